@@ -1,0 +1,79 @@
+# The two commands for a newcomer: `make demo` and `make test`. Both do all set-up in .venv and need only Python 3.11+
+# (with venv) and make; they reach PyPI and nothing else. `make help` lists the rest.
+
+# Which Python makes the virtual environment: `make test PYTHON=python3.12`.
+PYTHON ?= python3
+# Worker processes of pytest. One Spark and one JVM at most run at a time, whatever the number.
+JOBS ?= 2
+# Random examples per property in `make test-long`.
+EXAMPLES ?= 100000
+# More arguments for the command that a target runs, for example `make demo ARGS=--help`.
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
+
+# Another Spark or another environment on the caller's machine must not leak into ours.
+unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long test-lower-bounds lint format bench clean distclean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-demo ## join real data on a local Spark, where a TaskAssignor put the tasks
+	@$(BIN)/task-assignor demo $(ARGS)
+
+test: lint ## all checks: lint, types, order of the rooms, tests with coverage
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --cov --cov-report=term $(ARGS)
+
+test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES random examples per property
+	TASK_ASSIGNOR_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m slow $(ARGS)
+
+lint: $(VENV)/.installed-dev ## style, format, order of the rooms, types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## rewrite the files in the project's format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# The base install and the tests of the rooms that it carries, with the oldest versions that pyproject.toml allows.
+test-lower-bounds: $(VENV)-lower-bounds/.installed ## the core's tests with the oldest supported versions
+	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider tests/sdk tests/validation tests/utils \
+		tests/builtin_assignors tests/cli tests/packaging/test_import.py $(ARGS)
+
+clean: ## remove what runs leave behind; the environment stays
+	rm -rf build dist artifacts spark-warehouse metastore_db derby.log .coverage .coverage.* .hypothesis \
+		.import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environments too
+	rm -rf $(VENV) $(VENV)-lower-bounds
+
+# One stamp per set of packages, so that a second run starts at once and a changed pyproject.toml is noticed.
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing task-assignor[$*] into $(VENV) (the first time takes a few minutes: Spark alone is 450 MB) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+$(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt | python-is-suitable
+	$(PYTHON) -m venv $(VENV)-lower-bounds
+	$(VENV)-lower-bounds/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint tests/packaging/lower-bounds.txt --editable '.[testing]' jsonschema pytest pytest-xdist
+	@touch $@
+
+$(BIN)/python: | python-is-suitable
+	@$(PYTHON) -m venv $(VENV)
+
+.PHONY: python-is-suitable
+python-is-suitable:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("task-assignor needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Maybe: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }

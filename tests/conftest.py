@@ -1,0 +1,58 @@
+"""What all tests share: Hypothesis profiles, and which tests can run on this machine; no fixtures of single rooms.
+
+Environment:
+    TASK_ASSIGNOR_EXAMPLES: so many random examples per property instead of the usual number, with a fresh seed each run.
+        A property that wants more or fewer than the profile's asks `tests.budget.examples`.
+    TASK_ASSIGNOR_REQUIRE_JVM: with 1, tests marked `jvm` run and fail where a JDK or Maven is missing, instead of being skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, Verbosity, settings
+
+from tests.budget import requested_examples
+
+# A deadline per example would fail whenever the machine is busy; derandomized, a red run is red for everybody.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "long",
+    settings.get_profile("ci"),
+    derandomize=False,
+    database=None,
+    max_examples=requested_examples() or 100_000,
+    verbosity=Verbosity.normal,
+)
+settings.load_profile("long" if requested_examples() else "ci")
+
+
+def _missing_for_jvm() -> list[str]:
+    return [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
+
+
+def _require_jvm() -> bool:
+    return os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, with one line that says what is missing; keep heavy machines on one worker.
+
+    A Spark driver or a JVM is started once per worker process, so all tests that need one go to the same worker.
+    """
+    without_jvm = _missing_for_jvm()
+    without_spark = importlib.util.find_spec("pyspark") is None
+    for item in items:
+        if item.get_closest_marker("jvm"):
+            item.add_marker(pytest.mark.xdist_group("jvm"))
+            if without_jvm and not _require_jvm():
+                item.add_marker(pytest.mark.skip(reason=f"needs a JDK and Maven; not on the path: {', '.join(without_jvm)}"))
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if without_spark:
+                item.add_marker(pytest.mark.skip(reason="needs pyspark: pip install 'task-assignor[spark]'"))
