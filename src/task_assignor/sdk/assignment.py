@@ -1,0 +1,303 @@
+"""What an assignor returns: `AssignedTask`, `KafkaStreamsAssignment`, `TaskAssignment`, and the same as columns."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import MISSING, Int8Array, Int32Array, Int64Array, Role, StateColumns, offsets_of, read_only
+from task_assignor.sdk.configs import INT64_MAX
+from task_assignor.sdk.errors import StateException
+from task_assignor.sdk.ids import ProcessId, TaskId
+
+
+class TaskType(enum.Enum):
+    """Whether a client processes a task or only keeps a copy of its state. Public name: `AssignedTask.Type`."""
+
+    ACTIVE = "ACTIVE"
+    STANDBY = "STANDBY"
+
+
+@attrs.frozen
+class AssignedTask:
+    """A task in its role on a client (KIP-924, `KafkaStreamsAssignment.AssignedTask`).
+
+    Args:
+        id: the task.
+        type: `AssignedTask.Type.ACTIVE` or `AssignedTask.Type.STANDBY`.
+    """
+
+    Type = TaskType
+
+    id: TaskId = attrs.field(validator=attrs.validators.instance_of(TaskId))
+    type: TaskType = attrs.field(validator=attrs.validators.instance_of(TaskType))
+
+    def __str__(self) -> str:
+        return f"{self.type.value} {self.id}"
+
+
+_TYPES = (TaskType.ACTIVE, TaskType.STANDBY)
+
+
+@attrs.frozen(eq=False)
+class AssignmentColumns:
+    """An assignment to known clients of known tasks: pairs (client, task, role), sorted by client.
+
+    A wrong answer can be held too (a task with two owners, with none, twice on a client).
+
+    Args:
+        state: columns that the numbers refer to.
+        client: (N,) client number, ascending.
+        task: (N,) task number.
+        role: (N,) `Role` number.
+        deadline_ms: (C,) follow-up rebalance deadlines, milliseconds since the epoch; `MISSING`: none.
+    """
+
+    state: StateColumns = attrs.field(repr=False)
+    client: Int32Array = attrs.field(converter=lambda values: read_only(values, np.int32), repr=False)
+    task: Int32Array = attrs.field(converter=lambda values: read_only(values, np.int32), repr=False)
+    role: Int8Array = attrs.field(converter=lambda values: read_only(values, np.int8), repr=False)
+    deadline_ms: Int64Array = attrs.field(converter=lambda values: read_only(values, np.int64), repr=False)
+    offsets: Int64Array = attrs.field(init=False, repr=False)
+    """(C + 1,) CSR offsets of the pairs by client."""
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.client) > 1 and (np.diff(self.client) < 0).any():
+            raise StateException("The rows of an assignment must be sorted by client.")
+        object.__setattr__(self, "offsets", offsets_of(self.client, len(self.state.clients)))
+
+    @classmethod
+    def of(
+        cls,
+        state: StateColumns,
+        active_client: Int32Array | Int64Array,
+        standby_task: Int32Array | Int64Array | None = None,
+        standby_client: Int32Array | Int64Array | None = None,
+        deadline_ms: Int64Array | None = None,
+    ) -> AssignmentColumns:
+        """Columns from one owner per task and pairs of standbys.
+
+        Args:
+            state: columns of the state.
+            active_client: (T,) client number of the active owner; -1: nobody.
+            standby_task: (S,) task numbers of the standbys.
+            standby_client: (S,) their client numbers.
+            deadline_ms: (C,) follow-up rebalance deadlines; None: no client has one.
+        """
+        owned = np.flatnonzero(np.asarray(active_client) >= 0)
+        standbys = np.zeros(0, dtype=np.int32) if standby_task is None else np.asarray(standby_task)
+        holders = np.zeros(0, dtype=np.int32) if standby_client is None else np.asarray(standby_client)
+        client = np.concatenate([np.asarray(active_client)[owned], holders])
+        task = np.concatenate([owned, standbys])
+        role = np.concatenate([np.full(len(owned), Role.ACTIVE), np.full(len(standbys), Role.STANDBY)])
+        order = np.lexsort((task, role, client))
+        if deadline_ms is None:
+            deadline_ms = np.full(len(state.clients), MISSING)
+        return cls(state, client[order], task[order], role[order], deadline_ms)
+
+    def rows_of(self, client: int) -> slice:
+        """The rows of one client."""
+        return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+
+    def pairs(self, role: Role) -> tuple[Int32Array, Int32Array]:
+        """(client, task) of the given role, sorted by client."""
+        chosen = self.role == role
+        return self.client[chosen], self.task[chosen]
+
+    def active_owner(self) -> Int32Array:
+        """(T,) client number of each task's active owner; -1: nobody. With several owners the last client's."""
+        owner = np.full(len(self.state.tasks), -1, dtype=np.int32)
+        client, task = self.pairs(Role.ACTIVE)
+        owner[task] = client
+        return owner
+
+    def assignments(self) -> tuple[KafkaStreamsAssignment, ...]:
+        """One `KafkaStreamsAssignment` per client of the state, in process-id order; their tasks are read when asked for."""
+        return tuple(KafkaStreamsAssignment._of_columns(self, client) for client in range(len(self.state.clients)))
+
+
+class KafkaStreamsAssignment:
+    """The tasks of one client: the one builder that changes (KIP-924, `KafkaStreamsAssignment`).
+
+    Made with `of`. A task has one role on a client: assigning it again replaces the role.
+    """
+
+    __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_tasks")
+
+    def __init__(
+        self,
+        process_id: ProcessId,
+        tasks: dict[TaskId, AssignedTask] | None,
+        deadline_ms: int | None,
+        columns: AssignmentColumns | None = None,
+        client: int = -1,
+    ) -> None:
+        self._process_id = process_id
+        self._tasks = tasks
+        self._deadline_ms = deadline_ms
+        self._columns = columns
+        self._client = client
+
+    @classmethod
+    def of(cls, process_id: ProcessId, assigned_tasks: Iterable[AssignedTask] = ()) -> KafkaStreamsAssignment:
+        """An assignment of the given tasks to the client.
+
+        Raises:
+            StateException: a task is given in two roles, or something is not what it should be.
+        """
+        if not isinstance(process_id, ProcessId):
+            raise StateException(f"The process_id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text).")
+        tasks: dict[TaskId, AssignedTask] = {}
+        for assigned in assigned_tasks:
+            _check_assigned(assigned)
+            if tasks.setdefault(assigned.id, assigned) != assigned:
+                raise StateException(f"Task {assigned.id} cannot be active and standby on one client ({process_id}).")
+        return cls(process_id, tasks, None)
+
+    @classmethod
+    def _of_columns(cls, columns: AssignmentColumns, client: int) -> KafkaStreamsAssignment:
+        deadline = int(columns.deadline_ms[client])
+        process_id = columns.state.clients.process_ids[client]
+        return cls(process_id, None, None if deadline == MISSING else deadline, columns, client)
+
+    def with_followup_rebalance(self, rebalance_deadline_ms: int) -> KafkaStreamsAssignment:
+        """A copy that asks its client to trigger a rebalance once the deadline has passed.
+
+        Args:
+            rebalance_deadline_ms: milliseconds since the epoch; 0: at once. Usually `state.now_ms` + something.
+
+        Raises:
+            StateException: not an int of milliseconds.
+        """
+        if type(rebalance_deadline_ms) is not int or not 0 <= rebalance_deadline_ms <= INT64_MAX:
+            raise StateException(
+                f"The followup rebalance deadline ({rebalance_deadline_ms!r}) must be an int of milliseconds since the "
+                "epoch, from 0 to 2^63 - 1. Maybe use state.now_ms + a number of milliseconds."
+            )
+        tasks = None if self._tasks is None else dict(self._tasks)
+        return KafkaStreamsAssignment(self._process_id, tasks, rebalance_deadline_ms, self._columns, self._client)
+
+    @property
+    def process_id(self) -> ProcessId:
+        """The client."""
+        return self._process_id
+
+    @property
+    def tasks(self) -> Mapping[TaskId, AssignedTask]:
+        """Task id -> task in its role, sorted by task id. A read-only copy."""
+        tasks = self._materialised()
+        return MappingProxyType({task_id: tasks[task_id] for task_id in sorted(tasks)})
+
+    def assign_task(self, task: AssignedTask) -> None:
+        """Assign a task; if the client has it in the other role, the role is replaced."""
+        _check_assigned(task)
+        tasks = self._materialised()
+        tasks[task.id] = task
+        self._tasks, self._columns = tasks, None
+
+    def remove_task(self, task: AssignedTask) -> None:
+        """Remove a task, whatever its role, as Kafka does. Nothing happens if the client does not have it."""
+        _check_assigned(task)
+        tasks = self._materialised()
+        tasks.pop(task.id, None)
+        self._tasks, self._columns = tasks, None
+
+    @property
+    def followup_rebalance_deadline_ms(self) -> int | None:
+        """When the client shall trigger a rebalance, milliseconds since the epoch; None: not at all."""
+        return self._deadline_ms
+
+    def _materialised(self) -> dict[TaskId, AssignedTask]:
+        if self._tasks is None:
+            assert self._columns is not None
+            rows = self._columns.rows_of(self._client)
+            ids = self._columns.state.tasks
+            pairs = zip(self._columns.task[rows].tolist(), self._columns.role[rows].tolist(), strict=True)
+            assigned = (AssignedTask(ids.task_id(task), _TYPES[role]) for task, role in pairs)
+            # The columns stay: as long as nothing was changed they are the quicker face.
+            self._tasks = {task.id: task for task in assigned}
+        return self._tasks
+
+    @property
+    def columns(self) -> tuple[AssignmentColumns, int] | None:
+        """The columns this is a view of, and the client number in them; None once it was changed or made of objects."""
+        return None if self._columns is None else (self._columns, self._client)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KafkaStreamsAssignment):
+            return NotImplemented
+        return (self._process_id, self._deadline_ms, self._materialised()) == (
+            other._process_id,
+            other._deadline_ms,
+            other._materialised(),
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(map(str, self.tasks.values()))
+        deadline = "" if self._deadline_ms is None else f", followup_rebalance_deadline_ms={self._deadline_ms}"
+        return f"KafkaStreamsAssignment({self._process_id}, [{tasks}]{deadline})"
+
+
+class TaskAssignment:
+    """What `TaskAssignor.assign` returns: one `KafkaStreamsAssignment` per client (KIP-924, `TaskAssignment`).
+
+    Args:
+        assignment: the assignments, in any order; also the `Mapping` that the utilities return.
+    """
+
+    __slots__ = ("_assignment",)
+
+    def __init__(
+        self, assignment: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment]
+    ) -> None:
+        values = tuple(assignment.values() if isinstance(assignment, Mapping) else assignment)
+        for value in values:
+            if not isinstance(value, KafkaStreamsAssignment):
+                raise StateException(
+                    f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {value!r}."
+                )
+        self._assignment = values
+
+    @classmethod
+    def of_columns(cls, columns: AssignmentColumns) -> TaskAssignment:
+        """The assignment that the columns hold."""
+        return cls(columns.assignments())
+
+    @property
+    def assignment(self) -> tuple[KafkaStreamsAssignment, ...]:
+        """The assignments, in the order given."""
+        return self._assignment
+
+    @property
+    def columns(self) -> AssignmentColumns | None:
+        """The columns, if every client's assignment is an unchanged view of the same ones, in their order; else None."""
+        views = [assignment.columns for assignment in self._assignment]
+        if not views or views[0] is None:
+            return None
+        columns = views[0][0]
+        if len(views) != len(columns.state.clients):
+            return None
+        for number, (view, assignment) in enumerate(zip(views, self._assignment, strict=True)):
+            if view is None or view[0] is not columns or view[1] != number:
+                return None
+            deadline = int(columns.deadline_ms[number])
+            if (None if deadline == MISSING else deadline) != assignment.followup_rebalance_deadline_ms:
+                return None
+        return columns
+
+    def __iter__(self) -> Iterator[KafkaStreamsAssignment]:
+        return iter(self._assignment)
+
+    def __repr__(self) -> str:
+        return f"TaskAssignment({list(self._assignment)!r})"
+
+
+def _check_assigned(assigned: object) -> None:
+    if not isinstance(assigned, AssignedTask):
+        raise StateException(f"An assigned task ({assigned!r}) must be an AssignedTask(task_id, type).")

@@ -1,0 +1,139 @@
+"""The plug-in interface: `TaskAssignor`, what it is told back, and the values of the callback."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import attrs
+
+from task_assignor.sdk.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from task_assignor.sdk.assignment import TaskAssignment
+    from task_assignor.sdk.config_def import ConfigKey
+    from task_assignor.sdk.state import ApplicationState
+
+
+V = TypeVar("V")
+
+
+class AssignmentError(enum.Enum):
+    """What Kafka's validation says of an assignment (KIP-924, `TaskAssignor.AssignmentError`)."""
+
+    NONE = "NONE"
+    """No error detected."""
+    ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
+    """Several clients have the same active task."""
+    INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
+    """A stateless task is a standby somewhere."""
+    MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
+    """A process of the input is not in the answer."""
+    UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
+    """A process of the answer is not in the input."""
+    UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
+    """A task of the answer is not in the input."""
+
+
+def _frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
+    return MappingProxyType(dict(values))
+
+
+@attrs.frozen
+class Assignment:
+    """What one member of the group gets (Kafka's `ConsumerPartitionAssignor.Assignment`).
+
+    Args:
+        partitions: partitions to consume.
+        user_data: encoded extra data, or None.
+    """
+
+    partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=tuple)
+    user_data: bytes | None = None
+
+
+@attrs.frozen
+class GroupAssignment:
+    """What each member of the group gets: member id -> `Assignment`. Empty if it could not be computed."""
+
+    group_assignment: Mapping[str, Assignment] = attrs.field(factory=dict, converter=_frozen_mapping)
+
+
+@attrs.frozen
+class Subscription:
+    """What one member of the group asked for (Kafka's `ConsumerPartitionAssignor.Subscription`).
+
+    Args:
+        topics: topics the member subscribes to.
+        user_data: encoded extra data, or None.
+        owned_partitions: partitions the member owned when it joined.
+        generation_id: generation of `owned_partitions`; -1: unknown.
+        rack_id: rack of the member, or None.
+        group_instance_id: static member id, or None.
+    """
+
+    topics: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    user_data: bytes | None = None
+    owned_partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=tuple)
+    generation_id: int = -1
+    rack_id: str | None = None
+    group_instance_id: str | None = None
+
+
+@attrs.frozen
+class GroupSubscription:
+    """What the members of the group asked for: member id -> `Subscription`."""
+
+    group_subscription: Mapping[str, Subscription] = attrs.field(factory=dict, converter=_frozen_mapping)
+
+
+class TaskAssignor(ABC):
+    """Decides which client runs which task. Subclass it and name the class in `task.assignor.class`.
+
+    `assign` is the whole contract. A fresh instance is made for every rebalance, without arguments, and configured
+    with the application's settings, as in Kafka: keep nothing in it between rebalances. The answer must be a function
+    of the `ApplicationState` alone; the time is `state.now_ms`.
+
+    Source: KIP-924, `TaskAssignor`.
+
+    Attributes:
+        config_keys: settings of its own that the assignor declares; they are checked when the settings are built.
+    """
+
+    config_keys: ClassVar[Sequence[ConfigKey]] = ()
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Take the application's settings; called once, before `assign`. Does nothing by default.
+
+        Args:
+            configs: all settings by Kafka's keys. Known keys and those declared in `config_keys` are parsed (with
+                their defaults filled in for the latter), the others are as the user gave them.
+        """
+
+    @abstractmethod
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place the tasks on the clients.
+
+        Args:
+            application_state: tasks, clients, settings, time.
+
+        Returns:
+            One `KafkaStreamsAssignment` for every client of the state.
+
+        Raises:
+            TaskAssignmentException: keep the assignment unchanged and try again at once.
+        """
+
+    def on_assignment_computed(
+        self, assignment: GroupAssignment, subscription: GroupSubscription, error: AssignmentError
+    ) -> None:
+        """Observe what became of the answer. Does nothing by default.
+
+        Args:
+            assignment: what the members get; empty if an error prevented its computation.
+            subscription: what the members asked for.
+            error: what the validation found. Unless it is NONE, a `StreamsException` follows this call.
+        """

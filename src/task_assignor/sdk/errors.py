@@ -1,0 +1,75 @@
+"""The errors of the package: one family, so that a program can catch `StreamsException` and print its message.
+
+What is not an error lives elsewhere: `AssignmentError` (an answer of the validation) is in `assignor.py`.
+"""
+
+from __future__ import annotations
+
+
+class StreamsException(Exception):
+    """Base of every error that this package raises on purpose (KIP-924: thrown after a wrong assignment)."""
+
+
+class TaskAssignmentException(StreamsException):
+    """An assignor may raise it to keep the assignment unchanged and to have the rebalance retried at once.
+
+    Source: KIP-924, `TaskAssignor.assign`. The hosts of this package do what the KIP says; Kafka 4.3 itself
+    sends an error to all members instead.
+    """
+
+
+class ConfigException(StreamsException, ValueError):
+    """A setting, or an argument that stands for one, has a value that is not allowed."""
+
+
+class TaskIdFormatException(StreamsException, ValueError):
+    """A text is not a task id of the form `[topology__]subtopology_partition`."""
+
+
+class StateException(StreamsException, ValueError):
+    """An `ApplicationState` cannot be built from what was given (duplicates, wrong types, missing lags, ...)."""
+
+
+class SnapshotException(StreamsException, ValueError):
+    """A JSON document is not a snapshot; the message starts with the path of the offending value.
+
+    Attributes:
+        path: where in the document, for example `$.clients[3].rackId`.
+    """
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class LagsNotComputedError(StreamsException, NotImplementedError):
+    """Lags were asked for, but not when the states were taken (`kafka_streams_states(compute_task_lags=True)`).
+
+    The counterpart of the `UnsupportedOperationException` in KIP-924, `KafkaStreamsState`.
+    """
+
+
+class UnknownTaskError(StreamsException, KeyError):
+    """A task id does not belong to the application (or, for lags, is not a task that has lags)."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class MissingExtraException(StreamsException, ImportError):
+    """A room needs packages that the base install leaves out.
+
+    Args:
+        extra: name of the extra, for example `spark`.
+        room: what needs it, for example `task_assignor.spark`.
+        missing: the package that could not be imported.
+    """
+
+    def __init__(self, extra: str, room: str, missing: str) -> None:
+        super().__init__(
+            f"{room} needs the package '{missing}', which is not installed. "
+            f"Install the extra that brings it: pip install 'task-assignor[{extra}]'"
+        )
+        self.extra = extra
+        self.room = room
+        self.missing = missing

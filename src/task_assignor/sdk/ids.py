@@ -1,0 +1,199 @@
+"""Names of things: processes, tasks, topic partitions, hosts. Plain ordered values without behaviour of their own."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from functools import total_ordering
+from typing import Final
+
+import attrs
+
+from task_assignor.sdk.errors import StateException, TaskIdFormatException
+
+INT32_MAX: Final = 2**31 - 1
+_TASK_ID: Final = re.compile(r"(?:(?P<topology>.+)__)?(?P<subtopology>\d+)_(?P<partition>\d+)", re.ASCII | re.DOTALL)
+_SIGN: Final = 1 << 63
+_MASK: Final = (1 << 64) - 1
+
+
+def java_string_key(text: str) -> bytes:
+    """Sort key that orders strings as `java.lang.String.compareTo` does (by UTF-16 code units)."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+@total_ordering
+@attrs.frozen(eq=False, order=False, repr=False)
+class ProcessId:
+    """Identity of one KafkaStreams client (KIP-924, `ProcessId`).
+
+    Compares like `java.util.UUID`: both 64-bit halves are *signed*, so a UUID whose first hexadecimal digit is 8 or
+    more sorts before all others. Every tie that is broken by process id depends on this.
+
+    Args:
+        id: the UUID.
+
+    Examples:
+        >>> high = ProcessId.parse("80000000-0000-0000-0000-000000000000")
+        >>> high < ProcessId.parse("00000000-0000-0000-0000-000000000001")
+        True
+    """
+
+    id: uuid.UUID = attrs.field()
+
+    @id.validator
+    def _check_id(self, _attribute: object, value: object) -> None:
+        if not isinstance(value, uuid.UUID):
+            raise StateException(
+                f"The id of a ProcessId ({value!r}) must be a uuid.UUID. Maybe use ProcessId.parse(text)."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessId:
+        """The process id written as a UUID with dashes, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+
+        Raises:
+            StateException: the text has another form.
+        """
+        if isinstance(text, str) and len(text) == 36:
+            try:
+                parsed = uuid.UUID(text)
+            except ValueError:
+                pass
+            else:
+                if str(parsed) == text.lower():
+                    return cls(parsed)
+        raise StateException(f"The process id ({text!r}) must be a UUID such as 00000000-0000-0000-0000-000000000001.")
+
+    @classmethod
+    def random(cls) -> ProcessId:
+        """A new random process id. For clients that start, never for assignors (they must be deterministic)."""
+        return cls(uuid.uuid4())
+
+    @property
+    def signed_halves(self) -> tuple[int, int]:
+        """The most and least significant 64 bits as signed integers: the sort key."""
+        value = self.id.int
+        high, low = value >> 64, value & _MASK
+        return (high ^ _SIGN) - _SIGN, (low ^ _SIGN) - _SIGN
+
+    def __eq__(self, other: object) -> bool:
+        return self.id.int == other.id.int if isinstance(other, ProcessId) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id.int)
+
+    def __lt__(self, other: ProcessId) -> bool:
+        return self.signed_halves < other.signed_halves if isinstance(other, ProcessId) else NotImplemented
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    def __repr__(self) -> str:
+        return f"ProcessId({self.id})"
+
+
+@total_ordering
+@attrs.frozen(eq=False, order=False, repr=False)
+class TaskId:
+    """Identity of a task: sub-topology, partition and, with named topologies, the topology's name.
+
+    Order: topology, sub-topology, partition. Tasks of unnamed topologies sort before all named ones, names sort as
+    Java strings do. (Kafka refuses to compare the two kinds; we need one order for every input.)
+
+    Args:
+        subtopology: number of the sub-topology, 0 to 2^31 - 1.
+        partition: number of the partition, 0 to 2^31 - 1.
+        topology_name: name of the topology; None or empty: unnamed.
+
+    Examples:
+        >>> TaskId.parse("1_3"), str(TaskId(1, 3, "orders"))
+        (TaskId(1_3), 'orders__1_3')
+    """
+
+    subtopology: int
+    partition: int
+    topology_name: str | None = attrs.field(default=None, converter=lambda name: name or None)
+
+    def __attrs_post_init__(self) -> None:
+        for what, number in (("subtopology", self.subtopology), ("partition", self.partition)):
+            if type(number) is not int or not 0 <= number <= INT32_MAX:
+                raise TaskIdFormatException(f"The {what} of a TaskId ({number!r}) must be an int from 0 to {INT32_MAX}.")
+        if self.topology_name is not None and not isinstance(self.topology_name, str):
+            raise TaskIdFormatException(f"The topology_name of a TaskId ({self.topology_name!r}) must be a str or None.")
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """The task id written as `subtopology_partition` or `topology__subtopology_partition`.
+
+        Raises:
+            TaskIdFormatException: the text has another form.
+        """
+        match = _TASK_ID.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise TaskIdFormatException(
+                f"The task id ({text!r}) must have the form subtopology_partition, such as 0_3, "
+                "or topology__subtopology_partition."
+            )
+        return cls(int(match["subtopology"]), int(match["partition"]), match["topology"])
+
+    @property
+    def sort_key(self) -> tuple[bytes, int, int]:
+        """Key of the order described above."""
+        name = b"" if self.topology_name is None else java_string_key(self.topology_name)
+        return name, self.subtopology, self.partition
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TaskId):
+            return NotImplemented
+        return (self.subtopology, self.partition, self.topology_name) == (
+            other.subtopology,
+            other.partition,
+            other.topology_name,
+        )
+
+    def __hash__(self) -> int:
+        # Ints only: the hash must not depend on PYTHONHASHSEED for unnamed topologies.
+        return hash((self.subtopology, self.partition, self.topology_name or 0))
+
+    def __lt__(self, other: TaskId) -> bool:
+        return self.sort_key < other.sort_key if isinstance(other, TaskId) else NotImplemented
+
+    def __str__(self) -> str:
+        prefix = "" if self.topology_name is None else f"{self.topology_name}__"
+        return f"{prefix}{self.subtopology}_{self.partition}"
+
+    def __repr__(self) -> str:
+        return f"TaskId({self})"
+
+
+@attrs.frozen(order=True)
+class TopicPartition:
+    """A partition of a topic. Ordered by topic, then partition.
+
+    Args:
+        topic: name of the topic.
+        partition: number of the partition, from 0.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@attrs.frozen(order=True)
+class HostInfo:
+    """Where a client answers queries: Kafka's `application.server`.
+
+    Args:
+        host: host name or address.
+        port: port number.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
