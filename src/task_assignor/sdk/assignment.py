@@ -9,7 +9,18 @@ from types import MappingProxyType
 import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import MISSING, Int8Array, Int32Array, Int64Array, Role, StateColumns, offsets_of, read_only
+from task_assignor.sdk.columns import (
+    MISSING,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    Role,
+    StateColumns,
+    int8_column,
+    int32_column,
+    int64_column,
+    offsets_of,
+)
 from task_assignor.sdk.configs import INT64_MAX
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
@@ -58,10 +69,10 @@ class AssignmentColumns:
     """
 
     state: StateColumns = attrs.field(repr=False)
-    client: Int32Array = attrs.field(converter=lambda values: read_only(values, np.int32), repr=False)
-    task: Int32Array = attrs.field(converter=lambda values: read_only(values, np.int32), repr=False)
-    role: Int8Array = attrs.field(converter=lambda values: read_only(values, np.int8), repr=False)
-    deadline_ms: Int64Array = attrs.field(converter=lambda values: read_only(values, np.int64), repr=False)
+    client: Int32Array = attrs.field(converter=int32_column, repr=False)
+    task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    role: Int8Array = attrs.field(converter=int8_column, repr=False)
+    deadline_ms: Int64Array = attrs.field(converter=int64_column, repr=False)
     offsets: Int64Array = attrs.field(init=False, repr=False)
     """(C + 1,) CSR offsets of the pairs by client."""
 
@@ -88,10 +99,11 @@ class AssignmentColumns:
             standby_client: (S,) their client numbers.
             deadline_ms: (C,) follow-up rebalance deadlines; None: no client has one.
         """
-        owned = np.flatnonzero(np.asarray(active_client) >= 0)
+        owners = np.asarray(active_client, dtype=np.int32)
+        owned = np.flatnonzero(owners >= 0)
         standbys = np.zeros(0, dtype=np.int32) if standby_task is None else np.asarray(standby_task)
         holders = np.zeros(0, dtype=np.int32) if standby_client is None else np.asarray(standby_client)
-        client = np.concatenate([np.asarray(active_client)[owned], holders])
+        client = np.concatenate([owners[owned], holders])
         task = np.concatenate([owned, standbys])
         role = np.concatenate([np.full(len(owned), Role.ACTIVE), np.full(len(standbys), Role.STANDBY)])
         order = np.lexsort((task, role, client))
@@ -117,7 +129,7 @@ class AssignmentColumns:
 
     def assignments(self) -> tuple[KafkaStreamsAssignment, ...]:
         """One `KafkaStreamsAssignment` per client of the state, in process-id order; their tasks are read when asked for."""
-        return tuple(KafkaStreamsAssignment._of_columns(self, client) for client in range(len(self.state.clients)))
+        return tuple(KafkaStreamsAssignment.of_columns(self, client) for client in range(len(self.state.clients)))
 
 
 class KafkaStreamsAssignment:
@@ -150,7 +162,9 @@ class KafkaStreamsAssignment:
             StateException: a task is given in two roles, or something is not what it should be.
         """
         if not isinstance(process_id, ProcessId):
-            raise StateException(f"The process_id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text).")
+            raise StateException(
+                f"The process_id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text)."
+            )
         tasks: dict[TaskId, AssignedTask] = {}
         for assigned in assigned_tasks:
             _check_assigned(assigned)
@@ -159,7 +173,8 @@ class KafkaStreamsAssignment:
         return cls(process_id, tasks, None)
 
     @classmethod
-    def _of_columns(cls, columns: AssignmentColumns, client: int) -> KafkaStreamsAssignment:
+    def of_columns(cls, columns: AssignmentColumns, client: int) -> KafkaStreamsAssignment:
+        """The assignment of client number `client` in the columns, as a view."""
         deadline = int(columns.deadline_ms[client])
         process_id = columns.state.clients.process_ids[client]
         return cls(process_id, None, None if deadline == MISSING else deadline, columns, client)
@@ -259,9 +274,7 @@ class TaskAssignment:
         values = tuple(assignment.values() if isinstance(assignment, Mapping) else assignment)
         for value in values:
             if not isinstance(value, KafkaStreamsAssignment):
-                raise StateException(
-                    f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {value!r}."
-                )
+                raise StateException(f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {value!r}.")
         self._assignment = values
 
     @classmethod
@@ -280,7 +293,7 @@ class TaskAssignment:
         views = [assignment.columns for assignment in self._assignment]
         if not views or views[0] is None:
             return None
-        columns = views[0][0]
+        columns: AssignmentColumns = views[0][0]
         if len(views) != len(columns.state.clients):
             return None
         for number, (view, assignment) in enumerate(zip(views, self._assignment, strict=True)):

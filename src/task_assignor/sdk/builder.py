@@ -40,13 +40,13 @@ class _Client:
     """What was given for one client."""
 
     __slots__ = (
+        "active",
         "consumers",
         "generation",
         "host_info",
         "process_id",
         "rack_id",
         "standby",
-        "active",
         "tags",
         "task_lags",
         "threads",
@@ -157,7 +157,9 @@ class ApplicationStateBuilder:
             StateException: the client is there already, or a value is of the wrong kind.
         """
         if not isinstance(process_id, ProcessId):
-            raise StateException(f"The process id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text).")
+            raise StateException(
+                f"The process id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text)."
+            )
         if process_id in self._clients:
             raise StateException(f"The client {process_id} is there twice.")
         where = f"of client {process_id}"

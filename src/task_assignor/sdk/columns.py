@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import numpy as np
@@ -48,6 +48,8 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
     """
     array = np.asarray(values)
     target = np.dtype(dtype)
+    if not array.size:
+        array = array.astype(target)
     if array.dtype != target:
         if array.size and not np.can_cast(array.dtype, target, "safe"):
             if target.kind == "i" and array.dtype.kind not in "iu":
@@ -56,7 +58,9 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
                 raise StateException(f"A column of booleans cannot be made from values of kind {array.dtype}.")
             info = np.iinfo(target)
             if int(array.min()) < info.min or int(array.max()) > info.max:
-                raise StateException(f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}.")
+                raise StateException(
+                    f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}."
+                )
         array = array.astype(target)
     if array.flags.writeable:
         array = array.copy() if array.base is not None or array is values else array
@@ -64,8 +68,29 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
     return np.ascontiguousarray(array) if not array.flags.c_contiguous else array
 
 
-def _column(dtype: npt.DTypeLike) -> Any:
-    return attrs.field(converter=lambda values: read_only(values, dtype), eq=False, repr=False)
+def int64_column(values: npt.ArrayLike) -> Int64Array:
+    """A read-only column of 64-bit integers."""
+    return cast(Int64Array, read_only(values, np.int64))
+
+
+def int32_column(values: npt.ArrayLike) -> Int32Array:
+    """A read-only column of 32-bit integers."""
+    return cast(Int32Array, read_only(values, np.int32))
+
+
+def int8_column(values: npt.ArrayLike) -> Int8Array:
+    """A read-only column of 8-bit integers."""
+    return cast(Int8Array, read_only(values, np.int8))
+
+
+def bool_column(values: npt.ArrayLike) -> BoolArray:
+    """A read-only column of booleans."""
+    return cast(BoolArray, read_only(values, np.bool_))
+
+
+def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
+    """`values` as a tuple."""
+    return tuple(values)
 
 
 def offsets_of(sorted_keys: npt.NDArray[Any], count: int) -> Int64Array:
@@ -100,22 +125,22 @@ class TaskColumns:
         rack_sets: distinct sets of racks with a replica. An empty set is not the same as unknown.
     """
 
-    topology: Int32Array = _column(np.int32)
-    subtopology: Int32Array = _column(np.int32)
-    partition: Int32Array = _column(np.int32)
-    is_stateful: BoolArray = _column(np.bool_)
-    store_set: Int32Array = _column(np.int32)
-    end_offset_sum: Int64Array = _column(np.int64)
-    partition_offsets: Int64Array = _column(np.int64)
-    partition_topic: Int32Array = _column(np.int32)
-    partition_number: Int32Array = _column(np.int32)
-    partition_is_source: BoolArray = _column(np.bool_)
-    partition_is_changelog: BoolArray = _column(np.bool_)
-    partition_rack_set: Int32Array = _column(np.int32)
-    topology_names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    store_sets: tuple[frozenset[str], ...] = attrs.field(default=(frozenset(),), converter=tuple)
-    topics: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    rack_sets: tuple[frozenset[str], ...] = attrs.field(default=(), converter=tuple)
+    topology: Int32Array = attrs.field(converter=int32_column, repr=False)
+    subtopology: Int32Array = attrs.field(converter=int32_column, repr=False)
+    partition: Int32Array = attrs.field(converter=int32_column, repr=False)
+    is_stateful: BoolArray = attrs.field(converter=bool_column, repr=False)
+    store_set: Int32Array = attrs.field(converter=int32_column, repr=False)
+    end_offset_sum: Int64Array = attrs.field(converter=int64_column, repr=False)
+    partition_offsets: Int64Array = attrs.field(converter=int64_column, repr=False)
+    partition_topic: Int32Array = attrs.field(converter=int32_column, repr=False)
+    partition_number: Int32Array = attrs.field(converter=int32_column, repr=False)
+    partition_is_source: BoolArray = attrs.field(converter=bool_column, repr=False)
+    partition_is_changelog: BoolArray = attrs.field(converter=bool_column, repr=False)
+    partition_rack_set: Int32Array = attrs.field(converter=int32_column, repr=False)
+    topology_names: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
+    store_sets: tuple[frozenset[str], ...] = attrs.field(default=(frozenset(),), converter=as_tuple)
+    topics: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
+    rack_sets: tuple[frozenset[str], ...] = attrs.field(default=(), converter=as_tuple)
     # Derived, see __attrs_post_init__.
     has_changelog: BoolArray = attrs.field(init=False, repr=False)
     """(T,) has at least one changelog partition: who gets standbys, and who has lags."""
@@ -237,25 +262,24 @@ class ClientColumns:
         generation: (C,) generation of what the client says of its previous tasks; `MISSING`: not given.
     """
 
-    process_ids: tuple[ProcessId, ...] = attrs.field(converter=tuple)
-    num_processing_threads: Int64Array = _column(np.int64)
-    rack: Int32Array = _column(np.int32)
-    racks: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    client_tags: tuple[Mapping[str, str], ...] = attrs.field(default=(), converter=tuple)
-    host_infos: tuple[HostInfo | None, ...] = attrs.field(default=(), converter=tuple)
-    consumers: tuple[tuple[str, ...], ...] = attrs.field(default=(), converter=tuple)
-    generation: Int64Array = attrs.field(
-        default=(), converter=lambda values: read_only(values, np.int64) if len(values) else values
-    )
+    process_ids: tuple[ProcessId, ...] = attrs.field(converter=as_tuple)
+    num_processing_threads: Int64Array = attrs.field(converter=int64_column, repr=False)
+    rack: Int32Array = attrs.field(converter=int32_column, repr=False)
+    racks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
+    client_tags: tuple[Mapping[str, str], ...] = attrs.field(default=(), converter=as_tuple)
+    host_infos: tuple[HostInfo | None, ...] = attrs.field(default=(), converter=as_tuple)
+    consumers: tuple[tuple[str, ...], ...] = attrs.field(default=(), converter=as_tuple)
+    generation: Int64Array = attrs.field(factory=lambda: np.zeros(0, dtype=np.int64), converter=int64_column)
     _numbers: Mapping[ProcessId, int] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         count = len(self.process_ids)
         if not len(self.generation):
             object.__setattr__(self, "generation", read_only(np.full(count, MISSING), np.int64))
-        for name, empty in (("client_tags", MappingProxyType({})), ("host_infos", None), ("consumers", ())):
+        defaults: dict[str, object] = {"client_tags": MappingProxyType({}), "host_infos": None, "consumers": ()}
+        for name, default in defaults.items():
             if not getattr(self, name):
-                object.__setattr__(self, name, (empty,) * count)
+                object.__setattr__(self, name, (default,) * count)
         for name in ("num_processing_threads", "rack", "client_tags", "host_infos", "consumers", "generation"):
             _check_length(self, name, count)
         _check_range("rack", self.rack, -1, len(self.racks))
@@ -296,13 +320,13 @@ class PreviousColumns:
         vanished_of_consumer: (consumer, task id) of tasks that no longer exist, sorted.
     """
 
-    client: Int32Array = _column(np.int32)
-    role: Int8Array = _column(np.int8)
-    task: Int32Array = _column(np.int32)
-    consumer: Int32Array = _column(np.int32)
-    consumer_task: Int32Array = _column(np.int32)
-    vanished: tuple[tuple[int, Role, TaskId], ...] = attrs.field(default=(), converter=tuple)
-    vanished_of_consumer: tuple[tuple[int, TaskId], ...] = attrs.field(default=(), converter=tuple)
+    client: Int32Array = attrs.field(converter=int32_column, repr=False)
+    role: Int8Array = attrs.field(converter=int8_column, repr=False)
+    task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    consumer: Int32Array = attrs.field(converter=int32_column, repr=False)
+    consumer_task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    vanished: tuple[tuple[int, Role, TaskId], ...] = attrs.field(default=(), converter=as_tuple)
+    vanished_of_consumer: tuple[tuple[int, TaskId], ...] = attrs.field(default=(), converter=as_tuple)
 
     @classmethod
     def empty(cls) -> PreviousColumns:
@@ -327,10 +351,10 @@ class LagColumns:
         is_computed: (C,) the client's lags are known at all.
     """
 
-    client: Int32Array = _column(np.int32)
-    task: Int32Array = _column(np.int32)
-    lag: Int64Array = _column(np.int64)
-    is_computed: BoolArray = _column(np.bool_)
+    client: Int32Array = attrs.field(converter=int32_column, repr=False)
+    task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    lag: Int64Array = attrs.field(converter=int64_column, repr=False)
+    is_computed: BoolArray = attrs.field(converter=bool_column, repr=False)
 
     @classmethod
     def empty(cls, clients: int, is_computed: bool = False) -> LagColumns:
@@ -384,13 +408,15 @@ class StateColumns:
         _check_range("lags.task", lags.task, 0, tasks)
         key = (previous.client.astype(np.int64) * 2 + previous.role) * max(tasks, 1) + previous.task
         _check_increasing("previous", key)
-        _check_increasing("previous.consumer", previous.consumer.astype(np.int64) * max(tasks, 1) + previous.consumer_task)
+        _check_increasing(
+            "previous.consumer", previous.consumer.astype(np.int64) * max(tasks, 1) + previous.consumer_task
+        )
         _check_increasing("lags", lags.client.astype(np.int64) * max(tasks, 1) + lags.task)
         object.__setattr__(self, "previous_offsets", offsets_of(previous.client, clients))
         object.__setattr__(self, "lag_offsets", offsets_of(lags.client, clients))
-        self._check_lags(tasks)
+        self._check_lags()
 
-    def _check_lags(self, tasks: int) -> None:
+    def _check_lags(self) -> None:
         lags = self.lags
         if len(lags.lag) and int(lags.lag.min()) < UNKNOWN_OFFSET_SUM:
             row = int(np.argmin(lags.lag))
@@ -437,7 +463,8 @@ class StateColumns:
     def previous_tasks(self, client: int, role: Role) -> Int32Array:
         """Task numbers that the client had in `role`, ascending."""
         rows = slice(int(self.previous_offsets[client]), int(self.previous_offsets[client + 1]))
-        return self.previous.task[rows][self.previous.role[rows] == role]
+        tasks: Int32Array = self.previous.task[rows][self.previous.role[rows] == role]
+        return tasks
 
 
 def _check_length(columns: object, name: str, expected: int) -> None:
@@ -464,4 +491,7 @@ def csr_rows(offsets: Int64Array, keys: Sequence[int] | npt.NDArray[Any]) -> Int
     chosen = np.asarray(keys, dtype=np.int64)
     counts = offsets[chosen + 1] - offsets[chosen]
     ends = np.cumsum(counts)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(offsets[chosen] - (ends - counts), counts)
+    rows: Int64Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        offsets[chosen] - (ends - counts), counts
+    )
+    return rows

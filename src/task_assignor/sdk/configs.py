@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import attrs
 
@@ -23,8 +24,8 @@ RACK_AWARE_ASSIGNMENT_STRATEGIES: Final = (
 MAX_RACK_AWARE_ASSIGNMENT_TAGS: Final = 5
 
 
-def _whole_number(low: int, high: int, optional: bool = False) -> object:
-    def check(_instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:
+def _whole_number(low: int, high: int, optional: bool = False) -> Callable[[Any, Any, Any], None]:
+    def check(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         if value is None and optional:
             return
         if type(value) is not int or not low <= value <= high:
@@ -92,6 +93,4 @@ class AssignmentConfigs:
     rack_aware_non_overlap_cost: int | None = attrs.field(
         default=None, validator=_whole_number(0, INT32_MAX, optional=True)
     )
-    rack_aware_assignment_strategy: str = attrs.field(
-        default=RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, validator=_strategy
-    )
+    rack_aware_assignment_strategy: str = attrs.field(default=RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, validator=_strategy)

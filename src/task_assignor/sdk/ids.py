@@ -65,11 +65,6 @@ class ProcessId:
                     return cls(parsed)
         raise StateException(f"The process id ({text!r}) must be a UUID such as 00000000-0000-0000-0000-000000000001.")
 
-    @classmethod
-    def random(cls) -> ProcessId:
-        """A new random process id. For clients that start, never for assignors (they must be deterministic)."""
-        return cls(uuid.uuid4())
-
     @property
     def signed_halves(self) -> tuple[int, int]:
         """The most and least significant 64 bits as signed integers: the sort key."""
@@ -93,6 +88,10 @@ class ProcessId:
         return f"ProcessId({self.id})"
 
 
+def _none_if_empty(name: str | None) -> str | None:
+    return name or None
+
+
 @total_ordering
 @attrs.frozen(eq=False, order=False, repr=False)
 class TaskId:
@@ -113,14 +112,18 @@ class TaskId:
 
     subtopology: int
     partition: int
-    topology_name: str | None = attrs.field(default=None, converter=lambda name: name or None)
+    topology_name: str | None = attrs.field(default=None, converter=_none_if_empty)
 
     def __attrs_post_init__(self) -> None:
         for what, number in (("subtopology", self.subtopology), ("partition", self.partition)):
             if type(number) is not int or not 0 <= number <= INT32_MAX:
-                raise TaskIdFormatException(f"The {what} of a TaskId ({number!r}) must be an int from 0 to {INT32_MAX}.")
+                raise TaskIdFormatException(
+                    f"The {what} of a TaskId ({number!r}) must be an int from 0 to {INT32_MAX}."
+                )
         if self.topology_name is not None and not isinstance(self.topology_name, str):
-            raise TaskIdFormatException(f"The topology_name of a TaskId ({self.topology_name!r}) must be a str or None.")
+            raise TaskIdFormatException(
+                f"The topology_name of a TaskId ({self.topology_name!r}) must be a str or None."
+            )
 
     @classmethod
     def parse(cls, text: str) -> TaskId:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 import numpy as np
@@ -11,6 +11,22 @@ from task_assignor.sdk.columns import MISSING, Int64Array, Role, StateColumns
 from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownTaskError
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
+
+
+def _racks(racks: Iterable[str] | None) -> frozenset[str] | None:
+    return None if racks is None else frozenset(racks)
+
+
+def _rack_order(racks: frozenset[str] | None) -> tuple[bool, list[str]]:
+    return racks is not None, sorted(racks or ())
+
+
+def _strings(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(values)
+
+
+def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartition, ...]:
+    return tuple(values)
 
 
 @attrs.frozen(order=True)
@@ -27,11 +43,7 @@ class TaskTopicPartition:
     topic_partition: TopicPartition
     is_source: bool = True
     is_changelog: bool = False
-    rack_ids: frozenset[str] | None = attrs.field(
-        default=None,
-        converter=lambda racks: None if racks is None else frozenset(racks),
-        order=lambda racks: (racks is not None, sorted(racks or ())),
-    )
+    rack_ids: frozenset[str] | None = attrs.field(default=None, converter=_racks, order=_rack_order)
 
 
 @attrs.frozen
@@ -47,8 +59,8 @@ class TaskInfo:
 
     id: TaskId
     is_stateful: bool
-    state_store_names: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
-    topic_partitions: tuple[TaskTopicPartition, ...] = attrs.field(default=(), converter=tuple)
+    state_store_names: frozenset[str] = attrs.field(default=frozenset(), converter=_strings)
+    topic_partitions: tuple[TaskTopicPartition, ...] = attrs.field(default=(), converter=_partitions)
 
     @property
     def has_changelog(self) -> bool:
@@ -76,7 +88,7 @@ class _Tasks(Mapping[TaskId, TaskInfo]):
 
     def __getitem__(self, task_id: TaskId) -> TaskInfo:
         tasks = self._columns.tasks
-        task = tasks.find(task_id) if isinstance(task_id, TaskId) else -1
+        task = tasks.find(task_id)
         if task < 0:
             raise UnknownTaskError(f"The application has no task {task_id}.")
         partitions = []
@@ -85,9 +97,7 @@ class _Tasks(Mapping[TaskId, TaskInfo]):
             rack_set = int(tasks.partition_rack_set[row])
             partitions.append(
                 TaskTopicPartition(
-                    TopicPartition(
-                        tasks.topics[int(tasks.partition_topic[row])], int(tasks.partition_number[row])
-                    ),
+                    TopicPartition(tasks.topics[int(tasks.partition_topic[row])], int(tasks.partition_number[row])),
                     bool(tasks.partition_is_source[row]),
                     bool(tasks.partition_is_changelog[row]),
                     None if rack_set < 0 else tasks.rack_sets[rack_set],
@@ -117,7 +127,7 @@ class _LagSums(Mapping[TaskId, int]):
         return (self._columns.tasks.task_id(int(task)) for task in np.flatnonzero(self._row != MISSING))
 
     def __getitem__(self, task_id: TaskId) -> int:
-        task = self._columns.tasks.find(task_id) if isinstance(task_id, TaskId) else -1
+        task = self._columns.tasks.find(task_id)
         lag = MISSING if task < 0 else int(self._row[task])
         if lag == MISSING:
             raise UnknownTaskError(f"There is no lag for task {task_id}: it is unknown or has no changelog.")
@@ -161,7 +171,11 @@ class KafkaStreamsState:
 
     def _previous(self, role: Role) -> tuple[TaskId, ...]:
         tasks = self._columns.tasks.task_ids(self._columns.previous_tasks(self._client, role).tolist())
-        gone = [task_id for client, kind, task_id in self._columns.previous.vanished if (client, kind) == (self._client, role)]
+        gone = [
+            task_id
+            for client, kind, task_id in self._columns.previous.vanished
+            if (client, kind) == (self._client, role)
+        ]
         return tuple(sorted(tasks + gone)) if gone else tuple(tasks)
 
     def lag_for(self, task: TaskId) -> int:
@@ -176,7 +190,7 @@ class KafkaStreamsState:
         """
         self._check_lags()
         columns = self._columns
-        number = columns.tasks.find(task) if isinstance(task, TaskId) else -1
+        number = columns.tasks.find(task)
         if number >= 0:
             start, stop = int(columns.lag_offsets[self._client]), int(columns.lag_offsets[self._client + 1])
             row = start + int(np.searchsorted(columns.lags.task[start:stop], number))
@@ -184,8 +198,9 @@ class KafkaStreamsState:
                 return int(columns.lags.lag[row])
             if columns.tasks.has_changelog[number]:
                 return int(columns.tasks.end_offset_sum[number])
-        raise UnknownTaskError(f"There is no lag for task {task} on client {self.process_id}: "
-                               "the task is unknown or has no changelog.")
+        raise UnknownTaskError(
+            f"There is no lag for task {task} on client {self.process_id}: the task is unknown or has no changelog."
+        )
 
     def prev_tasks_by_lag(self, consumer_client_id: str) -> tuple[TaskId, ...]:
         """Previous stateful tasks of one consumer, by lag, then task id; only tasks that still exist.
@@ -321,5 +336,3 @@ class ApplicationState:
 
     def __repr__(self) -> str:
         return f"ApplicationState({len(self._columns.tasks)} tasks, {len(self._columns.clients)} clients)"
-
-
