@@ -19,7 +19,12 @@ from tests.budget import requested_examples
 
 # A deadline per example would fail whenever the machine is busy; derandomized, a red run is red for everybody.
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "long",
@@ -51,7 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
             if without_jvm and not _require_jvm():
-                item.add_marker(pytest.mark.skip(reason=f"needs a JDK and Maven; not on the path: {', '.join(without_jvm)}"))
+                item.add_marker(
+                    pytest.mark.skip(reason=f"needs a JDK and Maven; not on the path: {', '.join(without_jvm)}")
+                )
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
             if without_spark:

@@ -1,0 +1,81 @@
+"""What is built and installed: the wheel's files, the entry points, the bounds of the dependencies."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor.sdk import TaskAssignor
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ASSIGNORS: dict[str, str] = PROJECT["entry-points"]["task_assignor.assignors"]
+
+
+@pytest.fixture(scope="module")
+def wheel_files(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel_files: set[str]) -> None:
+    package = ROOT / "src" / "task_assignor"
+    expected = {
+        f"task_assignor/{path.relative_to(package).as_posix()}"
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert expected == {name for name in wheel_files if ".dist-info/" not in name}
+
+
+def test_the_wheel_says_that_it_is_typed_and_brings_the_schemas_and_the_licence(wheel_files: set[str]) -> None:
+    assert "task_assignor/py.typed" in wheel_files
+    assert any(name.startswith("task_assignor/") and name.endswith(".schema.json") for name in wheel_files)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel_files)
+
+
+def test_the_installed_assignors_are_those_of_pyproject() -> None:
+    """Fails where the environment is older than pyproject.toml."""
+    found = importlib.metadata.entry_points(group="task_assignor.assignors")
+    ours = {point.name: point.value for point in found if point.dist is not None and point.dist.name == "task-assignor"}
+    assert ours == ASSIGNORS
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_every_registered_assignor_is_one_and_can_be_made_without_arguments(name: str) -> None:
+    (point,) = (p for p in importlib.metadata.entry_points(group="task_assignor.assignors") if p.name == name)
+    assert isinstance(point.load()(), TaskAssignor)
+
+
+def test_the_command_resolves() -> None:
+    (point,) = (p for p in importlib.metadata.entry_points(group="console_scripts") if p.name == "task-assignor")
+    assert callable(point.load())
+
+
+def test_the_lower_bounds_that_are_tested_are_those_of_pyproject() -> None:
+    extras = PROJECT["optional-dependencies"]
+    requirements = [*PROJECT["dependencies"], *extras["runtime"], *extras["testing"]]
+    lowest = {}
+    for requirement in requirements:
+        match = re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)(,<[0-9.]+)?", requirement)
+        assert match, f"{requirement}: expected name>=version"
+        lowest[match[1]] = match[2]
+
+    lines = (ROOT / "tests" / "packaging" / "lower-bounds.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+    assert sorted(lowest) == sorted(pinned)
+    assert [name for name in lowest if not f"{pinned[name]}.".startswith(f"{lowest[name]}.")] == []

@@ -1,0 +1,77 @@
+"""The rooms as a user meets them: sorted public names, and a clear error where an extra is missing."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import task_assignor
+
+ROOMS = sorted(module.name for module in pkgutil.iter_modules(task_assignor.__path__) if module.ispkg)
+
+# Room -> the extra that brings what the room needs, and the packages of that extra.
+EXTRAS = {
+    "runtime": ("runtime", ["polars", "pyarrow"]),
+    "spark": ("spark", ["pyspark"]),
+    "testing": ("testing", ["hypothesis"]),
+}
+
+USE_ROOM_WITHOUT = """
+import importlib, sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hide())
+from task_assignor.sdk import MissingExtraException
+try:
+    room = importlib.import_module("task_assignor.{room}")
+    for name in room.__all__:  # a room may put the error off until a name that needs the extra is asked for
+        getattr(room, name)
+except MissingExtraException as problem:
+    print(problem.extra)
+    print(problem)
+"""
+
+
+def room_order(name: str) -> tuple[int, str]:
+    """CONSTANTS, then Classes, then functions: the order that the linter keeps."""
+    kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_lists_its_public_names_sorted_and_has_them(room: str) -> None:
+    module = importlib.import_module(f"task_assignor.{room}")
+    assert sorted(set(module.__all__), key=room_order) == list(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_what_lives_in_it(room: str) -> None:
+    assert importlib.import_module(f"task_assignor.{room}").__doc__
+
+
+def test_the_front_door_has_the_public_names_of_the_sdk() -> None:
+    sdk = importlib.import_module("task_assignor.sdk")
+    assert {"__version__", *sdk.__all__} == set(task_assignor.__all__)
+    assert all(getattr(task_assignor, name) is getattr(sdk, name) for name in sdk.__all__)
+
+
+@pytest.mark.parametrize("room", sorted(EXTRAS))
+def test_a_room_whose_extra_is_missing_names_the_extra(room: str) -> None:
+    extra, packages = EXTRAS[room]
+    if not importlib.import_module(f"task_assignor.{room}").__all__:
+        pytest.skip(f"task_assignor.{room} has no public names yet")
+    for package in packages:
+        code = USE_ROOM_WITHOUT.format(hidden={package}, room=room)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[:1] == [extra]
+        assert f"pip install 'task-assignor[{extra}]'" in done.stdout
