@@ -1,0 +1,89 @@
+"""The errors of the runtime: what went wrong with topics, topologies, processors, clients and commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from task_assignor.sdk import StreamsException
+
+
+class TopicException(StreamsException):
+    """A topic is missing, exists already, or was described in a way that is not allowed."""
+
+
+class CorruptLogException(TopicException):
+    """A file of a topic, changelog or snapshot cannot be read, or rows are missing.
+
+    Args:
+        message: what is wrong, with everything named.
+        topic: name of the topic, output or changelog.
+        partition: number of the partition.
+        offset: first offset of the file (for changelogs and outputs: the batch).
+        path: the file.
+    """
+
+    def __init__(self, message: str, topic: str = "", partition: int = -1, offset: int = -1, path: str = "") -> None:
+        super().__init__(message, topic, partition, offset, path)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.path = Path(path)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TopologyException(StreamsException, ValueError):
+    """A topology cannot be built, or does not fit the topics it reads."""
+
+
+class StoreException(StreamsException, ValueError):
+    """A state store was asked for something that it cannot do."""
+
+
+class ProcessorException(StreamsException):
+    """A processor raised. The message names task, topics, partition, offsets, processor and the original error.
+
+    Args:
+        message: the story.
+        task: the task, as text.
+        remote_traceback: traceback of the client, as text.
+    """
+
+    def __init__(self, message: str, task: str = "", remote_traceback: str = "") -> None:
+        super().__init__(message, task, remote_traceback)
+        self.task = task
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ClientException(StreamsException):
+    """The clients could not be started, were all lost, or one failed for a reason of its own."""
+
+
+class CommitLogException(StreamsException):
+    """The commit log of a run cannot be read, has a gap, or belongs to another application or coordinator."""
+
+
+class InvalidTransitionException(StreamsException):
+    """A state machine was given an event that its state does not allow: a bug, reported with the story so far.
+
+    Args:
+        machine: which state machine.
+        state: the state it was in.
+        event: the event.
+        story: the last events and what they led to.
+    """
+
+    def __init__(self, machine: str, state: str, event: str, story: tuple[str, ...] = ()) -> None:
+        super().__init__(machine, state, event, story)
+        self.machine = machine
+        self.state = state
+        self.event = event
+        self.story = story
+
+    def __str__(self) -> str:
+        tale = "\n  ".join(self.story)
+        return f"{self.machine} in state {self.state} cannot take {self.event}. The story:\n  {tale}"
