@@ -45,10 +45,12 @@ format: $(VENV)/.installed-dev ## rewrite the files in the project's format
 bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# The base install and the tests of the rooms that it carries, with the oldest versions that pyproject.toml allows.
+# The rooms that the base install carries, with the oldest versions that pyproject.toml allows.
+CORE := sdk validation utils builtin_assignors testing group cli
 test-lower-bounds: $(VENV)-lower-bounds/.installed ## the core's tests with the oldest supported versions
-	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider tests/sdk tests/validation tests/utils \
-		tests/builtin_assignors tests/cli tests/packaging/test_import.py $(ARGS)
+	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider \
+		-m 'not slow and not spark and not jvm' $(ARGS) tests/packaging/test_import.py \
+		$(wildcard $(CORE:%=tests/%) $(CORE:%=src/task_assignor/%))
 
 clean: ## remove what runs leave behind; the environment stays
 	rm -rf build dist artifacts spark-warehouse metastore_db derby.log .coverage .coverage.* .hypothesis \
