@@ -66,16 +66,20 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
-$(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt | python-is-suitable
+$(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt
+	@$(PYTHON_IS_SUITABLE)
 	$(PYTHON) -m venv $(VENV)-lower-bounds
 	$(VENV)-lower-bounds/bin/python -m pip --disable-pip-version-check install --quiet \
 		--constraint tests/packaging/lower-bounds.txt --editable '.[testing]' jsonschema pytest pytest-xdist
 	@touch $@
 
-$(BIN)/python: | python-is-suitable
+$(BIN)/python:
+	@$(PYTHON_IS_SUITABLE)
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: python-is-suitable
-python-is-suitable:
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("task-assignor needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Maybe: make PYTHON=python3.12 $(MAKECMDGOALS)")'
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+define PYTHON_IS_SUITABLE
+$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("task-assignor needs Python 3.11 or newer; \
+$(PYTHON) is " + sys.version.split()[0] + ". Maybe: make PYTHON=python3.12 $(MAKECMDGOALS)")' && \
+{ $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+{ echo "$(PYTHON) has no venv. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; }
+endef
