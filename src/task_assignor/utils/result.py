@@ -1,0 +1,153 @@
+"""`AssignmentResult`: what every utility returns, a new mapping that also says what happened. How it came about is elsewhere."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import attrs
+
+from task_assignor.sdk import (
+    AssignmentColumns,
+    KafkaStreamsAssignment,
+    ProcessId,
+    StateException,
+    TaskAssignment,
+    TaskId,
+)
+
+
+class SkipReason(enum.Enum):
+    """Why a utility left the assignment as it was."""
+
+    STRATEGY_NONE = "STRATEGY_NONE"
+    """`rack.aware.assignment.strategy` is `none`."""
+    COST_MISSING = "COST_MISSING"
+    """A cost is neither configured nor given for this call."""
+    CLIENT_WITHOUT_RACK = "CLIENT_WITHOUT_RACK"
+    """A client has no `client.rack`."""
+    PARTITION_WITHOUT_RACKS = "PARTITION_WITHOUT_RACKS"
+    """The racks of a partition that counts are not known."""
+    NO_TASKS = "NO_TASKS"
+    """None of the selected tasks is placed in the role that is looked at."""
+
+
+@attrs.frozen
+class Skipped:
+    """Why nothing was done, for programs and for people.
+
+    Args:
+        reason: the kind of reason.
+        message: one sentence that names what is at fault (a client, a partition, a setting).
+    """
+
+    reason: SkipReason
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _frozen_shortages(shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]]) -> Mapping[TaskId, int]:
+    pairs = shortages.items() if isinstance(shortages, Mapping) else shortages
+    return MappingProxyType(dict(sorted(pairs)))
+
+
+class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
+    """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
+
+    A new object on every call: what a utility was given is never changed. Hand it to `TaskAssignment(...)` to return it
+    from an assignor. (KIP-924, `TaskAssignmentUtils`, whose methods change their argument instead.)
+
+    Attributes:
+        cost_before: cost of the input in the utility's own terms; None: the utility has no cost, or it was skipped.
+        cost_after: cost of this assignment in the same terms.
+        lower_bound: no assignment that keeps the utility's promises can cost less; equal to `cost_after`: a proven optimum.
+        skipped: why nothing was done; None: it was done (and may still have found nothing to change).
+        shortages: task -> number of copies that should exist but could not be placed.
+    """
+
+    __slots__ = ("_assignments", "cost_after", "cost_before", "lower_bound", "shortages", "skipped")
+
+    cost_before: int | None
+    cost_after: int | None
+    lower_bound: int | None
+    skipped: Skipped | None
+    shortages: Mapping[TaskId, int]
+
+    def __init__(
+        self,
+        assignments: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment],
+        *,
+        cost_before: int | None = None,
+        cost_after: int | None = None,
+        lower_bound: int | None = None,
+        skipped: Skipped | None = None,
+        shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
+    ) -> None:
+        values = TaskAssignment(assignments).assignment
+        by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
+        for value in sorted(values, key=lambda value: value.process_id.signed_halves):
+            if by_client.setdefault(value.process_id, value) is not value:
+                raise StateException(f"Client {value.process_id} is twice in the assignment. Maybe merge its tasks.")
+        self._assignments = by_client
+        self.cost_before = cost_before
+        self.cost_after = cost_after
+        self.lower_bound = lower_bound
+        self.skipped = skipped
+        self.shortages = _frozen_shortages(shortages)
+
+    @classmethod
+    def of_columns(
+        cls,
+        columns: AssignmentColumns,
+        *,
+        cost_before: int | None = None,
+        cost_after: int | None = None,
+        lower_bound: int | None = None,
+        skipped: Skipped | None = None,
+        shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
+    ) -> AssignmentResult:
+        """A result over the columns; the objects are views on them."""
+        return cls(
+            columns.assignments(),
+            cost_before=cost_before,
+            cost_after=cost_after,
+            lower_bound=lower_bound,
+            skipped=skipped,
+            shortages=shortages,
+        )
+
+    @property
+    def columns(self) -> AssignmentColumns | None:
+        """The columns, if the result was made of them and nobody has changed one of its assignments since; else None."""
+        return TaskAssignment(self._assignments.values()).columns
+
+    @property
+    def gap(self) -> int | None:
+        """How far the cost may be from the optimum at most: `cost_after - lower_bound`; 0: proven optimal."""
+        if self.cost_after is None or self.lower_bound is None:
+            return None
+        return self.cost_after - self.lower_bound
+
+    def __getitem__(self, process_id: ProcessId) -> KafkaStreamsAssignment:
+        return self._assignments[process_id]
+
+    def __iter__(self) -> Iterator[ProcessId]:
+        return iter(self._assignments)
+
+    def __len__(self) -> int:
+        return len(self._assignments)
+
+    def __repr__(self) -> str:
+        facts = [f"{len(self)} clients"]
+        if self.cost_before is not None:
+            facts.append(f"cost {self.cost_before} -> {self.cost_after}")
+        if self.lower_bound is not None:
+            facts.append(f"lower bound {self.lower_bound}")
+        if self.skipped is not None:
+            facts.append(f"skipped: {self.skipped}")
+        if self.shortages:
+            facts.append(f"{sum(self.shortages.values())} copies missing")
+        return f"AssignmentResult({', '.join(facts)})"
