@@ -1,3 +1,11 @@
-"""From the members' subscriptions to the members' assignments and back; no sockets and no processing of records."""
+"""From the members' subscriptions to the members' assignments: the leader of a group. It executes no task."""
 
-__all__: list[str] = []
+from task_assignor.group.errors import AssignmentRejectedException, GroupException
+from task_assignor.group.topology import SubTopologyShape, make_tasks
+
+__all__ = [
+    "AssignmentRejectedException",
+    "GroupException",
+    "SubTopologyShape",
+    "make_tasks",
+]

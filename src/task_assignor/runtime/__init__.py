@@ -7,6 +7,18 @@ try:
 except ImportError as error:
     raise MissingExtraException("runtime", "task_assignor.runtime", "pyarrow") from error
 
+from task_assignor.runtime.commits import (
+    ClientTasks,
+    CommitLog,
+    CommitRecord,
+    FileRef,
+    RebalanceLog,
+    RebalanceRecord,
+    TaskCommit,
+    committed_files,
+    output_schema,
+    read_output,
+)
 from task_assignor.runtime.errors import (
     ClientException,
     CommitLogException,
@@ -17,23 +29,76 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
+from task_assignor.runtime.events import (
+    BatchCommitted,
+    ClientJoined,
+    ClientLost,
+    ClientProgress,
+    Rebalanced,
+    ResultRefused,
+    RunEvent,
+    RunFailed,
+    RunFinished,
+    TaskRestored,
+)
 from task_assignor.runtime.keys import murmur2, partitions_of
+from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
+from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
+from task_assignor.runtime.stores import KeyValueStore, KeyValueStoreSpec, Store, WindowStore, WindowStoreSpec
 from task_assignor.runtime.topics import Topic, TopicBuilder, TopicSpec, list_topics, write_topic
+from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
+    "BatchCommitted",
+    "ClientBootstrap",
     "ClientException",
+    "ClientExit",
+    "ClientJoined",
+    "ClientLost",
+    "ClientProgress",
+    "ClientSpec",
+    "ClientTasks",
+    "CommitLog",
     "CommitLogException",
+    "CommitRecord",
     "CorruptLogException",
+    "FileRef",
     "InvalidTransitionException",
+    "KeyValueStore",
+    "KeyValueStoreSpec",
+    "LaunchPlan",
+    "Launcher",
+    "Output",
+    "Processor",
     "ProcessorException",
+    "RebalanceLog",
+    "RebalanceRecord",
+    "Rebalanced",
+    "RecordProcessor",
+    "ResultRefused",
+    "RunEvent",
+    "RunFailed",
+    "RunFinished",
+    "RuntimeOptions",
+    "Store",
     "StoreException",
+    "SubTopology",
+    "TaskCommit",
+    "TaskContext",
+    "TaskRestored",
     "Topic",
     "TopicBuilder",
     "TopicException",
     "TopicSpec",
+    "Topology",
     "TopologyException",
+    "WindowStore",
+    "WindowStoreSpec",
+    "committed_files",
     "list_topics",
     "murmur2",
+    "output_schema",
     "partitions_of",
+    "read_output",
     "write_topic",
 ]

@@ -40,6 +40,14 @@ def check_name(what: str, name: object) -> None:
         )
 
 
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _rack_sets(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
+    return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
+
+
 @attrs.frozen
 class TopicSpec:
     """What a topic is like.
@@ -59,12 +67,9 @@ class TopicSpec:
     name: str
     partitions: int
     schema: pa.Schema
-    key: tuple[str, ...] = attrs.field(converter=tuple)
+    key: tuple[str, ...] = attrs.field(converter=_names)
     timestamp: str | None = None
-    racks: tuple[frozenset[str] | None, ...] | None = attrs.field(
-        default=None,
-        converter=lambda racks: None if racks is None else tuple(None if r is None else frozenset(r) for r in racks),
-    )
+    racks: tuple[frozenset[str] | None, ...] | None = attrs.field(default=None, converter=_rack_sets)
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
@@ -191,6 +196,10 @@ class Topic:
     def end_offsets(self) -> list[int]:
         """`end_offset` of every partition."""
         return [self.end_offset(partition) for partition in range(self.spec.partitions)]
+
+    def segments(self, partition: int) -> list[Segment]:
+        """The files of a partition in the order of their offsets, as the disk has them now."""
+        return list(self._list(partition))
 
     def read(self, partition: int, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition, without copying them.
@@ -348,7 +357,7 @@ class TopicBuilder:
         if table.num_rows:
             path = self.staging / str(partition) / f"{base_offset:020d}.arrow"
             write_arrow(path, fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}").combine_chunks())
-        return base_offset + table.num_rows
+        return base_offset + int(table.num_rows)
 
     def commit(self) -> Topic:
         """Check that the files of every partition follow each other, and make the topic visible.
@@ -439,7 +448,7 @@ def write_topic(
     first = next(tables, None)
     if first is None:
         raise TopicException(f"There are no tables to write to topic {name!r}. Maybe write one without rows.")
-    spec = TopicSpec(name, partitions, first.schema.remove_metadata(), tuple(key), timestamp, racks)
+    spec = TopicSpec(name, partitions, first.schema.remove_metadata(), _names(key), timestamp, racks)
     if sort_by_timestamp and timestamp is None:
         raise TopicException(f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column.")
     builder = TopicBuilder.create(root, spec)

@@ -1,0 +1,88 @@
+"""From sub-topologies to tasks: which partitions a task has, and the co-partition rule. No assignment here.
+
+Source: `PartitionGrouper` (task p of a sub-topology has partition p of each of its topics); stricter than Kafka where
+Kafka silently allows source topics of unequal partition counts, because then a join loses rows without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from task_assignor.group.errors import GroupException
+from task_assignor.sdk import TaskId, TaskInfo, TaskTopicPartition, TopicPartition
+
+
+@attrs.frozen
+class SubTopologyShape:
+    """What the group knows of a sub-topology.
+
+    Args:
+        name: name for messages.
+        sources: its source topics.
+        changelogs: store -> its changelog topic; None: the store is not logged. A changelog that is also a source (a
+            source changelog) is allowed.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    changelogs: Mapping[str, str | None] = attrs.field(factory=dict)
+
+
+def make_tasks(
+    shapes: Sequence[SubTopologyShape],
+    partitions: Mapping[str, int],
+    racks: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
+) -> dict[TaskId, TaskInfo]:
+    """The tasks of all sub-topologies: `i_p` for sub-topology i and each partition p of its sources.
+
+    Args:
+        shapes: the sub-topologies, in the order of their numbers.
+        partitions: topic -> number of partitions, for all source topics.
+        racks: topic -> racks per partition, where known.
+
+    Returns:
+        Task id -> `TaskInfo`, in task-id order.
+
+    Raises:
+        GroupException: a source topic is unknown or empty, or the sources of a sub-topology have unequal counts.
+    """
+    tasks: dict[TaskId, TaskInfo] = {}
+    for number, shape in enumerate(shapes):
+        count = _partition_count(shape, partitions)
+        changelogs = [topic for topic in shape.changelogs.values() if topic is not None]
+        topics = list(dict.fromkeys([*shape.sources, *changelogs]))
+        for partition in range(count):
+            task = TaskId(number, partition)
+            tasks[task] = TaskInfo(
+                task,
+                bool(shape.changelogs),
+                frozenset(shape.changelogs),
+                [
+                    TaskTopicPartition(
+                        TopicPartition(topic, partition),
+                        topic in shape.sources,
+                        topic in changelogs,
+                        racks[topic][partition] if racks and topic in racks else None,
+                    )
+                    for topic in topics
+                ],
+            )
+    return tasks
+
+
+def _partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:
+    for topic in shape.sources:
+        if topic not in partitions:
+            raise GroupException(f"The sub-topology {shape.name!r} reads the topic {topic!r}, which does not exist.")
+        if partitions[topic] < 1:
+            raise GroupException(f"The topic {topic!r} of the sub-topology {shape.name!r} has no partitions.")
+    counts = {topic: partitions[topic] for topic in shape.sources}
+    if len(set(counts.values())) != 1:
+        told = ", ".join(f"{topic!r} has {count}" for topic, count in counts.items())
+        raise GroupException(
+            f"The sources of the sub-topology {shape.name!r} are not co-partitioned: {told} partitions. "
+            "Maybe write the topics again with equal numbers of partitions."
+        )
+    return next(iter(counts.values()))

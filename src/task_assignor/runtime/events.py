@@ -1,0 +1,202 @@
+"""What happened, for people and programs that watch a run: plain values, no behaviour. Protocol messages are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from task_assignor.runtime.commits import ClientTasks
+from task_assignor.sdk import TaskId
+
+
+@attrs.frozen
+class ClientJoined:
+    """A client registered with the coordinator.
+
+    Args:
+        client: its name.
+        process_id: its process id, as text.
+        member_id: the member id it got.
+        attempt: what executes it, as the launcher says.
+        host: where it runs.
+        pid: its operating system process there.
+        restorable: tasks of which its state directory has a snapshot.
+    """
+
+    client: str
+    process_id: str
+    member_id: str
+    attempt: str
+    host: str
+    pid: int
+    restorable: tuple[TaskId, ...] = ()
+
+
+@attrs.frozen
+class ClientLost:
+    """A client left the group.
+
+    Args:
+        client: its name.
+        member_id: its member id, which is now fenced.
+        reason: why: connection closed, no heartbeat for so long, replaced.
+    """
+
+    client: str
+    member_id: str
+    reason: str
+
+
+@attrs.frozen
+class Rebalanced:
+    """There is a new generation.
+
+    Args:
+        generation: its number.
+        reason: why, in one line.
+        assignment: client name -> its tasks.
+        moved: (task, former client, new client) of active tasks that changed clients; "" where there was none.
+        kept: why the former assignment was kept (the assignor asked to try again); "" normally.
+        during_batch: the batch that is re-run for the tasks that lost their client; -1: between batches.
+        seconds: time that the assignor took.
+        followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
+    """
+
+    generation: int
+    reason: str
+    assignment: Mapping[str, ClientTasks]
+    moved: tuple[tuple[TaskId, str, str], ...] = ()
+    kept: str = ""
+    during_batch: int = -1
+    seconds: float = 0.0
+    followup_deadline_ms: int | None = None
+
+
+@attrs.frozen
+class TaskRestored:
+    """A client brought the state of a task up to date.
+
+    Args:
+        client: its name.
+        task: the task.
+        role: "active" or "standby".
+        rows: rows read from changelogs.
+        snapshot_rows: rows read from a local snapshot.
+        origin: what it started from: "memory", "snapshot", "changelog" (nothing local) or "new" (nothing to restore).
+        batch: the state is that after this batch.
+        seconds: how long it took.
+    """
+
+    client: str
+    task: TaskId
+    role: str
+    rows: int
+    snapshot_rows: int
+    origin: str
+    batch: int
+    seconds: float
+
+
+@attrs.frozen
+class BatchCommitted:
+    """A batch became visible.
+
+    Args:
+        batch: its number.
+        generation: generation of the group.
+        rows_in: rows read.
+        rows_out: rows given to outputs.
+        rows_by_client: client name -> rows read.
+        seconds: since the batch began.
+        remaining: source rows that are still to be read.
+    """
+
+    batch: int
+    generation: int
+    rows_in: int
+    rows_out: int
+    rows_by_client: Mapping[str, int]
+    seconds: float
+    remaining: int
+
+
+@attrs.frozen
+class ClientProgress:
+    """A client's heartbeat said something new.
+
+    Args:
+        client: its name.
+        active: its active tasks.
+        standby: its standby tasks.
+        rows_in: rows it has read since it joined.
+        restored_rows: rows it has read from changelogs since it joined, standbys included.
+        standby_lag: rows of the changelogs that its standbys have not read yet.
+    """
+
+    client: str
+    active: tuple[TaskId, ...]
+    standby: tuple[TaskId, ...]
+    rows_in: int
+    restored_rows: int
+    standby_lag: int
+
+
+@attrs.frozen
+class ResultRefused:
+    """A late answer of a client that no longer owns the task was thrown away.
+
+    Args:
+        client: who sent it.
+        task: for which task.
+        batch: for which batch.
+        generation: under which generation it was ordered.
+        reason: why it does not count.
+    """
+
+    client: str
+    task: TaskId
+    batch: int
+    generation: int
+    reason: str
+
+
+@attrs.frozen
+class RunFinished:
+    """All rows are processed and committed.
+
+    Args:
+        batches: number of committed batches, earlier runs included.
+        rows_in: rows read by this run.
+        rows_out: rows given to outputs by this run.
+        seconds: since the first assignment.
+    """
+
+    batches: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+
+
+@attrs.frozen
+class RunFailed:
+    """The run stops; what was committed stays.
+
+    Args:
+        message: why.
+    """
+
+    message: str
+
+
+RunEvent = (
+    ClientJoined
+    | ClientLost
+    | Rebalanced
+    | TaskRestored
+    | BatchCommitted
+    | ClientProgress
+    | ResultRefused
+    | RunFinished
+    | RunFailed
+)

@@ -1,0 +1,174 @@
+"""How clients come to life: what a launcher must do, and what it hands to each client. Launching itself is elsewhere."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from task_assignor.runtime.topics import check_name
+from task_assignor.runtime.topology import Topology
+from task_assignor.sdk import HostInfo, ProcessId
+
+
+def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(
+            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 1."
+        )
+
+
+@attrs.frozen
+class ClientSpec:
+    """A client that shall run.
+
+    Args:
+        name: its name; a replacement has the same.
+        threads: tasks it processes at the same time; its weight for the assignor.
+        rack: its rack, if known (`client.rack`).
+        tags: its tags (`client.tag.*`).
+        state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`.
+        host_info: where it answers queries, if it does.
+    """
+
+    name: str
+    threads: int = attrs.field(default=1, validator=_positive)
+    rack: str | None = None
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+    state_dir: str | None = None
+    host_info: HostInfo | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_name("client", self.name)
+
+    def process_id(self, application_id: str) -> ProcessId:
+        """The client's process id: the same whenever this client of this application comes back.
+
+        Kafka writes a random one into the state directory; a name serves as well, and runs are repeatable.
+        """
+        return ProcessId(uuid.uuid5(uuid.NAMESPACE_URL, f"task-assignor:{application_id}/{self.name}"))
+
+
+@attrs.frozen
+class RuntimeOptions:
+    """Settings of the runtime itself; those of Kafka Streams are in `StreamsConfig`.
+
+    Args:
+        max_batch_rows: a micro-batch takes at most so many rows of each source partition.
+        session_timeout_ms: a client that was not heard of for so long is lost.
+        heartbeat_interval_ms: how often clients say that they live.
+        startup_timeout_ms: the run fails if not enough clients are there in this time.
+        min_clients: the run begins when so many clients are there; None: all.
+        rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
+        snapshot_every_batches: a client writes a local snapshot of a task after so many batches; 0: only at the end.
+        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
+        max_assignment_retries: after so many failures in a row the run fails.
+        compression: of output and changelog files: None, "lz4" or "zstd".
+        bind_host: address that the coordinator listens on.
+        advertised_host: address that clients connect to; None: `bind_host`.
+    """
+
+    max_batch_rows: int = attrs.field(default=100_000, validator=_positive)
+    session_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
+    heartbeat_interval_ms: int = attrs.field(default=500, validator=_positive)
+    startup_timeout_ms: int = attrs.field(default=60_000, validator=_positive)
+    min_clients: int | None = None
+    rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
+    snapshot_every_batches: int = attrs.field(default=10, validator=attrs.validators.ge(0))
+    assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
+    max_assignment_retries: int = attrs.field(default=20, validator=_positive)
+    compression: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, "lz4", "zstd")))
+    bind_host: str = "127.0.0.1"
+    advertised_host: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError(
+                f"The heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than the session_timeout_ms "
+                f"({self.session_timeout_ms}). Maybe a third of it."
+            )
+
+
+@attrs.frozen
+class ClientBootstrap:
+    """All that a client needs to know; crosses to another process or machine by pickle.
+
+    Args:
+        address: host and port of the coordinator.
+        authkey: secret of the connection.
+        spec: who the client is.
+        application_id: `application.id`.
+        run_id: identity of the run folder; snapshots of other runs are ignored.
+        topology: what is computed.
+        topics_root: folder of the topics; on storage that all clients reach.
+        run_dir: folder of the run; on storage that all clients reach.
+        state_dir: folder of the client's snapshots; may be local.
+        options: settings of the runtime.
+    """
+
+    address: tuple[str, int]
+    authkey: bytes = attrs.field(repr=False)
+    spec: ClientSpec
+    application_id: str
+    run_id: str
+    topology: Topology
+    topics_root: str
+    run_dir: str
+    state_dir: str
+    options: RuntimeOptions
+
+
+@attrs.frozen
+class LaunchPlan:
+    """What a launcher is asked to bring to life.
+
+    Args:
+        application_id: `application.id`.
+        run_id: identity of the run folder.
+        bootstraps: one per client, in the order in which the user gave them.
+    """
+
+    application_id: str
+    run_id: str
+    bootstraps: tuple[ClientBootstrap, ...]
+
+    def bootstrap(self, client: str) -> ClientBootstrap:
+        """The bootstrap of a client by name."""
+        return next(found for found in self.bootstraps if found.spec.name == client)
+
+
+@attrs.frozen
+class ClientExit:
+    """A client's process has ended.
+
+    Args:
+        client: its name.
+        reason: how: exit code, signal, or what the engine says.
+        expected: it ended because it was told to.
+    """
+
+    client: str
+    reason: str
+    expected: bool = False
+
+
+class Launcher(Protocol):
+    """Starts clients and ends them. All calls come from one thread; none of them may block for long, but `stop`."""
+
+    def start(self, plan: LaunchPlan) -> None:
+        """Start all clients of the plan.
+
+        Raises:
+            StreamsException: that is not possible.
+        """
+
+    def replace(self, client: str) -> None:
+        """The process of a client has ended: start another one with the same name, or leave that to the engine."""
+
+    def exits(self) -> Sequence[ClientExit]:
+        """Processes that have ended since the last call."""
+
+    def stop(self, timeout_s: float) -> None:
+        """All clients were told to stop: wait for them, then end those that are still there. Afterwards none lives."""

@@ -1,0 +1,482 @@
+"""State stores: key-value and window, in memory, with the changes that rebuild them. Files are written elsewhere.
+
+A store is rebuilt from a snapshot (`load`) and the changes since (`apply`, batch by batch). All three - live store,
+replayed store, snapshot - hold the same rows; a test says so.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from task_assignor.runtime.errors import StoreException, TopicException
+from task_assignor.runtime.topics import check_name
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_DELETED: Final = "__deleted"
+_METADATA: Final = b"task_assignor.store"
+DEAD_SHARE: Final = 0.5
+"""A chunk of a window store is rewritten once this share of its rows has expired; until then they stay, harmlessly."""
+MAX_CHUNKS: Final = 32
+"""More chunks than this are merged: a read of the store costs something for every chunk."""
+
+
+def _check_store_name(name: object) -> None:
+    try:
+        check_name("store", name)
+    except TopicException as error:
+        raise StoreException(str(error)) from None
+
+
+class Store(ABC):
+    """What the runtime needs of every store."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the store."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows it holds."""
+
+    @abstractmethod
+    def drain_changes(self) -> pa.Table | None:
+        """The changes since the last call, for the changelog; None: there were none."""
+
+    @abstractmethod
+    def apply(self, changes: pa.Table) -> None:
+        """Make the changes of one batch, as `drain_changes` gave them; they are not changes of this store's own."""
+
+    @abstractmethod
+    def snapshot(self) -> pa.Table:
+        """Everything the store holds, for `load`."""
+
+    @abstractmethod
+    def load(self, snapshot: pa.Table) -> None:
+        """Replace what the store holds by a snapshot."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+@attrs.frozen
+class KeyValueStoreSpec:
+    """Declares a key-value store.
+
+    Args:
+        name: name of the store, unique in the topology.
+        key: key columns and their types, at least one.
+        value: value columns and their types.
+        logged: its changes are kept in a changelog, so that another client can rebuild it. Without, it starts empty
+            on every client.
+    """
+
+    name: str
+    key: pa.Schema
+    value: pa.Schema
+    logged: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        _check_store_name(self.name)
+        for what, schema in (("key", self.key), ("value", self.value)):
+            if not isinstance(schema, pa.Schema):
+                raise StoreException(f"The {what} ({schema!r}) of store {self.name} must be a pyarrow.Schema.")
+        if not len(self.key):
+            raise StoreException(f"The store {self.name} needs at least one key column.")
+        names = [*self.key.names, *self.value.names, _DELETED]
+        if len(set(names)) != len(names):
+            raise StoreException(
+                f"The store {self.name} has a column name twice: {names[:-1]} ({_DELETED} is reserved)."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when old snapshots and changelogs no longer fit."""
+        return f"key-value({_describe(self.key)} -> {_describe(self.value)})"
+
+    def create(self) -> KeyValueStore:
+        """An empty store."""
+        return KeyValueStore(self)
+
+
+def _describe(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+class KeyValueStore(Store):
+    """Rows by key, in a dictionary. A key is a value, or a tuple of values if there are several key columns."""
+
+    def __init__(self, spec: KeyValueStoreSpec) -> None:
+        self._spec = spec
+        self._rows: dict[Hashable, tuple[Any, ...]] = {}
+        self._changed: dict[Hashable, None] = {}
+        self._single = len(spec.key) == 1
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        return self._spec.name
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._rows
+
+    def get(self, key: Hashable) -> dict[str, Any] | None:
+        """The value columns of a key, or None."""
+        row = self._rows.get(key)
+        return None if row is None else dict(zip(self._spec.value.names, row, strict=True))
+
+    def put(self, key: Hashable, values: Mapping[str, Any]) -> None:
+        """Set the value columns of a key; columns left out become null.
+
+        Raises:
+            StoreException: a column does not exist.
+        """
+        if not values.keys() <= set(self._spec.value.names):
+            unknown = sorted(values.keys() - set(self._spec.value.names))
+            raise StoreException(
+                f"The store {self.name} has no value columns {unknown}; it has {self._spec.value.names}."
+            )
+        self._rows[key] = tuple(values.get(name) for name in self._spec.value.names)
+        self._changed[key] = None
+
+    def delete(self, key: Hashable) -> None:
+        """Remove a key, if it is there."""
+        if self._rows.pop(key, None) is not None:
+            self._changed[key] = None
+
+    def items(self) -> Iterator[tuple[Hashable, dict[str, Any]]]:
+        """All keys with their value columns."""
+        names = self._spec.value.names
+        return ((key, dict(zip(names, row, strict=True))) for key, row in self._rows.items())
+
+    def put_table(self, rows: pa.Table) -> None:
+        """Set many keys; of equal keys the last row wins.
+
+        Args:
+            rows: key and value columns, by name; others are ignored.
+
+        Raises:
+            StoreException: a column is missing or has another type.
+        """
+        keys = self._keys_of(rows)
+        values = zip(*(self._column(rows, field).to_pylist() for field in self._spec.value), strict=True)
+        self._rows.update(zip(keys, values if len(self._spec.value) else ((),) * len(keys), strict=True))
+        self._changed.update(dict.fromkeys(keys))
+
+    def lookup(self, keys: pa.Table | pa.Array | pa.ChunkedArray) -> pa.Table:
+        """The value columns of many keys.
+
+        Args:
+            keys: a table with the key columns, by name; or one column, for stores with one key column.
+
+        Returns:
+            One row per key, in the order of the keys; null where a key is missing.
+        """
+        if not isinstance(keys, pa.Table):
+            keys = pa.table([keys], names=self._spec.key.names[:1])
+        missing = (None,) * len(self._spec.value)
+        rows = [self._rows.get(key, missing) for key in self._keys_of(keys)]
+        return self._to_table(self._spec.value, rows)
+
+    def all(self) -> pa.Table:
+        """Everything: key and value columns."""
+        return self._rows_table(self._rows)
+
+    def drain_changes(self) -> pa.Table | None:
+        """The last state of each key that was set or removed since the last call."""
+        if not self._changed:
+            return None
+        missing = (None,) * len(self._spec.value)
+        rows = {key: self._rows.get(key, missing) for key in self._changed}
+        deleted = pa.array([key not in self._rows for key in self._changed], pa.bool_())
+        self._changed = {}
+        return self._rows_table(rows).append_column(_DELETED, deleted)
+
+    def apply(self, changes: pa.Table) -> None:
+        """Make the changes of one batch."""
+        keys = self._keys_of(changes)
+        deleted = changes.column(_DELETED).to_pylist()
+        values = self._values_of(changes, len(keys))
+        self._rows.update(zip(keys, values, strict=True))
+        if any(deleted):
+            for key, gone in zip(keys, deleted, strict=True):
+                if gone:
+                    del self._rows[key]
+
+    def snapshot(self) -> pa.Table:
+        """Everything, for `load`."""
+        return self.all()
+
+    def load(self, snapshot: pa.Table) -> None:
+        """Replace everything."""
+        keys = self._keys_of(snapshot)
+        self._rows = dict(zip(keys, self._values_of(snapshot, len(keys)), strict=True))
+        self._changed = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._rows, self._changed = {}, {}
+
+    def _values_of(self, rows: pa.Table, count: int) -> list[tuple[Any, ...]]:
+        columns = [self._column(rows, field).to_pylist() for field in self._spec.value]
+        return list(zip(*columns, strict=True)) if columns else [()] * count
+
+    def _keys_of(self, rows: pa.Table) -> list[Any]:
+        columns = [self._column(rows, field).to_pylist() for field in self._spec.key]
+        return columns[0] if self._single else list(zip(*columns, strict=True))
+
+    def _column(self, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+        if field.name not in rows.schema.names:
+            raise StoreException(
+                f"Rows for the store {self.name} have no column {field.name!r}; they have {rows.schema.names}."
+            )
+        column = rows.column(field.name)
+        if column.type == field.type:
+            return column
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            raise StoreException(
+                f"The column {field.name!r} for the store {self.name} has type {column.type}, "
+                f"which cannot be cast to {field.type}: {error}"
+            ) from error
+
+    def _rows_table(self, rows: Mapping[Hashable, tuple[Any, ...]]) -> pa.Table:
+        keys = [(key,) for key in rows] if self._single else list(rows)
+        left = self._to_table(self._spec.key, keys)
+        right = self._to_table(self._spec.value, list(rows.values()))
+        return pa.table([*left.columns, *right.columns], schema=pa.schema([*self._spec.key, *self._spec.value]))
+
+    def _to_table(self, schema: pa.Schema, rows: list[Any]) -> pa.Table:
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        arrays = []
+        for field, values in zip(schema, columns, strict=True):
+            try:
+                arrays.append(pa.array(values, field.type))
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise StoreException(
+                    f"The store {self.name} holds a value in {field.name!r} that is not of type {field.type}: {error}"
+                ) from error
+        return pa.table(arrays, schema=schema)
+
+
+@attrs.frozen
+class WindowStoreSpec:
+    """Declares a window store: rows with a time that are kept until they cannot matter any more.
+
+    Its columns are those of the rows that are appended.
+
+    Args:
+        name: name of the store, unique in the topology.
+        time: column of int64 milliseconds.
+        logged: its changes are kept in a changelog, so that another client can rebuild it.
+    """
+
+    name: str
+    time: str
+    logged: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        _check_store_name(self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when old snapshots and changelogs no longer fit."""
+        return f"window({self.time})"
+
+    def create(self) -> WindowStore:
+        """An empty store."""
+        return WindowStore(self)
+
+
+class _Chunk:
+    """Rows that were appended together, with their range of times. The polars frame is made when somebody reads it."""
+
+    __slots__ = ("_frame", "first", "last", "table")
+
+    def __init__(self, table: pa.Table, time: str) -> None:
+        self.table = table
+        times = self.times(time)
+        self.first, self.last = int(times.min()), int(times.max())
+        self._frame: pl.DataFrame | None = None
+
+    def times(self, time: str) -> npt.NDArray[np.int64]:
+        column = self.table.column(time)
+        numbers: npt.NDArray[np.int64] = column.to_numpy()
+        return numbers
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        if self._frame is None:
+            import polars as pl
+
+            frame = pl.from_arrow(self.table)
+            assert isinstance(frame, pl.DataFrame)
+            self._frame = frame
+        return self._frame
+
+
+class WindowStore(Store):
+    """Rows with a time, in the order in which they came.
+
+    Attributes:
+        stream_time: newest time seen in the log that feeds the store, ms; None: nothing seen. Part of the state.
+    """
+
+    def __init__(self, spec: WindowStoreSpec) -> None:
+        self._spec = spec
+        self._chunks: list[_Chunk] = []
+        self._pending: list[pa.Table] = []
+        self._schema: pa.Schema | None = None
+        self._logged_time: int | None = None
+        self.stream_time: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        return self._spec.name
+
+    def __len__(self) -> int:
+        return sum(chunk.table.num_rows for chunk in self._chunks)
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows; all tables must have equal columns.
+
+        Raises:
+            StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
+        """
+        self._add(rows)
+        self._pending.append(rows)
+
+    def observe(self, time_ms: int) -> None:
+        """Move the stream time forward; an older time changes nothing."""
+        if self.stream_time is None or time_ms > self.stream_time:
+            self.stream_time = time_ms
+
+    def expire(self, before_ms: int) -> None:
+        """Rows older than `before_ms` cannot matter any more; most of them are dropped now, all of them at some time."""
+        kept = []
+        for chunk in self._chunks:
+            if chunk.last < before_ms:
+                continue
+            if chunk.first < before_ms:
+                alive = chunk.times(self._spec.time) >= before_ms
+                if 1 - alive.mean() >= DEAD_SHARE:
+                    chunk = _Chunk(chunk.table.filter(pa.array(alive)), self._spec.time)
+            kept.append(chunk)
+        self._chunks = kept
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """What the store holds (expired rows may still be there); None: nothing, and no columns are known yet."""
+        if not self._chunks:
+            return None if self._schema is None else self._schema.empty_table()
+        return pa.concat_tables([chunk.table for chunk in self._chunks])
+
+    @property
+    def frame(self) -> pl.DataFrame | None:
+        """The same as a polars frame; None: no rows."""
+        if not self._chunks:
+            return None
+        import polars as pl
+
+        return pl.concat([chunk.frame for chunk in self._chunks], rechunk=False)
+
+    def drain_changes(self) -> pa.Table | None:
+        """The rows appended since the last call, with the stream time in the schema's metadata."""
+        if not self._pending and self.stream_time == self._logged_time:
+            return None
+        pending, self._pending = self._pending, []
+        self._logged_time = self.stream_time
+        if pending:
+            return self._with_time(pa.concat_tables(pending))
+        return self._with_time((self._schema or pa.schema([(self._spec.time, pa.int64())])).empty_table())
+
+    def apply(self, changes: pa.Table) -> None:
+        """Make the changes of one batch."""
+        time = self._time_of(changes)
+        if changes.num_rows:
+            self._add(changes.replace_schema_metadata(None))
+        if time is not None:
+            self.observe(time)
+        self._logged_time = self.stream_time
+
+    def snapshot(self) -> pa.Table:
+        """Everything, for `load`."""
+        rows = self.rows
+        return self._with_time(pa.schema([(self._spec.time, pa.int64())]).empty_table() if rows is None else rows)
+
+    def load(self, snapshot: pa.Table) -> None:
+        """Replace everything."""
+        self.clear()
+        self.apply(snapshot)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._chunks, self._pending = [], []
+        self._schema, self.stream_time, self._logged_time = None, None, None
+
+    def _add(self, rows: pa.Table) -> None:
+        if self._schema is None:
+            if self._spec.time not in rows.schema.names or rows.schema.field(self._spec.time).type != pa.int64():
+                raise StoreException(
+                    f"The window store {self.name} needs a column {self._spec.time!r} of int64 milliseconds; "
+                    f"the rows have {_describe(rows.schema)}."
+                )
+            self._schema = rows.schema
+        elif not rows.schema.equals(self._schema):
+            raise StoreException(
+                f"The window store {self.name} holds rows of {_describe(self._schema)}; rows of "
+                f"{_describe(rows.schema)} cannot be added."
+            )
+        if rows.column(self._spec.time).null_count:
+            raise StoreException(f"The window store {self.name} cannot hold rows without {self._spec.time}.")
+        if rows.num_rows:
+            self._chunks.append(_Chunk(rows, self._spec.time))
+            if len(self._chunks) > MAX_CHUNKS:
+                self._merge()
+
+    def _merge(self) -> None:
+        """Merge neighbours up to an eighth of the store, so that a row is copied rarely and old chunks still expire."""
+        target = len(self) // 8
+        groups: list[list[_Chunk]] = []
+        size = 0
+        for chunk in self._chunks:
+            size += chunk.table.num_rows
+            if groups and size <= target:
+                groups[-1].append(chunk)
+            else:
+                groups.append([chunk])
+                size = chunk.table.num_rows
+        self._chunks = [
+            group[0]
+            if len(group) == 1
+            else _Chunk(pa.concat_tables([chunk.table for chunk in group]).combine_chunks(), self._spec.time)
+            for group in groups
+        ]
+
+    def _with_time(self, table: pa.Table) -> pa.Table:
+        return table.replace_schema_metadata({_METADATA: json.dumps({"streamTime": self.stream_time}).encode()})
+
+    @staticmethod
+    def _time_of(table: pa.Table) -> int | None:
+        metadata = table.schema.metadata or {}
+        time = json.loads(metadata[_METADATA])["streamTime"] if _METADATA in metadata else None
+        return None if time is None else int(time)
+
+
+StoreSpec = KeyValueStoreSpec | WindowStoreSpec

@@ -1,0 +1,240 @@
+"""What is to be computed: sub-topologies with co-partitioned sources, stores, a processor and outputs; checked when built.
+
+`Topology` knows no files; `bind` holds it against the topics that exist and makes tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.group import SubTopologyShape, make_tasks
+from task_assignor.runtime.errors import TopicException, TopologyException
+from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.stores import KeyValueStoreSpec, StoreSpec, WindowStoreSpec
+from task_assignor.runtime.topics import TopicSpec, check_name
+from task_assignor.sdk import StreamsException, TaskId, TaskInfo
+
+
+@attrs.frozen
+class Output:
+    """Declares an output: committed rows are read under this name.
+
+    Args:
+        name: name of the output, unique in the topology.
+        schema: its columns; None: those of the rows that the processor returns.
+    """
+
+    name: str
+    schema: pa.Schema | None = None
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            check_name("output", self.name)
+        except TopicException as error:
+            raise TopologyException(str(error)) from None
+
+
+def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
+    if isinstance(outputs, (str, Output)):
+        outputs = (outputs,)
+    return tuple(Output(output) if isinstance(output, str) else output for output in outputs)
+
+
+def _to_names(names: Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+@attrs.frozen
+class SubTopology:
+    """A part of the topology whose tasks are independent of the others: task p reads partition p of all its sources.
+
+    Args:
+        name: name for people; unique in the topology.
+        sources: names of its source topics; they must have equal numbers of partitions.
+        processor: makes the processor of a task: a `Processor` class, or any callable without arguments. If it has a
+            method `check_sources(topics: Mapping[str, TopicSpec])`, that is called before the run and may raise.
+        stores: its stores.
+        outputs: names, or `Output`s with a schema. May be empty.
+
+    Raises:
+        TopologyException: something of it is not allowed.
+    """
+
+    name: str
+    sources: tuple[str, ...] = attrs.field(converter=_to_names)
+    processor: Callable[[], Processor]
+    stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=tuple)
+    outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
+
+    def __attrs_post_init__(self) -> None:
+        where = f"The sub-topology {self.name!r}"
+        if not isinstance(self.name, str) or not self.name:
+            raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text.")
+        if not self.sources:
+            raise TopologyException(f"{where} needs at least one source topic.")
+        if len(set(self.sources)) != len(self.sources):
+            raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
+        for store in self.stores:
+            if not isinstance(store, (KeyValueStoreSpec, WindowStoreSpec)):
+                raise TopologyException(f"{where} has a store that is no store declaration: {store!r}.")
+        if isinstance(self.processor, Processor):
+            raise TopologyException(
+                f"{where} was given a {type(self.processor).__name__} object as processor, but every task needs its own. "
+                f"Maybe give the class: processor={type(self.processor).__name__}."
+            )
+        if not callable(self.processor):
+            raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
+        self._check_needs_no_arguments(where)
+
+    def _check_needs_no_arguments(self, where: str) -> None:
+        if inspect.isclass(self.processor) and not issubclass(self.processor, Processor):
+            raise TopologyException(f"{where}: the processor {self.processor.__name__} is not a subclass of Processor.")
+        if inspect.isclass(self.processor) and inspect.isabstract(self.processor):
+            missing = ", ".join(sorted(getattr(self.processor, "__abstractmethods__", ())))
+            raise TopologyException(f"{where}: the processor {self.processor.__name__} does not define {missing}.")
+        try:
+            inspect.signature(self.processor).bind()
+        except TypeError as error:
+            raise TopologyException(
+                f"{where}: the processor {processor_name(self.processor)} cannot be made without arguments ({error}). "
+                "Maybe use functools.partial."
+            ) from None
+        except ValueError:
+            pass  # no signature to be had: the first task will show
+
+
+def processor_name(factory: object) -> str:
+    """What to call a processor in messages."""
+    wrapped = getattr(factory, "func", factory)
+    return str(getattr(wrapped, "__qualname__", type(wrapped).__qualname__))
+
+
+@attrs.frozen
+class Topology:
+    """All sub-topologies of an application. The i-th has the tasks `i_0`, `i_1` and so on.
+
+    Args:
+        sub_topologies: the sub-topologies.
+
+    Raises:
+        TopologyException: names are not unique, or a source topic belongs to two sub-topologies.
+    """
+
+    sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=tuple)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.sub_topologies:
+            raise TopologyException("The topology has no sub-topologies, so there is nothing to run.")
+        for sub_topology in self.sub_topologies:
+            if not isinstance(sub_topology, SubTopology):
+                raise TopologyException(f"A Topology is made of SubTopology objects, but was given {sub_topology!r}.")
+        subs = self.sub_topologies
+        _check_unique("sub-topology", ((sub.name, sub.name) for sub in subs))
+        _check_unique(
+            "source topic",
+            ((topic, sub.name) for sub in subs for topic in sub.sources),
+            "As in Kafka a topic is read by one sub-topology. Maybe merge them, or write the topic under a second name.",
+        )
+        _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
+        _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
+        outputs = {output.name for sub in subs for output in sub.outputs}
+        for sub in subs:
+            for topic in sub.sources:
+                if topic in outputs:
+                    raise TopologyException(
+                        f"The sub-topology {sub.name!r} reads {topic!r}, which is an output of this topology; "
+                        "that is not supported. Maybe write the output as a topic and read it in a second application."
+                    )
+
+    def sub_topology_of(self, task: TaskId) -> SubTopology:
+        """The sub-topology that a task belongs to."""
+        return self.sub_topologies[task.subtopology]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All source topics, sorted."""
+        return tuple(sorted(topic for sub in self.sub_topologies for topic in sub.sources))
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the state of an earlier run no longer fits: sources, stores and their order."""
+        parts = [
+            f"{sub.sources!r}{[(store.name, store.fingerprint, store.logged) for store in sub.stores]!r}"
+            for sub in self.sub_topologies
+        ]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def bind(self, application_id: str, topics: Mapping[str, TopicSpec]) -> dict[TaskId, TaskInfo]:
+        """The tasks of the topology on the topics that exist.
+
+        Args:
+            application_id: `application.id`; the changelog of store s is named `<application_id>-s-changelog`.
+            topics: all source topics, by name.
+
+        Returns:
+            Task id -> `TaskInfo`, in task-id order.
+
+        Raises:
+            TopologyException: a topic is missing, sources are not co-partitioned, or a processor does not fit its topics.
+        """
+        for sub in self.sub_topologies:
+            for topic in sub.sources:
+                if topic not in topics:
+                    raise TopologyException(
+                        f"The sub-topology {sub.name!r} reads the topic {topic!r}, which does not exist. "
+                        f"The topics: {', '.join(sorted(topics)) or 'none'}."
+                    )
+            _check_key_types(sub, topics)
+            check = getattr(sub.processor, "check_sources", None)
+            if check is not None:
+                check({topic: topics[topic] for topic in sub.sources})
+        shapes = [
+            SubTopologyShape(
+                sub.name,
+                sub.sources,
+                {
+                    store.name: changelog_topic(application_id, store.name) if store.logged else None
+                    for store in sub.stores
+                },
+            )
+            for sub in self.sub_topologies
+        ]
+        partitions = {name: spec.partitions for name, spec in topics.items()}
+        racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
+        try:
+            return make_tasks(shapes, partitions, racks)
+        except StreamsException as error:
+            raise TopologyException(str(error)) from None
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """Kafka's name for the changelog of a store."""
+    return f"{application_id}-{store}-changelog"
+
+
+def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Maybe rename one.") -> None:
+    seen: dict[str, str] = {}
+    for name, place in named:
+        if name in seen:
+            raise TopologyException(
+                f"The {what} {name!r} is there twice, in the sub-topologies {seen[name]!r} and {place!r}. {advice}"
+            )
+        seen[name] = place
+
+
+def _check_key_types(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
+    first, *others = sub.sources
+    for other in others:
+        one, two = topics[first], topics[other]
+        if one.key_types != two.key_types:
+            raise TopologyException(
+                f"The sources of the sub-topology {sub.name!r} are not co-partitioned: equal keys of {first!r} "
+                f"({', '.join(one.key)}: {', '.join(one.key_types)}) and {other!r} ({', '.join(two.key)}: "
+                f"{', '.join(two.key_types)}) have different bytes, so they would meet in different partitions. "
+                "Maybe write one topic again with the key cast to the type of the other."
+            )
