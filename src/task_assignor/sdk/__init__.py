@@ -9,6 +9,7 @@ from task_assignor.sdk.assignor import (
     Subscription,
     TaskAssignor,
 )
+from task_assignor.sdk.assignor_classes import registered_assignors
 from task_assignor.sdk.builder import ApplicationStateBuilder
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
@@ -25,6 +26,7 @@ from task_assignor.sdk.config_def import REQUIRED, ConfigKey
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import (
     ConfigException,
+    ConfigProblem,
     LagsNotComputedError,
     MissingExtraException,
     SnapshotException,
@@ -35,6 +37,7 @@ from task_assignor.sdk.errors import (
     UnknownTaskError,
 )
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
+from task_assignor.sdk.settings import StreamsConfig
 from task_assignor.sdk.state import ApplicationState, KafkaStreamsState, TaskInfo, TaskTopicPartition
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "ClientColumns",
     "ConfigException",
     "ConfigKey",
+    "ConfigProblem",
     "GroupAssignment",
     "GroupSubscription",
     "HostInfo",
@@ -66,6 +70,7 @@ __all__ = [
     "SnapshotException",
     "StateColumns",
     "StateException",
+    "StreamsConfig",
     "StreamsException",
     "Subscription",
     "TaskAssignment",
@@ -78,4 +83,5 @@ __all__ = [
     "TaskTopicPartition",
     "TopicPartition",
     "UnknownTaskError",
+    "registered_assignors",
 ]

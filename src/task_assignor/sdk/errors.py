@@ -5,6 +5,12 @@ What is not an error lives elsewhere: `AssignmentError` (an answer of the valida
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import attrs
+
+from task_assignor.sdk.text import shown
+
 
 class StreamsException(Exception):
     """Base of every error that this package raises on purpose (KIP-924: thrown after a wrong assignment)."""
@@ -18,8 +24,49 @@ class TaskAssignmentException(StreamsException):
     """
 
 
+@attrs.frozen
+class ConfigProblem:
+    """One thing that is wrong with a setting; its text is a sentence that says what to do.
+
+    Args:
+        key: the setting.
+        value: what it was given.
+        expected: what it must be, as the end of the sentence "The setting ... must be".
+        advice: what to do, in whole sentences; may be empty.
+        where: file and line it comes from, for example `app.properties:7`; empty if it was not read from a file.
+    """
+
+    key: str
+    value: object
+    expected: str
+    advice: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        advice = f" {self.advice}" if self.advice else ""
+        return f"{where}The setting {self.key} ({shown(self.value)}) must be {self.expected}.{advice}"
+
+
 class ConfigException(StreamsException, ValueError):
-    """A setting, or an argument that stands for one, has a value that is not allowed."""
+    """A setting, or an argument that stands for one, has a value that is not allowed.
+
+    Attributes:
+        problems: what is wrong, setting by setting; empty if it is not about settings.
+    """
+
+    def __init__(self, message: str, problems: Iterable[ConfigProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def of(cls, problems: Iterable[ConfigProblem]) -> ConfigException:
+        """One error that lists all problems."""
+        listed = tuple(problems)
+        if len(listed) == 1:
+            return cls(str(listed[0]), listed)
+        lines = "\n".join(f"  {problem}" for problem in listed)
+        return cls(f"{len(listed)} settings are wrong.\n{lines}", listed)
 
 
 class TaskIdFormatException(StreamsException, ValueError):
@@ -73,3 +120,7 @@ class MissingExtraException(StreamsException, ImportError):
         self.extra = extra
         self.room = room
         self.missing = missing
+
+    def __reduce__(self) -> tuple[type[MissingExtraException], tuple[str, str, str]]:
+        # The default would call the class with the finished message.
+        return type(self), (self.extra, self.room, self.missing)

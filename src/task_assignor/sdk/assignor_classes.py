@@ -1,0 +1,132 @@
+"""From the value of `task.assignor.class` to a class: registered names, Java names, dotted paths. No assignor is known here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from task_assignor.sdk.assignor import TaskAssignor
+from task_assignor.sdk.config_values import ValueProblem, find_attribute
+from task_assignor.sdk.errors import MissingExtraException
+from task_assignor.sdk.text import listed, nearest
+
+ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
+DEFAULT_ASSIGNOR: Final = "sticky"
+
+_STREAMS: Final = "org.apache.kafka.streams.processor"
+JAVA_ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        f"{_STREAMS}.assignment.assignors.StickyTaskAssignor": "sticky",
+        f"{_STREAMS}.internals.assignment.FallbackPriorTaskAssignor": "fallback-prior",
+        f"{_STREAMS}.internals.assignment.HighAvailabilityTaskAssignor": "high-availability",
+        f"{_STREAMS}.internals.assignment.LegacyStickyTaskAssignor": "sticky",
+        # Its name before Kafka 3.8.
+        f"{_STREAMS}.internals.assignment.StickyTaskAssignor": "sticky",
+    }
+)
+"""Kafka's class -> the name under which we have the like of it."""
+
+_EXPECTED: Final = "a TaskAssignor class, the dotted path of one, or a registered name"
+
+
+def registered_assignors() -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Name -> entry point of every assignor registered under `task_assignor.assignors`, sorted by name.
+
+    None of them is imported: `load()` does that. A name that two packages register for different classes is left
+    out here, and using it is an error.
+    """
+    return MappingProxyType({name: points[0] for name, points in _points().items() if len(points) == 1})
+
+
+def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    by_name: dict[str, dict[str, importlib.metadata.EntryPoint]] = {}
+    # One package can be found twice on sys.path; what it registers is then there twice and equal.
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        by_name.setdefault(point.name, {}).setdefault(point.value, point)
+    return {name: [by_name[name][value] for value in sorted(by_name[name])] for name in sorted(by_name)}
+
+
+def load_assignor_class(value: object) -> type[TaskAssignor]:
+    """The class that `value` names; checked to be one that can be made without arguments.
+
+    Args:
+        value: a class, a registered name, one of Kafka's Java names, or a dotted path.
+
+    Raises:
+        ValueProblem: there is no such class, or it is not a usable `TaskAssignor`.
+    """
+    found = _find(value.strip()) if isinstance(value, str) else value
+    return _checked(found)
+
+
+def _find(name: str) -> object:
+    points = _points()
+    registered = points.get(name) or points.get(JAVA_ASSIGNORS.get(name, ""))
+    if registered is not None:
+        if len(registered) > 1:
+            values = listed(point.value for point in registered)
+            raise ValueProblem(_EXPECTED, f"Several packages register this name ({values}). Give the dotted path.")
+        return _load(registered[0])
+    if "." in name or ":" in name:
+        try:
+            return find_attribute(name)
+        except ValueProblem as problem:
+            expected = problem.expected if problem.__cause__ is not None else _EXPECTED
+            advice = f"{problem.advice} {_suggestion(name, points)}"
+            if name.startswith("org.apache.kafka."):
+                advice = f"Of Kafka's classes these have a counterpart here: {listed(JAVA_ASSIGNORS)}."
+    else:
+        expected, advice = _EXPECTED, _suggestion(name, points)
+    raise ValueProblem(expected, advice)
+
+
+def _load(point: importlib.metadata.EntryPoint) -> object:
+    try:
+        return point.load()
+    except MissingExtraException as error:
+        raise ValueProblem("an assignor whose packages are installed", str(error)) from error
+    except (Exception, SystemExit) as error:  # a module runs whatever code it likes
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueProblem(
+            "a class that can be imported",
+            f"It is registered as {point.value}, but importing that failed with {problem}.",
+        ) from error
+
+
+def _suggestion(name: str, points: Mapping[str, object]) -> str:
+    # `StickyTaskAssignor`, `a.b.StickyAssignor` and `stiky` all mean `sticky`.
+    word = re.split(r"[.:]", name)[-1]
+    word = re.sub(r"(?<=.)(Task)?Assignor$", "", word)
+    word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word)
+    near = nearest(word, points)
+    maybe = f"Maybe {near} is meant. " if near else ""
+    return f"{maybe}Registered are: {listed(points)}."
+
+
+def _checked(found: object) -> type[TaskAssignor]:
+    if not isinstance(found, type):
+        advice = "Give the class, not an object of it: one is made for every rebalance."
+        raise ValueProblem(_EXPECTED, advice if isinstance(found, TaskAssignor) else "It is not a class.")
+    if not issubclass(found, TaskAssignor):
+        raise ValueProblem(
+            "a subclass of task_assignor.sdk.TaskAssignor", f"Maybe write class {found.__name__}(TaskAssignor)."
+        )
+    if inspect.isabstract(found):
+        methods = listed(getattr(found, "__abstractmethods__", ()))
+        raise ValueProblem("a class that can be made", f"It does not implement: {methods}.")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # a class in C may not say
+        return found
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise ValueProblem(
+            "a class that can be made without arguments",
+            f"Its constructor needs some ({error}). Maybe give them defaults, and read settings in configure().",
+        ) from error
+    return found

@@ -1,0 +1,225 @@
+"""The settings that are known by Kafka's own names, with types, defaults and limits. Reading them is in `settings.py`."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Final
+
+from task_assignor.sdk.config_def import ConfigKey
+from task_assignor.sdk.configs import (
+    MAX_RACK_AWARE_ASSIGNMENT_TAGS,
+    RACK_AWARE_ASSIGNMENT_STRATEGIES,
+    AssignmentConfigs,
+)
+from task_assignor.sdk.ids import HostInfo
+
+CLIENT_TAG_PREFIX: Final = "client.tag."
+MAX_CLIENT_TAGS: Final = 5
+MAX_CLIENT_TAG_KEY_LENGTH: Final = 20
+MAX_CLIENT_TAG_VALUE_LENGTH: Final = 30
+
+TASK_ASSIGNOR_CLASS: Final = "task.assignor.class"
+INTERNAL_TASK_ASSIGNOR_CLASS: Final = "internal.task.assignor.class"
+RACK_AWARE_ASSIGNMENT_TAGS: Final = "rack.aware.assignment.tags"
+
+_HOST_AND_PORT: Final = re.compile(r"\[?([0-9A-Za-z\-._%:]+)\]?:([0-9]{1,5})")
+
+
+def parse_host_info(text: str) -> HostInfo | None:
+    """The host and port in `host:port` or `[IPv6 address]:port`; None if it is neither."""
+    match = _HOST_AND_PORT.fullmatch(text)
+    return None if match is None or int(match[2]) > 65535 else HostInfo(match[1], int(match[2]))
+
+
+def _server(value: object) -> str | None:
+    return None if value == "" or parse_host_info(str(value)) is not None else "host:port, or empty"
+
+
+def _tags(value: object) -> str | None:
+    tags = value if isinstance(value, tuple) else ()
+    if len(set(tags)) != len(tags):
+        return "a list that names no tag twice"
+    if len(tags) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
+        return f"a list of at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags"
+    return None
+
+
+def _not_empty(value: object) -> str | None:
+    return None if value else "a string that is not empty"
+
+
+_DEFAULTS: Final = AssignmentConfigs()
+
+KNOWN_KEYS: Final = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            ConfigKey(
+                name="acceptable.recovery.lag",
+                type="long",
+                default=_DEFAULTS.acceptable_recovery_lag,
+                minimum=0,
+                doc="Offsets that a client may be behind and still count as caught up (KIP-441).",
+            ),
+            ConfigKey(
+                name="application.id",
+                type="string",
+                default=None,
+                validator=_not_empty,
+                doc="Name of the application; what runs one needs it, planning does not.",
+            ),
+            ConfigKey(
+                name="application.server",
+                type="string",
+                default="",
+                validator=_server,
+                doc="`host:port` where this client answers queries; empty: nowhere.",
+            ),
+            ConfigKey(
+                name="client.rack",
+                type="string",
+                default="",
+                doc="Rack of this client; empty: none.",
+            ),
+            ConfigKey(
+                name=INTERNAL_TASK_ASSIGNOR_CLASS,
+                type="class",
+                default=None,
+                doc="Kafka's internal name of `task.assignor.class`; as there, only used if that is not set.",
+            ),
+            ConfigKey(
+                name="max.warmup.replicas",
+                type="int",
+                default=_DEFAULTS.max_warmup_replicas,
+                minimum=1,
+                doc="Copies that may warm up at a time, beyond the standbys (KIP-441).",
+            ),
+            ConfigKey(
+                name="num.standby.replicas",
+                type="int",
+                default=_DEFAULTS.num_standby_replicas,
+                minimum=0,
+                doc="Standbys wanted for every stateful task.",
+            ),
+            ConfigKey(
+                name="num.stream.threads",
+                type="int",
+                default=1,
+                minimum=1,
+                doc="Threads of this client: its capacity.",
+            ),
+            ConfigKey(
+                name="probing.rebalance.interval.ms",
+                type="long",
+                default=_DEFAULTS.probing_rebalance_interval_ms,
+                minimum=60_000,
+                doc="Milliseconds until it is looked again whether warm-ups have caught up (KIP-441).",
+            ),
+            ConfigKey(
+                name="rack.aware.assignment.non_overlap_cost",
+                type="int",
+                default=None,
+                minimum=0,
+                doc="Cost of moving one task (KIP-925); not set: the assignor's own.",
+            ),
+            ConfigKey(
+                name="rack.aware.assignment.strategy",
+                type="string",
+                default=_DEFAULTS.rack_aware_assignment_strategy,
+                choices=RACK_AWARE_ASSIGNMENT_STRATEGIES,
+                doc="What the rack-aware optimisation may give up for less traffic between racks (KIP-925).",
+            ),
+            ConfigKey(
+                name=RACK_AWARE_ASSIGNMENT_TAGS,
+                type="list",
+                default=(),
+                validator=_tags,
+                doc="Client tags over whose values the standbys are spread (KIP-708), at most 5; "
+                "each must be a `client.tag.*` of this client.",
+            ),
+            ConfigKey(
+                name="rack.aware.assignment.traffic_cost",
+                type="int",
+                default=None,
+                minimum=0,
+                doc="Cost of reading one partition from another rack (KIP-925); not set: the assignor's own.",
+            ),
+            ConfigKey(
+                name=TASK_ASSIGNOR_CLASS,
+                type="class",
+                default=None,
+                doc="The assignor: a class, a dotted path, a registered name, or Kafka's Java class name.",
+            ),
+        )
+    }
+)
+"""Key -> its declaration. The keys `client.tag.*` are not in it: their names are the user's."""
+
+OTHER_KAFKA_KEYS: Final = frozenset(
+    [
+        "allow.os.group.write.access",
+        "auto.include.jmx.reporter",
+        "bootstrap.servers",
+        "buffered.records.per.partition",
+        "built.in.metrics.version",
+        "cache.max.bytes.buffering",
+        "client.id",
+        "commit.interval.ms",
+        "connections.max.idle.ms",
+        "default.client.supplier",
+        "default.deserialization.exception.handler",
+        "default.dsl.store",
+        "default.key.serde",
+        "default.list.key.serde.inner",
+        "default.list.key.serde.type",
+        "default.list.value.serde.inner",
+        "default.list.value.serde.type",
+        "default.production.exception.handler",
+        "default.timestamp.extractor",
+        "default.value.serde",
+        "deserialization.exception.handler",
+        "dsl.store.suppliers.class",
+        "enable.metrics.push",
+        "ensure.explicit.internal.resource.naming",
+        "errors.dead.letter.queue.topic.name",
+        "group.protocol",
+        "log.summary.interval.ms",
+        "max.task.idle.ms",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "poll.ms",
+        "processing.exception.handler",
+        "processing.guarantee",
+        "processor.wrapper.class",
+        "production.exception.handler",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "repartition.purge.interval.ms",
+        "replication.factor",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "rocksdb.config.setter",
+        "security.protocol",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "state.cleanup.delay.ms",
+        "state.dir",
+        "statestore.cache.max.bytes",
+        "task.timeout.ms",
+        "topology.optimization",
+        "upgrade.from",
+        "window.size.ms",
+        "windowed.inner.class.serde",
+        "windowstore.changelog.additional.retention.ms",
+    ]
+)
+"""Other settings of Kafka Streams: passed on unread, and never taken for misspelt ones of ours."""

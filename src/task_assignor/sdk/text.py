@@ -1,0 +1,60 @@
+"""Words for error messages: a value shown briefly and safely, the nearest of some names. No errors are raised here."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable
+
+_LONGEST = 80
+
+
+class _Brief(reprlib.Repr):
+    """`repr` that stays short for long, deep and huge values, and never fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = _LONGEST
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to print integers of more than 4300 digits.
+        return super().repr_int(x, level) if x.bit_length() < 1024 else f"an integer of {x.bit_length()} bits"
+
+    def repr_instance(self, x: object, level: int) -> str:
+        # The `__repr__` of somebody else's object may raise what it likes.
+        try:
+            return super().repr_instance(x, level)
+        except Exception:  # noqa: BLE001
+            return f"<{type(x).__name__}>"
+
+
+_BRIEF = _Brief()
+
+
+def shown(value: object) -> str:
+    """`value` as it appears in an error message: its `repr`, shortened."""
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return _BRIEF.repr(value)
+
+
+def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that looks most like `word`, whatever its case and separators; None if none looks like it.
+
+    Args:
+        word: what somebody wrote.
+        names: what they may have meant.
+        cutoff: how alike they must be, from 0 to 1 (`difflib.SequenceMatcher.ratio`).
+    """
+    plain = {_plain(name): name for name in sorted(names, reverse=True)}
+    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=cutoff)
+    return plain[found[0]] if found else None
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", ".").replace("-", ".")
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, sorted, as part of a sentence."""
+    return ", ".join(sorted(names)) or "none"
