@@ -308,11 +308,11 @@ class _Chunk:
 
     __slots__ = ("_frame", "first", "last", "table")
 
-    def __init__(self, table: pa.Table, time: str) -> None:
+    def __init__(self, table: pa.Table, time: str, frame: pl.DataFrame | None = None) -> None:
         self.table = table
         times = self.times(time)
         self.first, self.last = int(times.min()), int(times.max())
-        self._frame: pl.DataFrame | None = None
+        self._frame = frame
 
     def times(self, time: str) -> npt.NDArray[np.int64]:
         column = self.table.column(time)
@@ -353,13 +353,17 @@ class WindowStore(Store):
     def __len__(self) -> int:
         return sum(chunk.table.num_rows for chunk in self._chunks)
 
-    def append(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table, frame: pl.DataFrame | None = None) -> None:
         """Add rows; all tables must have equal columns.
+
+        Args:
+            rows: the rows.
+            frame: the same rows as a polars frame, if the caller has made one: it is kept for reading.
 
         Raises:
             StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
         """
-        self._add(rows)
+        self._add(rows, frame)
         self._pending.append(rows)
 
     def observe(self, time_ms: int) -> None:
@@ -430,7 +434,7 @@ class WindowStore(Store):
         self._chunks, self._pending = [], []
         self._schema, self.stream_time, self._logged_time = None, None, None
 
-    def _add(self, rows: pa.Table) -> None:
+    def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None) -> None:
         if self._schema is None:
             if self._spec.time not in rows.schema.names or rows.schema.field(self._spec.time).type != pa.int64():
                 raise StoreException(
@@ -446,7 +450,7 @@ class WindowStore(Store):
         if rows.column(self._spec.time).null_count:
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._spec.time}.")
         if rows.num_rows:
-            self._chunks.append(_Chunk(rows, self._spec.time))
+            self._chunks.append(_Chunk(rows, self._spec.time, frame))
             if len(self._chunks) > MAX_CHUNKS:
                 self._merge()
 

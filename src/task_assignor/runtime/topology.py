@@ -45,6 +45,10 @@ def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
     return tuple(Output(output) if isinstance(output, str) else output for output in outputs)
 
 
+def _to_stores(stores: Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
+    return tuple(stores)
+
+
 def _to_names(names: Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
@@ -68,7 +72,7 @@ class SubTopology:
     name: str
     sources: tuple[str, ...] = attrs.field(converter=_to_names)
     processor: Callable[[], Processor]
-    stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=tuple)
+    stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=_to_stores)
     outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
 
     def __attrs_post_init__(self) -> None:
@@ -114,6 +118,10 @@ def processor_name(factory: object) -> str:
     return str(getattr(wrapped, "__qualname__", type(wrapped).__qualname__))
 
 
+def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> tuple[SubTopology, ...]:
+    return (sub_topologies,) if isinstance(sub_topologies, SubTopology) else tuple(sub_topologies)
+
+
 @attrs.frozen
 class Topology:
     """All sub-topologies of an application. The i-th has the tasks `i_0`, `i_1` and so on.
@@ -125,7 +133,7 @@ class Topology:
         TopologyException: names are not unique, or a source topic belongs to two sub-topologies.
     """
 
-    sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=tuple)
+    sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=_to_sub_topologies)
 
     def __attrs_post_init__(self) -> None:
         if not self.sub_topologies:

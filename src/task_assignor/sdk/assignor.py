@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from task_assignor.sdk.assignment import TaskAssignment
     from task_assignor.sdk.config_def import ConfigKey
     from task_assignor.sdk.state import ApplicationState
-
-
-V = TypeVar("V")
 
 
 class AssignmentError(enum.Enum):
@@ -38,7 +35,20 @@ class AssignmentError(enum.Enum):
     """A task of the answer is not in the input."""
 
 
-def _frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
+# Converters without type variables: mypy's attrs plug-in cannot solve those, and users' own calls would be errors.
+def _partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(partitions)
+
+
+def _topics(topics: Iterable[str]) -> tuple[str, ...]:
+    return tuple(topics)
+
+
+def _assignments(values: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
+    return MappingProxyType(dict(values))
+
+
+def _subscriptions(values: Mapping[str, Subscription]) -> Mapping[str, Subscription]:
     return MappingProxyType(dict(values))
 
 
@@ -51,7 +61,7 @@ class Assignment:
         user_data: encoded extra data, or None.
     """
 
-    partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=tuple)
+    partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=_partitions)
     user_data: bytes | None = None
 
 
@@ -59,7 +69,7 @@ class Assignment:
 class GroupAssignment:
     """What each member of the group gets: member id -> `Assignment`. Empty if it could not be computed."""
 
-    group_assignment: Mapping[str, Assignment] = attrs.field(factory=dict, converter=_frozen_mapping)
+    group_assignment: Mapping[str, Assignment] = attrs.field(factory=dict, converter=_assignments)
 
 
 @attrs.frozen
@@ -75,9 +85,9 @@ class Subscription:
         group_instance_id: static member id, or None.
     """
 
-    topics: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    topics: tuple[str, ...] = attrs.field(default=(), converter=_topics)
     user_data: bytes | None = None
-    owned_partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=tuple)
+    owned_partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=_partitions)
     generation_id: int = -1
     rack_id: str | None = None
     group_instance_id: str | None = None
@@ -87,7 +97,7 @@ class Subscription:
 class GroupSubscription:
     """What the members of the group asked for: member id -> `Subscription`."""
 
-    group_subscription: Mapping[str, Subscription] = attrs.field(factory=dict, converter=_frozen_mapping)
+    group_subscription: Mapping[str, Subscription] = attrs.field(factory=dict, converter=_subscriptions)
 
 
 class TaskAssignor(ABC):

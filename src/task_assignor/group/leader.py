@@ -1,0 +1,264 @@
+"""The leader of a group: from members and tasks, through a `TaskAssignor`, to every member's tasks. Sans-IO.
+
+It opens no socket and reads no clock: the host (our own runtime, later a Kafka group) brings members, end offsets and
+the time, and carries the answer to the members. Source: KIP-924; `StreamsPartitionAssignor` for the order of events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import attrs
+
+from task_assignor.group.errors import AssignmentRejectedException
+from task_assignor.group.members import GroupClient, check_members
+from task_assignor.group.threads import ConsumerTasks, spread_over_consumers
+from task_assignor.sdk import (
+    LATEST_OFFSET,
+    ApplicationState,
+    ApplicationStateBuilder,
+    AssignedTask,
+    Assignment,
+    AssignmentConfigs,
+    AssignmentError,
+    GroupAssignment,
+    GroupSubscription,
+    ProcessId,
+    Subscription,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskAssignor,
+    TaskId,
+    TaskInfo,
+    TopicPartition,
+)
+from task_assignor.validation import ValidationReport, report_violations
+
+_log = logging.getLogger(__name__)
+_UNREADABLE = frozenset({AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID})
+"""With these Kafka does not compute the members' assignments; the callback sees an empty one."""
+
+
+@attrs.frozen
+class ClientAssignment:
+    """What one client is to do.
+
+    Args:
+        active: tasks it processes, sorted.
+        standby: tasks of which it keeps a copy of the state, sorted.
+        consumers: member id -> the tasks of that consumer.
+        followup_deadline_ms: when it shall trigger a rebalance, ms since the epoch; None: not at all.
+    """
+
+    active: tuple[TaskId, ...]
+    standby: tuple[TaskId, ...]
+    consumers: Mapping[str, ConsumerTasks]
+    followup_deadline_ms: int | None = None
+
+
+@attrs.frozen
+class GroupRebalance:
+    """What came of a rebalance.
+
+    Args:
+        assignments: what each client is to do.
+        kept_because: "" normally. Else the assignor raised `TaskAssignmentException` with this message: the former
+            assignment stays (clients that left are gone from it, new ones have nothing), and the host shall try again
+            at once.
+        state: what the assignor was given.
+        report: what the validation found, warnings included; None if the assignment was kept.
+    """
+
+    assignments: Mapping[ProcessId, ClientAssignment]
+    kept_because: str
+    state: ApplicationState
+    report: ValidationReport | None = None
+
+    @property
+    def followup_deadline_ms(self) -> int | None:
+        """The earliest follow-up rebalance that a client asks for; None: nobody does."""
+        deadlines = [found.followup_deadline_ms for found in self.assignments.values()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+class GroupLeader:
+    """Computes assignments. It keeps nothing between rebalances: what was before, the members say.
+
+    Args:
+        assignor_factory: makes a fresh, configured assignor, for example `StreamsConfig(...).task_assignor`.
+        configs: settings that matter for assignment.
+        tasks: all tasks to be assigned.
+    """
+
+    def __init__(
+        self,
+        assignor_factory: Callable[[], TaskAssignor],
+        configs: AssignmentConfigs,
+        tasks: Mapping[TaskId, TaskInfo],
+    ) -> None:
+        self._assignor_factory = assignor_factory
+        self._configs = configs
+        self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
+        self._stateful = frozenset(task for task, info in tasks.items() if info.is_stateful)
+        self._source_partitions = {
+            task: sorted(found.topic_partition for found in info.topic_partitions if found.is_source)
+            for task, info in tasks.items()
+        }
+
+    @property
+    def tasks(self) -> Mapping[TaskId, TaskInfo]:
+        """All tasks to be assigned, in task-id order."""
+        return self._tasks
+
+    def rebalance(
+        self, clients: Iterable[GroupClient], end_offset_sums: Mapping[TaskId, int], now_ms: int
+    ) -> GroupRebalance:
+        """Ask the assignor, check its answer, and make the members' assignments of it.
+
+        Args:
+            clients: the clients of the group, at least one.
+            end_offset_sums: task -> end offsets of its changelogs, summed; 0 where missing.
+            now_ms: time, milliseconds since the epoch.
+
+        Returns:
+            What each client is to do.
+
+        Raises:
+            AssignmentRejectedException: the answer breaks a rule of Kafka's or of ours (a task that nobody owns), or
+                the assignor failed with anything but `TaskAssignmentException`.
+            GroupException: the members do not fit together.
+        """
+        members = sorted(clients, key=lambda client: client.process_id)
+        check_members(members)
+        state = self._state(members, end_offset_sums, now_ms)
+        assignor = self._assignor_factory()
+        name = type(assignor).__qualname__
+        try:
+            answer = assignor.assign(state)
+        except TaskAssignmentException as error:
+            _log.warning("The assignor %s asks to keep the assignment and to try again: %s", name, error)
+            return GroupRebalance(self._former(members), str(error) or type(error).__name__, state)
+        except Exception as error:
+            raise AssignmentRejectedException(
+                f"The assignor {name} failed with {type(error).__name__}: {error}"
+            ) from error
+        report = report_violations(state, answer)
+        self._tell_and_check(assignor, members, answer, report)
+        for violation in report.warnings:
+            _log.info("The assignor %s: %s", name, violation)
+        return GroupRebalance(self._assignments(members, answer), "", state, report)
+
+    def _state(
+        self, members: list[GroupClient], end_offset_sums: Mapping[TaskId, int], now_ms: int
+    ) -> ApplicationState:
+        builder = ApplicationStateBuilder(self._configs, now_ms)
+        ends: dict[TaskId, int] = {}
+        for task, info in self._tasks.items():
+            if info.has_changelog:
+                ends[task] = end_offset_sums.get(task, 0)
+            builder.add_task_info(info, ends.get(task))
+        for client in members:
+            builder.add_client(
+                client.process_id,
+                num_processing_threads=len(client.consumers),
+                consumers={
+                    consumer.member_id: [task for task in consumer.previous_tasks if task in self._stateful]
+                    for consumer in client.consumers
+                },
+                host_info=client.host_info,
+                rack_id=client.rack_id,
+                client_tags=client.client_tags,
+                previous_active_tasks=client.previous_active,
+                previous_standby_tasks=client.previous_standby,
+                task_lags=_lags(client, ends),
+                generation=client.generation,
+            )
+        return builder.build()
+
+    def _tell_and_check(
+        self, assignor: TaskAssignor, members: list[GroupClient], answer: TaskAssignment, report: ValidationReport
+    ) -> None:
+        """The callback, then the refusal if there is a reason for one: the order of KIP-924."""
+        error = report.kafka_error
+        name = type(assignor).__qualname__
+        # An answer that only we refuse is not shown to the callback as a good one.
+        if error is not None and (report.is_valid or error is not AssignmentError.NONE):
+            whole = GroupAssignment() if error in _UNREADABLE else self._group_assignment(members, answer)
+            try:
+                assignor.on_assignment_computed(whole, self._subscription(members), error)
+            except Exception as failure:
+                raise AssignmentRejectedException(
+                    f"The assignor {name} failed in on_assignment_computed with {type(failure).__name__}: {failure}"
+                ) from failure
+        if not report.is_valid:
+            raise AssignmentRejectedException(
+                f"The assignor {name} gave an assignment that cannot be used.\n{report.to_text()}",
+                AssignmentError.NONE if error is None else error,
+            )
+
+    def _assignments(self, members: list[GroupClient], answer: TaskAssignment) -> dict[ProcessId, ClientAssignment]:
+        # If a client is there twice, the last entry wins, as in Kafka; only the callback of a refused answer sees that.
+        entries = {entry.process_id: entry for entry in answer.assignment}
+        result = {}
+        for client in members:
+            entry = entries.get(client.process_id)
+            placed = () if entry is None else entry.tasks.values()
+            active = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.ACTIVE))
+            standby = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.STANDBY))
+            deadline = None if entry is None else entry.followup_rebalance_deadline_ms
+            consumers = spread_over_consumers(client.consumers, active, standby, self._stateful)
+            result[client.process_id] = ClientAssignment(active, standby, consumers, deadline)
+        return result
+
+    def _former(self, members: list[GroupClient]) -> dict[ProcessId, ClientAssignment]:
+        result = {}
+        for client in members:
+            had = {task for consumer in client.consumers for task in consumer.previous_tasks if task in self._tasks}
+            active = tuple(sorted(task for task in client.previous_active if task in self._tasks))
+            standby = tuple(sorted(had - set(active)))
+            consumers = spread_over_consumers(client.consumers, active, standby, self._stateful)
+            result[client.process_id] = ClientAssignment(active, standby, consumers)
+        return result
+
+    def _group_assignment(self, members: list[GroupClient], answer: TaskAssignment) -> GroupAssignment:
+        whole: dict[str, Assignment] = {}
+        for assignment in self._assignments(members, answer).values():
+            for member, tasks in assignment.consumers.items():
+                whole[member] = Assignment(self._partitions(tasks.active))
+        return GroupAssignment(whole)
+
+    def _subscription(self, members: list[GroupClient]) -> GroupSubscription:
+        topics = sorted({partition.topic for found in self._source_partitions.values() for partition in found})
+        return GroupSubscription(
+            {
+                consumer.member_id: Subscription(
+                    tuple(topics),
+                    None,
+                    self._partitions(client.previous_active & consumer.previous_tasks),
+                    -1 if client.generation is None else client.generation,
+                    client.rack_id,
+                )
+                for client in members
+                for consumer in client.consumers
+            }
+        )
+
+    def _partitions(self, tasks: Iterable[TaskId]) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(found for task in tasks for found in self._source_partitions.get(task, ())))
+
+
+def _lags(client: GroupClient, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    """Lag of each task of which the client has state; the others have the end offset sum as lag.
+
+    As in Kafka: -2 for a running active task; a client that claims more than the end is not believed.
+    """
+    lags = {}
+    for task, offset in client.offset_sums.items():
+        if task in ends:
+            lags[task] = offset if offset < 0 else ends[task] - offset if offset <= ends[task] else ends[task]
+    for task in client.previous_active:
+        if task in ends:
+            lags[task] = LATEST_OFFSET
+    return lags
