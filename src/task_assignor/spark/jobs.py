@@ -1,0 +1,136 @@
+"""Ordinary Spark jobs that end at a real error, in a session that forgives a thousand failures for the sake of its clients."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from task_assignor.sdk import StreamsException
+
+MAX_TASK_FAILURES: Final = 4
+"""What Spark itself allows unless it is told otherwise."""
+_POLL_S: Final = 0.1
+_LISTED_TASKS: Final = 10_000
+_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
+
+
+class SparkJobError(StreamsException):
+    """A Spark job failed; the message says which and why."""
+
+
+@contextmanager
+def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
+    """Cancel the Spark jobs started inside as soon as one Spark task has failed `MAX_TASK_FAILURES` times.
+
+    Args:
+        spark: the session; its job group is set for the time inside.
+        what: what is being done, for the message: "Writing topic flights".
+
+    Raises:
+        SparkJobError: a job failed; with the error that the task raised.
+    """
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+    group = f"task-assignor-{uuid.uuid4()}"
+    done = threading.Event()
+    reasons: list[str] = []
+
+    def watch() -> None:
+        while not done.wait(_POLL_S):
+            reason = repeated_failure(spark, group)
+            if reason:
+                reasons.append(reason)
+                context.cancelJobGroup(group)
+                return
+
+    context.setJobGroup(group, what)
+    watcher = InheritableThread(target=watch, name="task-assignor-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except StreamsException:
+        raise
+    except Exception as error:  # Py4J and Spark raise their own kinds
+        done.set()
+        watcher.join()
+        raise SparkJobError(f"{what} failed: {short_reason(reasons[0] if reasons else str(error))}") from error
+    finally:
+        done.set()
+        watcher.join()
+        for key, value in before.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
+
+
+def repeated_failure(spark: SparkSession, group: str) -> str | None:
+    """Why a Spark task of the job group has failed `MAX_TASK_FAILURES` times; None: none has."""
+    count: Counter[tuple[int, int]] = Counter()
+    for attempt in failed_attempts(spark, group, at_least=MAX_TASK_FAILURES):
+        count[attempt.stage, attempt.index] += 1
+        if count[attempt.stage, attempt.index] >= MAX_TASK_FAILURES:
+            return attempt.message
+    return None
+
+
+@attrs.frozen
+class FailedAttempt:
+    """An attempt of a Spark task that failed.
+
+    Args:
+        stage: the stage.
+        index: number of the task in its stage, which is the number of its partition.
+        task_id: Spark's number of the attempt.
+        message: what Spark says about it.
+    """
+
+    stage: int
+    index: int
+    task_id: int
+    message: str
+
+
+def failed_attempts(spark: SparkSession, group: str, at_least: int = 1) -> list[FailedAttempt]:
+    """The failed attempts of the Spark tasks of a job group, oldest first.
+
+    Args:
+        spark: the session.
+        group: the job group.
+        at_least: stages with fewer failures are left out, which spares asking for their tasks.
+    """
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+    store: Any = context._jsc.sc().statusStore()  # noqa: SLF001 (Spark has no public way to the message)
+    found = []
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            stage_info = tracker.getStageInfo(stage)
+            if stage_info is None or stage_info.numFailedTasks < at_least:
+                continue
+            try:
+                tasks = store.taskList(stage, stage_info.currentAttemptId, _LISTED_TASKS)
+            except Py4JError:  # the stage has just gone from the store
+                continue
+            for number in range(tasks.size()):
+                task = tasks.apply(number)
+                if task.status() == "FAILED":
+                    message = task.errorMessage()
+                    text = str(message.get()) if message.isDefined() else ""
+                    found.append(FailedAttempt(stage, task.index(), task.taskId(), text))
+    return sorted(found, key=lambda attempt: attempt.task_id)
+
+
+def short_reason(text: str) -> str:
+    """The error that a Python worker raised, out of the pages that Spark prints around it; else the first line."""
+    found = _PYTHON_ERROR.findall(text)
+    lines = text.strip().splitlines()
+    return str(found[-1]) if found else lines[0] if lines else "no reason given"

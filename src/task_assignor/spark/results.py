@@ -1,0 +1,51 @@
+"""Results of a run as Spark DataFrames. What is committed is known in `runtime`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from task_assignor.runtime import CommitLog, output_schema, read_output
+from task_assignor.spark.source import FileSlice, check_rows, frame_of_files
+
+
+def read_results(spark: SparkSession, run_dir: str | Path, output: str) -> DataFrame:
+    """The committed rows of an output, as a DataFrame. What is committed later is not in it.
+
+    Args:
+        spark: the session.
+        run_dir: folder of the run; every executor must reach it.
+        output: name of the output.
+
+    Raises:
+        StreamsException: there is no such run or output, or a file of it cannot be read.
+    """
+    run_dir = Path(run_dir).absolute()
+    schema = output_schema(run_dir, output)
+    if schema is None:
+        # Nothing declared and nothing committed; an output that is not known is an error here.
+        schema = read_output(run_dir, output).schema
+    slices = []
+    for record in CommitLog(run_dir).records():
+        for task in sorted(record.tasks):
+            file = record.tasks[task].outputs.get(output)
+            if file is not None:
+                slices.append(FileSlice(str(run_dir / file.path), output, task.partition, record.batch, file.rows))
+    for piece in slices:
+        # An error in a Spark task would be tried a thousand times before anybody sees it.
+        check_rows(piece)
+    groups = _even_groups(slices, 2 * spark.sparkContext.defaultParallelism)
+    return frame_of_files(spark, groups, schema, with_offsets=False)
+
+
+def _even_groups(slices: Sequence[FileSlice], groups: int) -> list[list[FileSlice]]:
+    """Consecutive slices in at most so many groups of about equal numbers of rows: a micro-batch leaves small files."""
+    total = sum(piece.rows for piece in slices)
+    found: list[list[FileSlice]] = [[] for _ in range(groups)]
+    done = 0
+    for piece in slices:
+        found[min(done * groups // max(total, 1), groups - 1)].append(piece)
+        done += piece.rows
+    return [group for group in found if group]

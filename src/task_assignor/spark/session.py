@@ -1,0 +1,214 @@
+"""A Spark session that suits long-running clients, and what to check in one that the user brings. Clients live in `launcher`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, NoReturn
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from task_assignor.sdk import StreamsException
+from task_assignor.spark.java import prepare_java
+
+# A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
+MAX_FAILURES: Final = 1000
+_FEW_FAILURES: Final = 100
+_LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
+_LAST_LINES: Final = 20
+
+logger = logging.getLogger(__name__)
+
+
+class SparkSessionError(StreamsException):
+    """A Spark session cannot run Streams clients, or could not be started; the message says what to change."""
+
+
+def spark_session(
+    master: str | None = None,
+    *,
+    clients: int = 4,
+    app_name: str = "task-assignor",
+    config: Mapping[str, object] | None = None,
+    verbose: bool = False,
+) -> SparkSession:
+    """Start a Spark session made for Streams clients, or take the one that is active.
+
+    Java is looked for first (see `find_java`). In local mode everything stays on the loopback interface, and the
+    workers find the modules that this process finds.
+
+    Args:
+        master: Spark's master URL; None: `local[clients + 1,1000]`. The slot beyond the clients is for ordinary
+            Spark jobs; the second number lets Spark start a killed client again.
+        clients: how many Streams clients will run, at least 1.
+        app_name: name of the Spark application.
+        config: more Spark settings; they win over the ones set here.
+        verbose: leave Spark's own messages as they are. Otherwise only errors that nobody else reports are shown.
+
+    Returns:
+        the session. One that was active before is returned as it is, after `check_session`.
+
+    Raises:
+        JavaNotFoundError: there is no usable Java.
+        SparkSessionError: Spark did not start, or the session cannot run the clients.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        _raise_if_any(_master_problems(master, clients) if master else [])
+        master = master or f"local[{clients + 1},{MAX_FAILURES}]"
+        conf = SparkConf(loadDefaults=False)
+        settings = _settings(master, app_name, verbose) | {key: str(value) for key, value in (config or {}).items()}
+        for key, value in settings.items():
+            conf.set(key, value)
+        prepare_java()
+        # Without this Spark starts whatever `python3` is first on the PATH, which knows nothing of this environment.
+        if "spark.pyspark.python" not in settings:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        active = _start(conf, verbose=verbose)
+    check_session(active, clients)
+    return active
+
+
+def check_session(spark: SparkSession, clients: int) -> None:
+    """Make sure that a session can run this many clients.
+
+    Args:
+        spark: any session, also one that the user made.
+        clients: how many Streams clients will run.
+
+    Raises:
+        SparkSessionError: it cannot; the message lists every problem and what to do.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        _raise_if_any(
+            ["The session is a Spark Connect session; Streams clients need a classic one (`spark_session()`)."]
+        )
+    context = spark.sparkContext
+    if context._jsc is None:  # noqa: SLF001 (there is no public "is stopped")
+        _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
+    conf = context.getConf()
+    master = str(context.master)
+    problems = _master_problems(master, clients)
+    if _LOCAL.fullmatch(master) is None:
+        failures = int(conf.get("spark.task.maxFailures") or 4)
+        if failures < _FEW_FAILURES:
+            logger.warning(
+                "spark.task.maxFailures is %d: the run ends when a client's slot was lost that often. "
+                "Maybe set it to %d when the session is built.",
+                failures,
+                MAX_FAILURES,
+            )
+    if (conf.get("spark.speculation") or "false").lower() == "true":
+        problems.append(
+            "spark.speculation is on, so Spark may start a second copy of a client. Build the session without it."
+        )
+    _raise_if_any(problems)
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the session runs everything in this machine's one JVM (`local[...]`)."""
+    return _LOCAL.fullmatch(str(spark.sparkContext.master)) is not None
+
+
+def _master_problems(master: str, clients: int) -> list[str]:
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        return []
+    wanted = f"local[{clients + 1},{MAX_FAILURES}]"
+    slots = match["slots"] or "1"
+    problems = []
+    if slots == "*" or int(slots) < clients:
+        count = os.cpu_count() or 1 if slots == "*" else int(slots)
+        if count < clients:
+            problems.append(
+                f"The master {master} has {count} slots, and {clients} clients need a slot each for as long as they "
+                f"run (one more leaves room for other Spark jobs). Use {wanted}."
+            )
+    if int(match["failures"] or 1) == 1:
+        problems.append(
+            f"The master {master} gives up at the first lost worker: local mode allows one failure unless a second "
+            f"number says more, and spark.task.maxFailures is not read there. Use {wanted}."
+        )
+    return problems
+
+
+def _raise_if_any(problems: Iterable[str]) -> None:
+    text = " ".join(problems)
+    if text:
+        raise SparkSessionError(text)
+
+
+def _settings(master: str, app_name: str, verbose: bool) -> dict[str, str]:
+    settings = {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        "spark.speculation": "false",
+        "spark.task.maxFailures": str(MAX_FAILURES),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(verbose).lower(),
+        # Over TCP each Python task waits about 40 ms for a delayed acknowledgement.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # A client is one thread of work; a pool of threads per client would only make them fight for the cores.
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    }
+    match = _LOCAL.fullmatch(master)
+    if match is not None:
+        slots = match["slots"] or "1"
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry),
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 1) if slots == "*" else slots,
+        }
+    if not verbose:
+        quiet = files("task_assignor.spark").joinpath("log4j2-quiet.properties")
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={Path(str(quiet)).as_uri()}"
+    return settings
+
+
+def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
+    gateway = None
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    # A gateway stays in use after its session was stopped; only the first session of a process starts a JVM.
+    if SparkContext._gateway is None and not verbose:  # noqa: SLF001
+        reader, writer = os.pipe()
+        threading.Thread(target=_forward, args=(reader, last_lines), name="spark-stderr", daemon=True).start()
+        try:
+            gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call]
+        except PySparkException as error:
+            _raise_not_started(error, last_lines)
+        finally:
+            os.close(writer)
+    try:
+        SparkContext(conf=conf, gateway=gateway)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
+        _raise_not_started(error, last_lines)
+
+
+def _raise_not_started(error: Exception, last_lines: Iterable[str]) -> NoReturn:
+    said = "\n".join(last_lines) or str(error).strip()
+    raise SparkSessionError(f"Spark did not start. It said:\n{said}") from error
+
+
+def _forward(reader: int, last_lines: deque[str]) -> None:
+    """Pass the JVM's standard error on, without the warnings of the JVM itself that no setting turns off."""
+    with os.fdopen(reader, "rb") as lines:
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()
+            last_lines.append(text)
+            if not text.startswith("WARNING: "):
+                try:
+                    os.write(2, line)
+                except OSError:
+                    return

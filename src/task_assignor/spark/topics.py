@@ -1,0 +1,151 @@
+"""Topics written from and read as Spark DataFrames. How the files are laid out belongs to `runtime`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from task_assignor.runtime import Topic, TopicBuilder, TopicException, TopicSpec
+from task_assignor.runtime.keys import timestamps_in_ms
+from task_assignor.spark.jobs import fail_fast
+from task_assignor.spark.source import MANIFEST, ArrowShuffle, FileSlice, encode_schema, frame_of_files, read_shuffled
+
+
+def write_topic(
+    frame: DataFrame,
+    root: str | Path,
+    name: str,
+    *,
+    key: Sequence[str],
+    partitions: int,
+    timestamp: str | None = None,
+    racks: Sequence[Iterable[str] | None] | None = None,
+    sort_by_timestamp: bool = False,
+    segment_rows: int = 1_000_000,
+) -> Topic:
+    """Write a new topic from a DataFrame, partitioned by Kafka's murmur2 of the key.
+
+    The rows leave the JVM once and are sorted into partitions in Python (a shuffle by Spark would carry them back and
+    forth). The same DataFrame gives the same files. The topic appears whole or not at all, whatever Spark tasks fail.
+
+    Args:
+        frame: the rows; their order within a partition is kept unless they are sorted.
+        root: folder of the topics; every executor must reach it.
+        name: name of the topic.
+        key: key columns; equal keys share a partition.
+        partitions: number of partitions, at least 1.
+        timestamp: column with the time of the event (a timestamp, or an integer of milliseconds), or None.
+        racks: racks that hold a replica, per partition; None: unknown.
+        sort_by_timestamp: sort each partition by the timestamp (rows with equal times keep their order). A partition
+            must then fit into the memory of one Python worker.
+        segment_rows: at most so many rows per file.
+
+    Raises:
+        TopicException: a topic of this name exists, or the description does not fit the rows.
+        SparkJobError: a Spark job failed; nothing is left of the topic.
+    """
+    if segment_rows < 1:
+        raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
+    if sort_by_timestamp and timestamp is None:
+        raise TopicException(
+            f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column. Maybe add timestamp=..."
+        )
+    spark = frame.sparkSession
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
+    builder = TopicBuilder.create(Path(root).absolute(), spec)
+    # Beside the builder's own folder, so that a late attempt of a Spark task cannot write into a finished topic.
+    folder = builder.staging.with_name(f"{builder.staging.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        folder.mkdir()
+        with fail_fast(spark, f"Writing topic {name}"):
+            spark.dataSource.register(ArrowShuffle)
+            (
+                frame.write.format(ArrowShuffle.name())
+                .mode("append")
+                .options(folder=str(folder), key=json.dumps(list(key)), partitions=partitions)
+                .option("schema", encode_schema(spec.schema))
+                .save()
+            )
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+
+            def gather(numbers: Iterable[int]) -> Iterable[int]:
+                for number in numbers:
+                    yield _write_partition(builder, str(folder), manifest, number, sort_by_timestamp, segment_rows)
+
+            written = spark.sparkContext.parallelize(range(partitions), partitions).mapPartitions(gather).collect()
+            expected = [
+                sum(chunk[number] for entry in manifest for chunk in entry["rows"]) for number in range(partitions)
+            ]
+            if written != expected:
+                raise TopicException(f"Topic {name}: {expected} rows came in, {written} were written. Write it again.")
+        return builder.commit()
+    except BaseException:
+        builder.abort()
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
+    return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
+
+
+def _write_partition(
+    builder: TopicBuilder, folder: str, manifest: list[dict[str, object]], partition: int, sort: bool, segment_rows: int
+) -> int:
+    spec = builder.spec
+    if not sort or spec.timestamp is None:
+        return _write_in_order(builder, partition, read_shuffled(folder, manifest, partition), segment_rows)
+    batches = list(read_shuffled(folder, manifest, partition))
+    table = pa.Table.from_batches(batches, spec.schema).combine_chunks()
+    time = timestamps_in_ms(table.column(spec.timestamp)).combine_chunks().to_numpy(zero_copy_only=False)
+    table = table.take(pa.array(time.argsort(kind="stable")))
+    return _write_in_order(builder, partition, table.to_batches(), segment_rows)
+
+
+def _write_in_order(builder: TopicBuilder, partition: int, batches: Iterable[pa.RecordBatch], segment_rows: int) -> int:
+    end, pending, rows = 0, [], 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        while rows >= segment_rows:
+            table = pa.Table.from_batches(pending)
+            end = builder.write(partition, end, table.slice(0, segment_rows))
+            pending, rows = table.slice(segment_rows).to_batches(), rows - segment_rows
+    return builder.write(partition, end, pa.Table.from_batches(pending)) if rows else end
+
+
+def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets: bool = False) -> DataFrame:
+    """The rows that a topic has now, as a DataFrame with one Spark partition per topic partition.
+
+    Args:
+        spark: the session.
+        root: folder of the topics; every executor must reach it.
+        name: name of the topic.
+        with_offsets: add the columns `partition` (int) and `offset` (long).
+
+    Raises:
+        TopicException: there is no such topic.
+        CorruptLogException: a file of it cannot be read, or offsets are missing.
+    """
+    topic = Topic.open(Path(root).absolute(), name)
+    groups = []
+    for partition in range(topic.spec.partitions):
+        end = topic.end_offset(partition)
+        segments = topic.segments(partition)
+        ends = [*(segment.base for segment in segments[1:]), end] if segments else []
+        groups.append(
+            [
+                FileSlice(str(segment.path), name, partition, segment.base, stop - segment.base)
+                for segment, stop in zip(segments, ends, strict=True)
+            ]
+        )
+    return frame_of_files(spark, groups, topic.spec.schema, with_offsets=with_offsets)

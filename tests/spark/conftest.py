@@ -1,0 +1,34 @@
+"""One Spark session for all tests of the room, and a PATH on which everything is found but Java."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from task_assignor.spark import spark_session
+
+CLIENTS = 4
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session with a slot for each of four clients and one more."""
+    session = spark_session(clients=CLIENTS, app_name="task-assignor tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with links to all commands of the PATH, except those of Java."""
+    folder = tmp_path_factory.mktemp("bin")
+    for directory in os.environ["PATH"].split(os.pathsep):
+        for command in Path(directory).glob("*"):
+            if command.name.startswith("java") or (folder / command.name).exists():
+                continue
+            (folder / command.name).symlink_to(command)
+    return str(folder)

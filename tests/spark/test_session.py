@@ -1,0 +1,102 @@
+"""What a session must have, what is said about one that has not, and that Spark keeps quiet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from task_assignor.spark import SparkSessionError, check_session, spark_session
+from task_assignor.spark.session import _master_problems
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+# Starts a session, has each of three workers killed once by -9, and prints what came back.
+PROGRAM = """
+import os, signal
+from pyspark import TaskContext
+from task_assignor.spark import spark_session
+
+def once_killed(rows):
+    attempt = TaskContext.get().attemptNumber()
+    if attempt == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield attempt
+
+spark = spark_session(clients=2)
+print(spark.sparkContext.master, spark.sparkContext.parallelize(range(3), 3).mapPartitions(once_killed).collect())
+spark.stop()
+"""
+
+
+def run_program(environ: dict[str, str]) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environ | {"PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("master", "problem"),
+    [
+        ("local", "has 1 slots, and 4 clients need a slot each"),
+        ("local[3,1000]", "has 3 slots, and 4 clients need a slot each"),
+        ("local[*]", "gives up at the first lost worker"),
+        ("local[8]", "gives up at the first lost worker"),
+    ],
+)
+def test_a_local_master_that_cannot_do_it_is_explained_with_the_one_to_use(master: str, problem: str) -> None:
+    text = " ".join(_master_problems(master, 4))
+
+    assert problem in text
+    assert "Use local[5,1000]." in text
+
+
+@pytest.mark.parametrize("master", ["local[4,1000]", "local[5, 1000]", "spark://host:7077", "yarn"])
+def test_a_master_that_can_do_it_has_no_problems(master: str) -> None:
+    assert _master_problems(master, 4) == []
+
+
+@pytest.mark.spark
+def test_the_default_session_has_a_slot_more_than_clients_and_forgives_failures(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+
+    assert spark.sparkContext.master == "local[5,1000]"
+    assert conf.get("spark.task.maxFailures") == "1000"
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert conf.get("spark.ui.enabled") == "false"
+    check_session(spark, 4)
+
+
+@pytest.mark.spark
+def test_a_session_with_too_few_slots_is_refused_when_it_is_the_active_one(spark: SparkSession) -> None:
+    with pytest.raises(
+        SparkSessionError, match=r"local\[5,1000\] has 5 slots, and 6 clients need .* Use local\[7,1000\]"
+    ):
+        spark_session(clients=6)
+
+
+@pytest.mark.spark
+def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path) -> None:
+    environ = dict(os.environ, HOME=str(tmp_path))
+
+    assert run_program(environ) == ("local[3,1000] [1, 1, 1]\n", "")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_all_of_it_works_without_java_on_the_path(tmp_path: Path, path_without_java: str) -> None:
+    environ = {"PATH": path_without_java, "HOME": str(tmp_path)}
+
+    assert run_program(environ) == ("local[3,1000] [1, 1, 1]\n", "")
+    assert list(tmp_path.glob(".cache/task-assignor/java-*/bin/java"))

@@ -1,0 +1,199 @@
+"""Topics written from DataFrames: where Kafka would put the rows, whole or not at all, the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+from pyspark.sql import types as T  # noqa: N812
+
+from task_assignor.runtime import CorruptLogException, Topic, TopicException
+from task_assignor.spark import SparkJobError, read_topic, write_topic
+
+pytestmark = pytest.mark.spark
+
+# From Kafka's own tests of Utils.murmur2.
+KAFKA_HASHES = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def rows_of(topic: Topic, partition: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = topic.read(partition, 0, topic.end_offset(partition)).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    """20 000 rows in 5 Spark partitions; the time runs backwards and has many ties."""
+    return spark.range(0, 20_000, 1, 5).select(
+        (F.col("id") * 7919 % 1000).alias("key"),
+        (F.lit(5_000) - F.floor(F.col("id") / 4)).alias("time"),
+        F.col("id").alias("number"),
+    )
+
+
+def test_rows_are_where_kafka_would_put_them(spark: SparkSession, tmp_path: Path) -> None:
+    keys = [key for key in KAFKA_HASHES for _ in range(3)]
+    frame = spark.createDataFrame([(key, n) for n, key in enumerate(keys)], "key string, n int").repartition(3)
+
+    topic = write_topic(frame, tmp_path, "words", key=["key"], partitions=7)
+
+    expected = {(key, (value & 0x7FFFFFFF) % 7) for key, value in KAFKA_HASHES.items()}
+    assert expected == {(row["key"], p) for p in range(7) for row in rows_of(topic, p)}
+    assert len(keys) == sum(topic.end_offsets())
+
+
+def test_the_order_of_the_dataframe_is_kept_and_the_files_are_the_same_every_time(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    topic = write_topic(frame, tmp_path / "one", "t", key=["key"], partitions=4, segment_rows=1_500)
+    write_topic(frame, tmp_path / "two", "t", key=["key"], partitions=4, segment_rows=1_500)
+
+    for partition in range(4):
+        numbers = [row["number"] for row in rows_of(topic, partition)]
+        assert sorted(numbers) == numbers
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    assert len(files_of(tmp_path / "one")) > 4 * 3
+
+
+def test_sorted_by_timestamp_ties_keep_the_order_of_the_dataframe(frame: DataFrame, tmp_path: Path) -> None:
+    topic = write_topic(frame, tmp_path, "t", key=["key"], partitions=4, timestamp="time", sort_by_timestamp=True)
+
+    for partition in range(4):
+        found = [(row["time"], row["number"]) for row in rows_of(topic, partition)]
+        assert sorted(found) == found
+    assert sum(topic.end_offsets()) == 20_000
+
+
+def test_a_worker_that_is_killed_leaves_no_row_twice_and_no_file(frame: DataFrame, tmp_path: Path) -> None:
+    @F.udf(returnType=T.LongType())
+    def die_once(number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (Spark reads type hints)
+        import os
+        import signal
+
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0 and number % 4_000 == 3_999:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    write_topic(frame, tmp_path / "calm", "t", key=["key"], partitions=4)
+    write_topic(frame.withColumn("number", die_once("number")), tmp_path / "killed", "t", key=["key"], partitions=4)
+
+    expected, found = (Topic.open(tmp_path / name, "t") for name in ("calm", "killed"))
+    assert [rows_of(expected, p) for p in range(4)] == [rows_of(found, p) for p in range(4)]
+    assert files_of(tmp_path / "calm").keys() == files_of(tmp_path / "killed").keys()
+
+
+def test_a_job_that_always_fails_ends_soon_says_why_and_leaves_nothing(frame: DataFrame, tmp_path: Path) -> None:
+    @F.udf(returnType=T.LongType())
+    def fail(number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (Spark reads type hints)
+        if number == 12_345:
+            raise ValueError("number 12345 is not liked here")
+        return number
+
+    with pytest.raises(SparkJobError, match=r"^Writing topic t failed: ValueError: number 12345 is not liked here$"):
+        write_topic(frame.withColumn("number", fail("number")), tmp_path, "t", key=["key"], partitions=4)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"key": ["nokey"]}, "has no column 'nokey'"),
+        ({"key": ["ratio"]}, "double cannot be a key"),
+        ({"partitions": 0}, "must be an int of at least 1"),
+        ({"sort_by_timestamp": True}, "Maybe add timestamp="),
+        ({"segment_rows": 0}, "must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_runs(
+    frame: DataFrame, tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"key": ["key"], "partitions": 2} | arguments
+
+    with pytest.raises(TopicException, match=message):
+        write_topic(frame.withColumn("ratio", F.rand(1)), tmp_path, "t", **given)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_gives_back_the_rows_with_partition_and_offset(
+    spark: SparkSession, frame: DataFrame, tmp_path: Path
+) -> None:
+    topic = write_topic(frame, tmp_path, "t", key=["key"], partitions=3, segment_rows=2_000)
+
+    found = read_topic(spark, tmp_path, "t", with_offsets=True)
+
+    assert found.dtypes == [
+        ("key", "bigint"),
+        ("time", "bigint"),
+        ("number", "bigint"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+    ]
+    expected = [
+        (row["key"], row["number"], partition, offset)
+        for partition in range(3)
+        for offset, row in enumerate(rows_of(topic, partition))
+    ]
+    assert expected == [(row.key, row.number, row.partition, row.offset) for row in found.collect()]
+
+
+def test_types_survive_the_way_through_a_topic(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "select 'ü' k, cast(null as int) i, true b, 1.5D d, date'2013-01-01' day, timestamp'2013-01-01 05:15:00' t, "
+        "timestamp_ntz'2013-01-01 05:15:00' n, cast(1.25 as decimal(8,2)) m, array(1, 2) a, named_struct('x', 1) s, X'00ff' z"
+    )
+    write_topic(frame, tmp_path, "t", key=["k"], partitions=2, timestamp="t")
+
+    assert frame.collect() == read_topic(spark, tmp_path, "t").collect()
+
+
+def test_an_empty_dataframe_makes_an_empty_topic(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
+    topic = write_topic(frame.where("number < 0"), tmp_path, "t", key=["key"], partitions=2)
+
+    assert topic.end_offsets() == [0, 0]
+    assert read_topic(spark, tmp_path, "t").count() == 0
+
+
+def test_a_file_that_was_cut_off_is_named_before_spark_starts(
+    spark: SparkSession, frame: DataFrame, tmp_path: Path
+) -> None:
+    write_topic(frame, tmp_path, "t", key=["key"], partitions=2)
+    path = tmp_path / "t" / "1" / f"{0:020d}.arrow"
+    path.write_bytes(path.read_bytes()[:-100])
+
+    with pytest.raises(CorruptLogException, match=r"t, partition 1, offset 0 cannot be read: .*arrow"):
+        read_topic(spark, tmp_path, "t")
+
+
+def test_reading_converts_what_spark_does_not_know(spark: SparkSession, tmp_path: Path) -> None:
+    from task_assignor.runtime import write_topic as write_arrow_topic
+
+    table = pa.table(
+        {
+            "k": pa.array(["a", "b"]).dictionary_encode(),
+            "u": pa.array([1, 2**32 - 1], pa.uint32()),
+            "v": pa.array(["x", None], pa.large_string()),
+        }
+    )
+    write_arrow_topic(tmp_path, "t", table, partitions=1, key=["k"])
+
+    assert [tuple(row) for row in read_topic(spark, tmp_path, "t").collect()] == [("a", 1, "x"), ("b", 2**32 - 1, None)]
