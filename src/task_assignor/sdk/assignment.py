@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -16,6 +17,8 @@ from task_assignor.sdk.columns import (
     Int64Array,
     Role,
     StateColumns,
+    check_length,
+    check_range,
     int8_column,
     int32_column,
     int64_column,
@@ -52,6 +55,8 @@ class AssignedTask:
 
 
 _TYPES = (TaskType.ACTIVE, TaskType.STANDBY)
+# A key is made once per task id, a comparison makes two.
+_sort_key = operator.attrgetter("sort_key")
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +82,12 @@ class AssignmentColumns:
     """(C + 1,) CSR offsets of the pairs by client."""
 
     def __attrs_post_init__(self) -> None:
+        for name in ("task", "role"):
+            check_length(self, name, len(self.client))
+        check_length(self, "deadline_ms", len(self.state.clients))
+        check_range("client", self.client, 0, len(self.state.clients))
+        check_range("task", self.task, 0, len(self.state.tasks))
+        check_range("role", self.role, 0, len(Role))
         if len(self.client) > 1 and (np.diff(self.client) < 0).any():
             raise StateException("The rows of an assignment must be sorted by client.")
         object.__setattr__(self, "offsets", offsets_of(self.client, len(self.state.clients)))
@@ -205,7 +216,7 @@ class KafkaStreamsAssignment:
     def tasks(self) -> Mapping[TaskId, AssignedTask]:
         """Task id -> task in its role, sorted by task id. A read-only copy."""
         tasks = self._materialised()
-        return MappingProxyType({task_id: tasks[task_id] for task_id in sorted(tasks)})
+        return MappingProxyType({task_id: tasks[task_id] for task_id in sorted(tasks, key=_sort_key)})
 
     def assign_task(self, task: AssignedTask) -> None:
         """Assign a task; if the client has it in the other role, the role is replaced."""

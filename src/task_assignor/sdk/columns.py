@@ -153,8 +153,8 @@ class TaskColumns:
     def __attrs_post_init__(self) -> None:
         count = len(self.topology)
         for name in ("subtopology", "partition", "is_stateful", "store_set", "end_offset_sum"):
-            _check_length(self, name, count)
-        _check_length(self, "partition_offsets", count + 1)
+            check_length(self, name, count)
+        check_length(self, "partition_offsets", count + 1)
         partitions = int(self.partition_offsets[-1])
         for name in (
             "partition_topic",
@@ -163,13 +163,13 @@ class TaskColumns:
             "partition_is_changelog",
             "partition_rack_set",
         ):
-            _check_length(self, name, partitions)
+            check_length(self, name, partitions)
         if self.partition_offsets[0] != 0 or (np.diff(self.partition_offsets) < 0).any():
             raise StateException("The column partition_offsets must start at 0 and never decrease.")
-        _check_range("topology", self.topology, -1, len(self.topology_names))
-        _check_range("store_set", self.store_set, 0, len(self.store_sets))
-        _check_range("partition_topic", self.partition_topic, 0, len(self.topics))
-        _check_range("partition_rack_set", self.partition_rack_set, -1, len(self.rack_sets))
+        check_range("topology", self.topology, -1, len(self.topology_names))
+        check_range("store_set", self.store_set, 0, len(self.store_sets))
+        check_range("partition_topic", self.partition_topic, 0, len(self.topics))
+        check_range("partition_rack_set", self.partition_rack_set, -1, len(self.rack_sets))
         if list(self.topology_names) != sorted(set(self.topology_names), key=java_string_key):
             raise StateException("The topology_names must be distinct and in order.")
         for name in ("subtopology", "partition"):
@@ -281,8 +281,8 @@ class ClientColumns:
             if not getattr(self, name):
                 object.__setattr__(self, name, (default,) * count)
         for name in ("num_processing_threads", "rack", "client_tags", "host_infos", "consumers", "generation"):
-            _check_length(self, name, count)
-        _check_range("rack", self.rack, -1, len(self.racks))
+            check_length(self, name, count)
+        check_range("rack", self.rack, -1, len(self.racks))
         for first, second in zip(self.process_ids, self.process_ids[1:], strict=False):
             if not first < second:
                 problem = "is there twice" if first == second else f"comes before client {second}"
@@ -394,18 +394,18 @@ class StateColumns:
         object.__setattr__(self, "consumer_client", read_only(consumer_client, np.int32))
         previous, lags = self.previous, self.lags
         for name in ("role", "task"):
-            _check_length(previous, name, len(previous.client))
-        _check_length(previous, "consumer_task", len(previous.consumer))
+            check_length(previous, name, len(previous.client))
+        check_length(previous, "consumer_task", len(previous.consumer))
         for name in ("task", "lag"):
-            _check_length(lags, name, len(lags.client))
-        _check_length(lags, "is_computed", clients)
-        _check_range("previous.client", previous.client, 0, clients)
-        _check_range("previous.role", previous.role, 0, 2)
-        _check_range("previous.task", previous.task, 0, tasks)
-        _check_range("previous.consumer", previous.consumer, 0, len(consumer_client))
-        _check_range("previous.consumer_task", previous.consumer_task, 0, tasks)
-        _check_range("lags.client", lags.client, 0, clients)
-        _check_range("lags.task", lags.task, 0, tasks)
+            check_length(lags, name, len(lags.client))
+        check_length(lags, "is_computed", clients)
+        check_range("previous.client", previous.client, 0, clients)
+        check_range("previous.role", previous.role, 0, 2)
+        check_range("previous.task", previous.task, 0, tasks)
+        check_range("previous.consumer", previous.consumer, 0, len(consumer_client))
+        check_range("previous.consumer_task", previous.consumer_task, 0, tasks)
+        check_range("lags.client", lags.client, 0, clients)
+        check_range("lags.task", lags.task, 0, tasks)
         key = (previous.client.astype(np.int64) * 2 + previous.role) * max(tasks, 1) + previous.task
         _check_increasing("previous", key)
         _check_increasing(
@@ -467,7 +467,8 @@ class StateColumns:
         return tasks
 
 
-def _check_length(columns: object, name: str, expected: int) -> None:
+def check_length(columns: object, name: str, expected: int) -> None:
+    """Raise `StateException` unless the column has that many rows."""
     actual = len(getattr(columns, name))
     if actual != expected:
         raise StateException(
@@ -475,7 +476,8 @@ def _check_length(columns: object, name: str, expected: int) -> None:
         )
 
 
-def _check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> None:
+def check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> None:
+    """Raise `StateException` unless all numbers are from `low` to `high - 1`."""
     if column.size and (int(column.min()) < low or int(column.max()) >= high):
         wrong = int(column.min()) if int(column.min()) < low else int(column.max())
         raise StateException(f"The column {name} must hold numbers from {low} to {high - 1}, but holds {wrong}.")
