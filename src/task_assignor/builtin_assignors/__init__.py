@@ -1,3 +1,5 @@
-"""The assignors that come with the package; they register like anybody's plug-in and use only public rooms."""
+"""The assignors that come with the package: plug-ins through the same public interface that users have."""
 
-__all__: list[str] = []
+from task_assignor.builtin_assignors.sticky import StickyTaskAssignor
+
+__all__ = ["StickyTaskAssignor"]

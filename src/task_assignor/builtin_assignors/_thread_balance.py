@@ -1,0 +1,209 @@
+"""Balancing tasks over threads as high availability does it: pair by pair, in passes, until nothing moves.
+
+The result is that of visiting every ordered pair of clients in every pass. Pairs between which nothing can move are
+ruled out by arrays instead of being visited.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class _Loads:
+    """How many tasks each client has, and between whom a move evens out.
+
+    A move does so if the source stays at least as loaded as the destination, and closer to it than before. Loads are
+    doubles computed in the order in which Kafka computes them.
+    """
+
+    def __init__(self, counts: Int64Array, threads: Int64Array) -> None:
+        self.counts: list[int] = counts.tolist()
+        self._own: list[int] = threads.tolist()
+        self._threads = threads.astype(np.float64)
+        self._load = counts / self._threads
+        self._with_one_more = (counts + 1.0) / self._threads
+        self._lightest = float(self._with_one_more.min())
+
+    def evens_out(self, source: int, destination: int, moved: int) -> bool:
+        """Whether one more move evens out after `moved` moves between the two that were not reported yet."""
+        source_count, source_threads = self.counts[source] - moved, self._own[source]
+        count, threads = self.counts[destination] + moved, self._own[destination]
+        skew = source_count / source_threads - count / threads
+        skew_after = (source_count - 1.0) / source_threads - (count + 1.0) / threads
+        return skew > 0 and 0 <= skew_after < skew
+
+    def destinations(self, source: int, may_receive: BoolArray | None) -> list[int]:
+        """Clients to which a move from the source evens out, ascending. A move from the source never adds others."""
+        skew = self.counts[source] / self._own[source] - self._load
+        skew_after = (self.counts[source] - 1.0) / self._own[source] - self._with_one_more
+        found = (skew > 0) & (skew_after >= 0) & (skew_after < skew)
+        if may_receive is not None:
+            found &= may_receive
+        return [int(client) for client in np.flatnonzero(found)]
+
+    def may_give(self, source: int) -> bool:
+        """Whether there can be a destination at all."""
+        return (self.counts[source] - 1.0) / self._own[source] >= self._lightest
+
+    def report(self, source: int, destination: int, moved: int) -> None:
+        """`moved` tasks went from the source to the destination."""
+        self.counts[source] -= moved
+        self.counts[destination] += moved
+        for client in (source, destination):
+            self._load[client] = self.counts[client] / self._threads[client]
+            self._with_one_more[client] = (self.counts[client] + 1.0) / self._threads[client]
+        self._lightest = float(self._with_one_more.min())
+
+
+def _balance(
+    loads: _Loads, move: Callable[[int, int], int], may_receive: Callable[[int], BoolArray | None] | None = None
+) -> None:
+    """Visit the ordered pairs of clients, again and again, until a pass moves nothing.
+
+    Args:
+        loads: the counts; kept up to date here.
+        move: moves what it can from one client to another as long as it evens out; returns how many tasks these were.
+        may_receive: the clients that may get tasks of the given one; None: all.
+    """
+    moving = True
+    while moving:
+        moving = False
+        for source in range(len(loads.counts)):
+            if not loads.may_give(source):
+                continue
+            for destination in loads.destinations(source, may_receive(source) if may_receive else None):
+                moved = move(source, destination)
+                if moved:
+                    loads.report(source, destination, moved)
+                    moving = True
+
+
+class _Holdings:
+    """Which rows each client has; made into lists only for the clients that are asked for."""
+
+    def __init__(self, client: Int32Array, clients: int) -> None:
+        self._order = np.argsort(client, kind="stable")
+        self._offsets = offsets_of(client[self._order], clients)
+        self._lists: dict[int, list[int]] = {}
+
+    def of(self, client: int) -> list[int]:
+        """The client's rows, ascending at first; the caller may change the list."""
+        if client not in self._lists:
+            self._lists[client] = self._order[self._offsets[client] : self._offsets[client + 1]].tolist()
+        return self._lists[client]
+
+
+def balance_active(owner: Int32Array, threads: Int64Array) -> Int32Array:
+    """Active tasks spread evenly over the threads.
+
+    Args:
+        owner: (N,) owners of the tasks to balance, in task-id order. Nothing else is on the clients.
+        threads: (C,) threads of the clients.
+
+    Returns:
+        (N,) new owners.
+    """
+    loads = _Loads(np.bincount(owner, minlength=len(threads)), threads)
+    holdings = _Holdings(owner, len(threads))
+    owner = owner.copy()
+
+    def move(source: int, destination: int) -> int:
+        # Sorted lists are heaps; they stay heaps.
+        mine, theirs = holdings.of(source), holdings.of(destination)
+        moved = 0
+        while mine and loads.evens_out(source, destination, moved):
+            row = heapq.heappop(mine)
+            heapq.heappush(theirs, row)
+            owner[row] = destination
+            moved += 1
+        return moved
+
+    _balance(loads, move)
+    return owner
+
+
+def balance_standby(
+    active_owner: Int32Array,
+    standby_task: Int32Array,
+    standby_client: Int32Array,
+    threads: Int64Array,
+    client_tags: Sequence[Mapping[str, str]] | None,
+) -> Int32Array:
+    """Standbys spread so that all tasks together are even over the threads.
+
+    Args:
+        active_owner: (T,) owner of every task that counts; -1: nobody.
+        standby_task: (S,) task numbers, pairs sorted by task.
+        standby_client: (S,) client numbers.
+        threads: (C,) threads of the clients.
+        client_tags: C mappings, if a standby may only move to clients that have all tags of its client; None: to any.
+
+    Returns:
+        (S,) new client numbers.
+    """
+    clients = len(threads)
+    counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
+    loads = _Loads(counts + np.bincount(standby_client, minlength=clients), threads)
+    holdings = _Holdings(standby_client, clients)
+    standby_client = standby_client.copy()
+    tasks_of: dict[int, set[int]] = {}
+
+    def standbys_of(client: int) -> set[int]:
+        if client not in tasks_of:
+            tasks_of[client] = set(standby_task[holdings.of(client)].tolist())
+        return tasks_of[client]
+
+    def move(source: int, destination: int) -> int:
+        mine, theirs = holdings.of(source), holdings.of(destination)
+        there = standbys_of(destination)
+        moving: list[int] = []
+        # Rows are in task order, a client has a task once: the lowest row is the lowest task.
+        for row in mine:
+            if not loads.evens_out(source, destination, len(moving)):
+                break
+            task = int(standby_task[row])
+            if task not in there and active_owner[task] != destination:
+                moving.append(row)
+        if moving:
+            gone = set(moving)
+            mine[:] = [row for row in mine if row not in gone]
+            theirs += moving
+            theirs.sort()
+            tasks = standby_task[moving].tolist()
+            standbys_of(source).difference_update(tasks)
+            there.update(tasks)
+            standby_client[moving] = destination
+        return len(moving)
+
+    _balance(loads, move, None if client_tags is None else _Tags(client_tags).clients_with_tags_of)
+    return standby_client
+
+
+class _Tags:
+    """Which clients have all tags of a client, with the same values."""
+
+    def __init__(self, client_tags: Sequence[Mapping[str, str]]) -> None:
+        self._codes: dict[str, Int32Array] = {}
+        self._values: dict[str, dict[str, int]] = {}
+        self._tags = client_tags
+        for client, tags in enumerate(client_tags):
+            for key, value in tags.items():
+                codes = self._codes.setdefault(key, np.full(len(client_tags), -1, dtype=np.int32))
+                values = self._values.setdefault(key, {})
+                codes[client] = values.setdefault(value, len(values))
+
+    def clients_with_tags_of(self, source: int) -> BoolArray | None:
+        """(C,) who may receive from the source; None: everybody, as the source has no tags."""
+        may_receive: BoolArray | None = None
+        for key, value in self._tags[source].items():
+            same = self._codes[key] == self._values[key][value]
+            may_receive = same if may_receive is None else may_receive & same
+        return may_receive
