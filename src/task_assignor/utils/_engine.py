@@ -129,15 +129,18 @@ def _count(owner: Int64Array, is_first_kind: BoolArray, owners: int) -> Int64Arr
 
 def _shares(problem: Problem, claimed: Int64Array, demand: Int64Array) -> Shares:
     items, first_kind = len(problem.is_first_kind), int(problem.is_first_kind.sum())
+    floor, ceil = quotas(problem.weight, items)
     if problem.keep_all_claims:
-        # Owners keep what they claim; what is left fills up the emptiest.
+        # Owners keep what they claim; the rest goes to those below their floor, and only then up to the ceil.
         kept = claimed.sum(axis=1)
-        total = even_counts(problem.weight, kept, np.full_like(kept, items), items, kept + demand.sum(axis=1))
+        least, most = kept, np.maximum(kept, floor)
+        if int(most.sum()) < items:
+            least, most = most, np.maximum(kept, ceil)
+        total = even_counts(problem.weight, least, most, items, kept + demand.sum(axis=1))
         first = even_counts(
             problem.weight, claimed[:, 0], total - claimed[:, 1], first_kind, claimed[:, 0] + demand[:, 0]
         )
         return Shares(total, first)
-    floor, ceil = quotas(problem.weight, items)
     return ShareProblem(
         problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand
     ).solve()
