@@ -194,15 +194,16 @@ class KafkaStreamsAssignment:
         """A copy that asks its client to trigger a rebalance once the deadline has passed.
 
         Args:
-            rebalance_deadline_ms: milliseconds since the epoch; 0: at once. Usually `state.now_ms` + something.
+            rebalance_deadline_ms: milliseconds since the epoch. Usually `state.now_ms` + something; what has passed
+                already, such as 0 (or -1, since Java's instants go back before 1970), means at once.
 
         Raises:
             StateException: not an int of milliseconds.
         """
-        if type(rebalance_deadline_ms) is not int or not 0 <= rebalance_deadline_ms <= INT64_MAX:
+        if type(rebalance_deadline_ms) is not int or not -INT64_MAX <= rebalance_deadline_ms <= INT64_MAX:
             raise StateException(
                 f"The followup rebalance deadline ({rebalance_deadline_ms!r}) must be an int of milliseconds since the "
-                "epoch, from 0 to 2^63 - 1. Maybe use state.now_ms + a number of milliseconds."
+                "epoch, less than 2^63. Maybe use state.now_ms + a number of milliseconds."
             )
         tasks = None if self._tasks is None else dict(self._tasks)
         return KafkaStreamsAssignment(self._process_id, tasks, rebalance_deadline_ms, self._columns, self._client)
