@@ -38,6 +38,16 @@ from task_assignor.sdk.errors import (
 )
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
 from task_assignor.sdk.settings import StreamsConfig
+from task_assignor.sdk.snapshot import state_from_json, state_to_json
+from task_assignor.sdk.snapshot_assignment import assignment_from_json, assignment_to_json
+from task_assignor.sdk.snapshot_files import (
+    StateRecord,
+    iter_states,
+    read_assignment,
+    read_state,
+    write_assignment,
+    write_state,
+)
 from task_assignor.sdk.state import ApplicationState, KafkaStreamsState, TaskInfo, TaskTopicPartition
 
 __all__ = [
@@ -70,6 +80,7 @@ __all__ = [
     "SnapshotException",
     "StateColumns",
     "StateException",
+    "StateRecord",
     "StreamsConfig",
     "StreamsException",
     "Subscription",
@@ -83,5 +94,14 @@ __all__ = [
     "TaskTopicPartition",
     "TopicPartition",
     "UnknownTaskError",
+    "assignment_from_json",
+    "assignment_to_json",
+    "iter_states",
+    "read_assignment",
+    "read_state",
     "registered_assignors",
+    "state_from_json",
+    "state_to_json",
+    "write_assignment",
+    "write_state",
 ]

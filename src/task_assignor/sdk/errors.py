@@ -88,6 +88,12 @@ class SnapshotException(StreamsException, ValueError):
         super().__init__(message)
         self.path = path
 
+    def moved(self, inside: str) -> SnapshotException:
+        """The same error, in a document that holds the wrong one at `inside`, for example `.state`."""
+        message, start = str(self), f"${inside}"
+        moved = start + message[1:] if message.startswith("$") else message
+        return SnapshotException(moved, start + self.path[1:])
+
 
 class LagsNotComputedError(StreamsException, NotImplementedError):
     """Lags were asked for, but not when the states were taken (`kafka_streams_states(compute_task_lags=True)`).

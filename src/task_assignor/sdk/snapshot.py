@@ -1,0 +1,127 @@
+"""A state as a JSON document, in both directions. Files of such documents are in `snapshot_files.py`, assignments in `snapshot_assignment.py`.
+
+The form is that of Kafka's own types in camel case; `schemas/state.schema.json` describes it. It is read straight into
+columns, since a state of 100 000 tasks is an ordinary document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from task_assignor.sdk.columns import StateColumns
+from task_assignor.sdk.config_keys import KNOWN_KEYS
+from task_assignor.sdk.config_values import ValueProblem, parse_value
+from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
+from task_assignor.sdk.errors import SnapshotException, StateException
+from task_assignor.sdk.json_checks import (
+    FORMAT_VERSION,
+    Bad,
+    check_id,
+    check_integer,
+    check_list,
+    check_members,
+    check_strings,
+    check_version,
+    wrong,
+)
+from task_assignor.sdk.json_text import parse_json
+from task_assignor.sdk.snapshot_clients import ClientReader, write_clients
+from task_assignor.sdk.snapshot_tasks import read_tasks, write_tasks
+from task_assignor.sdk.state import ApplicationState
+
+_STATE: Final = frozenset({"formatVersion", "id", "nowMs", "configs", "tasks", "clients"})
+_CONFIGS: Final = MappingProxyType(
+    {
+        "acceptableRecoveryLag": ("acceptable_recovery_lag", "acceptable.recovery.lag"),
+        "maxWarmupReplicas": ("max_warmup_replicas", "max.warmup.replicas"),
+        "numStandbyReplicas": ("num_standby_replicas", "num.standby.replicas"),
+        "probingRebalanceIntervalMs": ("probing_rebalance_interval_ms", "probing.rebalance.interval.ms"),
+        "rackAwareAssignmentTags": ("rack_aware_assignment_tags", "rack.aware.assignment.tags"),
+        "rackAwareTrafficCost": ("rack_aware_traffic_cost", "rack.aware.assignment.traffic_cost"),
+        "rackAwareNonOverlapCost": ("rack_aware_non_overlap_cost", "rack.aware.assignment.non_overlap_cost"),
+        "rackAwareAssignmentStrategy": ("rack_aware_assignment_strategy", "rack.aware.assignment.strategy"),
+    }
+)
+"""Member -> (attribute of `AssignmentConfigs`, Kafka's key, whose limits hold here too)."""
+
+
+def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationState:
+    """The state that a document describes.
+
+    Args:
+        document: JSON text, or what `json.loads` made of it.
+
+    Raises:
+        SnapshotException: it describes none; with the path of the offending value.
+
+    Examples:
+        >>> state = state_from_json('''{
+        ...   "tasks": [{"id": "0_0", "isStateful": false, "topicPartitions": []}],
+        ...   "clients": [{"processId": "00000000-0000-0000-0000-000000000001", "numProcessingThreads": 2}]}''')
+        >>> state
+        ApplicationState(1 tasks, 1 clients)
+    """
+    value = parse_json(document) if isinstance(document, (str, bytes)) else document
+    try:
+        members = check_members(value, _STATE, ("tasks", "clients"))
+        check_version(members)
+        if members.get("id") is not None:
+            check_id(members["id"], ".id")
+        now_ms = check_integer(members.get("nowMs", 0), 0, INT64_MAX, ".nowMs")
+        configs = _configs(members.get("configs", {}))
+        tasks, numbers = read_tasks(check_list(members["tasks"], ".tasks"))
+        clients = ClientReader(check_list(members["clients"], ".clients"), tasks, numbers)
+    except Bad as bad:
+        raise bad.at("$") from None
+    try:
+        return ApplicationState(StateColumns(tasks, clients.columns, clients.previous, clients.lags), configs, now_ms)
+    except StateException as error:
+        raise SnapshotException(f"$: {error}") from error
+
+
+def _configs(value: Any) -> AssignmentConfigs:
+    members = check_members(value, frozenset(_CONFIGS), (), ".configs")
+    attributes: dict[str, Any] = {}
+    for name, given in members.items():
+        attribute, key_name = _CONFIGS[name]
+        key = KNOWN_KEYS[key_name]
+        path = f".configs.{name}"
+        if given is None and key.default is None:
+            attributes[attribute] = None
+            continue
+        # Texts are parsed in settings; in JSON a number is a number and a list is a list.
+        if key.type in ("int", "long") and type(given) is not int:
+            raise wrong(given, "an integer" if key.default is not None else "an integer or null", path)
+        if key.type == "list":
+            check_strings(given, path)
+        try:
+            attributes[attribute] = parse_value(key, given)
+        except ValueProblem as problem:
+            raise wrong(given, problem.expected, path) from problem
+    return AssignmentConfigs(**attributes)
+
+
+def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[str, Any]:
+    """The document that describes a state, ready for `json.dumps`: everything sorted, equal for equal states.
+
+    Args:
+        state: the state.
+        id: a name for the document.
+    """
+    columns = state.columns
+    ids = [str(task_id) for task_id in columns.tasks.task_ids()]
+    return {
+        "formatVersion": FORMAT_VERSION,
+        **({} if id is None else {"id": id}),
+        "nowMs": state.now_ms,
+        "configs": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in (
+                (name, getattr(state.assignment_configs, attribute)) for name, (attribute, _) in _CONFIGS.items()
+            )
+        },
+        "tasks": write_tasks(columns.tasks, ids),
+        "clients": write_clients(columns, ids),
+    }

@@ -1,0 +1,211 @@
+"""Files of snapshots: one document, or many as JSON Lines; plain, compressed, or standard input. The documents are read elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import attrs
+
+from task_assignor.sdk.assignment import TaskAssignment
+from task_assignor.sdk.errors import SnapshotException
+from task_assignor.sdk.json_text import parse_json
+from task_assignor.sdk.snapshot import state_from_json, state_to_json
+from task_assignor.sdk.snapshot_assignment import assignment_from_json, assignment_to_json
+from task_assignor.sdk.state import ApplicationState
+
+STANDARD_INPUT: Final = "-"
+_GZIP: Final = b"\x1f\x8b"
+
+Source = str | os.PathLike[str]
+
+
+@attrs.frozen
+class JsonDocument:
+    """A document of a file: its value, or why it has none.
+
+    Args:
+        line: the line on which it starts, from 1; 0: the file is one document.
+        value: what it holds; None if there is an error.
+        error: what is wrong with it.
+    """
+
+    line: int
+    value: Any = None
+    error: SnapshotException | None = None
+
+
+@attrs.frozen
+class StateRecord:
+    """A state of a file, or why there is none.
+
+    Args:
+        line: the line on which it starts, from 1; 0: the file is one document.
+        id: the `id` of the document, if it has one.
+        state: the state; None if there is an error.
+        error: what is wrong with the document.
+        document: the parsed document, with whatever else it holds.
+    """
+
+    line: int
+    id: str | int | None
+    state: ApplicationState | None
+    error: SnapshotException | None
+    document: Any = attrs.field(default=None, repr=False)
+
+
+def read_state(path: Source) -> ApplicationState:
+    """The one state in a file (`-`: standard input; may be compressed with gzip).
+
+    Raises:
+        SnapshotException: the file cannot be read, holds no state, or more than one.
+    """
+    records = iter_states(path)
+    first = next(records)
+    if first.error is not None or first.state is None:
+        raise first.error or SnapshotException("$: There is no state.")
+    if next(records, None) is not None:
+        raise SnapshotException(f"{path} must hold one state, but holds several. Maybe use iter_states.")
+    return first.state
+
+
+def iter_states(path: Source) -> Iterator[StateRecord]:
+    """The states in a file, one after the other; one that is wrong does not hide those that follow.
+
+    Args:
+        path: a snapshot, or many as JSON Lines; `-`: standard input; may be compressed with gzip. A line may also be
+            an object that has the snapshot as its member `state`, and perhaps an `id`.
+
+    Raises:
+        SnapshotException: the file cannot be read, or is empty.
+    """
+    for document in iter_documents(path):
+        if document.error is not None:
+            yield StateRecord(document.line, None, None, document.error)
+            continue
+        value, place = document.value, ""
+        name = value.get("id") if isinstance(value, dict) else None
+        name = name if isinstance(name, (str, int)) and not isinstance(name, bool) else None
+        if isinstance(value, dict) and "state" in value and "tasks" not in value:
+            value, place = value["state"], ".state"
+        try:
+            state = state_from_json(value)
+        except SnapshotException as error:
+            yield StateRecord(document.line, name, None, error.moved(place), document.value)
+        else:
+            yield StateRecord(document.line, name, state, None, document.value)
+
+
+def read_assignment(path: Source) -> TaskAssignment:
+    """The one assignment in a file (`-`: standard input; may be compressed with gzip).
+
+    Raises:
+        SnapshotException: the file cannot be read, holds no assignment, or more than one.
+    """
+    documents = iter_documents(path)
+    first = next(documents)
+    if first.error is not None:
+        raise first.error
+    if next(documents, None) is not None:
+        raise SnapshotException(f"{path} must hold one assignment, but holds several.")
+    return assignment_from_json(first.value)
+
+
+def write_state(state: ApplicationState, path: Source, id: str | int | None = None) -> None:
+    """Write a state as one line, so that such files can be joined to JSON Lines; compressed if the name ends in `.gz`."""
+    _write(state_to_json(state, id), path)
+
+
+def write_assignment(assignment: TaskAssignment, path: Source) -> None:
+    """Write an assignment as one line; compressed if the name ends in `.gz`."""
+    _write(assignment_to_json(assignment), path)
+
+
+def _write(value: object, path: Source) -> None:
+    data = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+    # Without a time stamp equal states make equal files.
+    Path(path).write_bytes(gzip.compress(data, mtime=0) if os.fspath(path).endswith(".gz") else data)
+
+
+def iter_documents(path: Source) -> Iterator[JsonDocument]:
+    """The JSON documents in a file: one that spans lines, or one per line (blank lines are skipped).
+
+    Which of the two is seen from the content: JSON Lines have a whole document on their first line. If that is
+    broken, the name decides (`.json`, `.jsonl`), and after it whether some other line looks like a document.
+
+    Raises:
+        SnapshotException: the file cannot be read, or is empty.
+    """
+    name = "standard input" if os.fspath(path) == STANDARD_INPUT else str(path)
+    with _opened(path, name) as file:
+        lines = enumerate(file, 1)
+        first = next(((number, line) for number, line in lines if line.strip()), None)
+        if first is None:
+            raise SnapshotException(f"{name} is empty; it must hold a JSON document.")
+        number, line = first
+        document = _document(number, line)
+        if document.error is None:
+            yield document
+        else:
+            rest = [line for _, line in lines]
+            whole = _document(0, b"".join([line, *rest]))
+            if whole.error is None or not _looks_like_lines(name, [line, *rest]):
+                # A broken file that is one line long is broken on that line.
+                yield whole if any(map(bytes.strip, rest)) or whole.error is None else document
+                return
+            yield document
+            lines = enumerate(rest, number + 1)
+        for number, line in lines:
+            if line.strip():
+                yield _document(number, line)
+
+
+def _document(line: int, text: bytes) -> JsonDocument:
+    try:
+        return JsonDocument(line, parse_json(text))
+    except SnapshotException as error:
+        return JsonDocument(line, None, error)
+
+
+def _looks_like_lines(name: str, lines: list[bytes]) -> bool:
+    name = name.removesuffix(".gz")
+    if name.endswith(".json"):
+        return False
+    if name.endswith(".jsonl"):
+        # Noise shall give one error, not one per line.
+        try:
+            b"".join(lines).decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            return True
+    return any(isinstance(_document(0, line).value, dict) for line in lines if line.lstrip().startswith(b"{"))
+
+
+@contextmanager
+def _opened(path: Source, name: str) -> Iterator[BinaryIO]:
+    try:
+        if os.fspath(path) == STANDARD_INPUT:
+            yield _unpacked(cast(io.BufferedReader, sys.stdin.buffer))
+        else:
+            with Path(path).open("rb") as file:
+                yield _unpacked(file)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        if isinstance(error, SnapshotException):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SnapshotException(f"{name} cannot be read: {reason}.") from error
+
+
+def _unpacked(file: io.BufferedReader) -> BinaryIO:
+    # The first bytes say it; standard input has no name.
+    packed = file.peek(len(_GZIP)).startswith(_GZIP)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
