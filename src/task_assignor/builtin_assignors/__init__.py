@@ -1,5 +1,7 @@
 """The assignors that come with the package: plug-ins through the same public interface that users have."""
 
+from task_assignor.builtin_assignors.fallback_prior import FallbackPriorTaskAssignor
 from task_assignor.builtin_assignors.sticky import StickyTaskAssignor
+from task_assignor.builtin_assignors.stream_join import StreamJoinTaskAssignor
 
-__all__ = ["StickyTaskAssignor"]
+__all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor", "StreamJoinTaskAssignor"]

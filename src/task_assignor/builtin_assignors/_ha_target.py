@@ -41,8 +41,6 @@ def balanced_standbys(
     """(task, client) of the default standbys, evened out over threads; with tags only between clients of equal tags."""
     standbys = default_standbys(columns, configs, active_owner)
     tags = columns.clients.client_tags if configs.rack_aware_assignment_tags else None
-    client = balance_standby(
-        active_owner, standbys.task, standbys.client, columns.clients.num_processing_threads, tags
-    )
+    client = balance_standby(active_owner, standbys.task, standbys.client, columns.clients.num_processing_threads, tags)
     order = np.lexsort((client, standbys.task))
     return standbys.task[order], client[order]

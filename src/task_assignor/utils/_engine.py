@@ -80,6 +80,7 @@ class Problem:
         claims: who had which item; of several claims on one item the newest generation counts, others do not.
         state: who has state of which item, and how far behind it is.
         keep_all_claims: claims come before shares: nobody loses an item to make the shares even.
+        load: (C,) what the owners have already from elsewhere; of equal choices the least loaded gets more.
     """
 
     is_first_kind: BoolArray
@@ -87,6 +88,7 @@ class Problem:
     claims: Pairs
     state: Pairs
     keep_all_claims: bool = False
+    load: Int64Array | None = None
 
 
 def allocate(problem: Problem) -> Allocation:
@@ -96,7 +98,7 @@ def allocate(problem: Problem) -> Allocation:
     are lost; the spread of the first kind, then of all items per unit of weight is smallest; items that lost their
     owner, or had none, go where their state is, least behind first; the rest in turn, by number.
 
-    Ties go to the smaller owner number. The work is O(N log N) for items with at most one claim.
+    Ties go to the owner with less load from elsewhere, then to the smaller owner number. The work is O(N log N) for items with at most one claim.
     """
     items, owners = len(problem.is_first_kind), len(problem.weight)
     if not owners:
@@ -142,8 +144,12 @@ def _shares(problem: Problem, claimed: Int64Array, demand: Int64Array) -> Shares
         )
         return Shares(total, first)
     return ShareProblem(
-        problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand
+        problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand, _loads(problem)
     ).solve()
+
+
+def _loads(problem: Problem) -> Int64Array:
+    return np.zeros(len(problem.weight), dtype=np.int64) if problem.load is None else problem.load
 
 
 def _settle_claims(problem: Problem, items: int, owners: int) -> Int64Array:

@@ -1,0 +1,30 @@
+"""`FallbackPriorTaskAssignor`: everything stays where it was, and the group tries again soon."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from task_assignor.builtin_assignors.sticky import sticky_actives, sticky_standbys
+from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, TaskAssignment, TaskAssignor
+
+
+class FallbackPriorTaskAssignor(TaskAssignor):
+    """Leaves active tasks with their previous owners, places the others, and asks for a probing rebalance.
+
+    For rebalances in which something that the usual assignor needs could not be had (in Kafka: the end offsets of the
+    changelogs). It is `StickyTaskAssignor` with `must.preserve.active.task.assignment`, without racks, and with a
+    follow-up rebalance after `probing.rebalance.interval.ms`, asked of the client with the smallest process id.
+
+    The counterpart of Kafka's internal `FallbackPriorTaskAssignor` (KIP-441).
+    """
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place the tasks; see the class."""
+        columns, configs = application_state.columns, application_state.assignment_configs
+        active = sticky_actives(columns, must_preserve=True)
+        copies = sticky_standbys(columns, active.owner, configs.num_standby_replicas)
+        deadline = np.full(len(columns.clients), MISSING)
+        deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)
+        return TaskAssignment.of_columns(
+            AssignmentColumns.of(columns, active.owner, copies.item, copies.owner, deadline)
+        )
