@@ -1,0 +1,128 @@
+"""The numbers by which assignments are compared: the vectors' `metrics`, and the goals of `StickyTaskAssignor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk import ApplicationState, AssignedTask, KafkaStreamsAssignment, ProcessId, Role, TaskId
+from task_assignor.sdk.columns import Int64Array
+
+
+@attrs.frozen(eq=False)
+class Placement:
+    """Who has what, as numbers: owner per task (-1: nobody) and pairs of standbys."""
+
+    state: ApplicationState = attrs.field(repr=False)
+    owner: Int64Array
+    standby_task: Int64Array
+    standby_client: Int64Array
+
+    @classmethod
+    def of(cls, state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment]) -> Placement:
+        """From what an assignor returned."""
+        pairs = [
+            (assignment.process_id, task.id, task.type is AssignedTask.Type.ACTIVE)
+            for assignment in assignments
+            for task in assignment.tasks.values()
+        ]
+        return cls._of_pairs(state, pairs)
+
+    @classmethod
+    def of_json(cls, state: ApplicationState, placements: Iterable[Mapping[str, Any]]) -> Placement:
+        """From placements of a vector."""
+        pairs = [
+            (ProcessId.parse(placement["processId"]), TaskId.parse(text), key == "activeTasks")
+            for placement in placements
+            for key in ("activeTasks", "standbyTasks")
+            for text in placement[key]
+        ]
+        return cls._of_pairs(state, pairs)
+
+    @classmethod
+    def _of_pairs(cls, state: ApplicationState, pairs: list[tuple[ProcessId, TaskId, bool]]) -> Placement:
+        tasks, clients = state.columns.tasks, state.columns.clients
+        owner = np.full(len(tasks), -1, dtype=np.int64)
+        standbys = []
+        for process_id, task_id, is_active in pairs:
+            task, client = tasks.find(task_id), clients.find(process_id)
+            if is_active:
+                owner[task] = client
+            else:
+                standbys.append((task, client))
+        table = np.array(sorted(standbys), dtype=np.int64).reshape(-1, 2)
+        return cls(state, owner, table[:, 0], table[:, 1])
+
+    @property
+    def actives(self) -> Int64Array:
+        """(C,) active tasks per client."""
+        return np.bincount(self.owner[self.owner >= 0], minlength=len(self.state.columns.clients))
+
+    @property
+    def share_violation(self) -> int:
+        """By how many active tasks the clients are outside floor..ceil of their thread-weighted share, added up."""
+        threads = self.state.columns.clients.num_processing_threads
+        shares = [Fraction(len(self.owner) * int(one), int(threads.sum())) for one in threads]
+        return sum(
+            max(int(share.__floor__()) - int(count), 0) + max(int(count) - int(share.__ceil__()), 0)
+            for share, count in zip(shares, self.actives, strict=True)
+        )
+
+    @property
+    def moved(self) -> int:
+        """Tasks that had a previous active owner and are active elsewhere now."""
+        owners: dict[int, set[int]] = {}
+        for client, task in zip(*self.state.columns.previous.pairs(Role.ACTIVE), strict=True):
+            owners.setdefault(int(task), set()).add(int(client))
+        return sum(self.owner[task] >= 0 and int(self.owner[task]) not in had for task, had in owners.items())
+
+    def _spread(self, counts: Int64Array) -> float:
+        if not len(counts):
+            return 0.0
+        per_thread = counts / self.state.columns.clients.num_processing_threads
+        return round(float(per_thread.max() - per_thread.min()), 9)
+
+    @property
+    def stateful_spread(self) -> float:
+        """Max - min over the clients of stateful active tasks per thread."""
+        chosen = (self.owner >= 0) & self.state.columns.tasks.is_stateful
+        return self._spread(np.bincount(self.owner[chosen], minlength=len(self.state.columns.clients)))
+
+    @property
+    def active_spread(self) -> float:
+        """Max - min over the clients of active tasks per thread."""
+        return self._spread(self.actives)
+
+    @property
+    def total_spread(self) -> float:
+        """Max - min over the clients of all tasks per thread."""
+        return self._spread(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
+
+    @property
+    def with_state(self) -> int:
+        """Stateful tasks that are active where nobody had them active before, but some state of them was."""
+        previous = self.state.columns.previous
+        had = set(zip(previous.task.tolist(), previous.client.tolist(), strict=True))
+        active = {
+            (task, client) for client, task in zip(*(c.tolist() for c in previous.pairs(Role.ACTIVE)), strict=True)
+        }
+        return sum(
+            (task, owner) in had and (task, owner) not in active
+            for task, owner in enumerate(self.owner.tolist())
+            if self.state.columns.tasks.has_changelog[task]
+        )
+
+    def sticky_goals(self, must_preserve: bool) -> tuple[float, ...]:
+        """The goals of `StickyTaskAssignor` without racks, in order; less is better."""
+        first = (self.moved, self.share_violation) if must_preserve else (self.share_violation, self.moved)
+        return (
+            *first,
+            self.stateful_spread,
+            self.active_spread,
+            -len(self.standby_task),
+            self.total_spread,
+        )

@@ -1,0 +1,180 @@
+"""The allocation engine against brute force, and what must hold however large the input."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.utils._copies import place_copies
+from task_assignor.utils._engine import Allocation, Pairs, Problem, Reason, allocate, quotas
+from tests.budget import examples
+
+
+@st.composite
+def problems(draw: st.DrawFn, several_claims: bool) -> Problem:
+    """Small allocation problems; with `several_claims` an item may be claimed more than once."""
+    items = draw(st.integers(0, 6))
+    owners = draw(st.integers(1, 4 if items < 6 else 3))
+    weight = draw(st.lists(st.integers(1, 3), min_size=owners, max_size=owners))
+    pair = st.tuples(st.integers(0, max(items - 1, 0)), st.integers(0, owners - 1), st.integers(0, 2))
+    key = (lambda one: one[:2]) if several_claims else (lambda one: one[0])
+    claims = draw(st.lists(pair, max_size=2 * items, unique_by=key)) if items else []
+    state = draw(st.lists(pair, max_size=2 * items, unique_by=lambda one: one[:2])) if items else []
+    kinds = draw(st.lists(st.booleans(), min_size=items, max_size=items))
+    return Problem(np.array(kinds, dtype=np.bool_), np.array(weight, dtype=np.int64), _pairs(claims), _pairs(state))
+
+
+def _pairs(rows: list[tuple[int, int, int]]) -> Pairs:
+    return Pairs.of(*(np.array([row[column] for row in rows], dtype=np.int64) for column in range(3)))
+
+
+def _counting_claims(problem: Problem) -> dict[int, set[int]]:
+    """Item -> owners whose claim on it is of the newest generation."""
+    rows = list(
+        zip(*(c.tolist() for c in (problem.claims.item, problem.claims.owner, problem.claims.rank)), strict=True)
+    )
+    newest: dict[int, int] = {}
+    for item, _, generation in rows:
+        newest[item] = max(generation, newest.get(item, generation))
+    return {item: {owner for one, owner, age in rows if one == item and age == newest[item]} for item in newest}
+
+
+def _goals(problem: Problem, owner: np.ndarray) -> tuple[float, ...]:
+    """Outside the quotas, claims lost, spread of the first kind, spread of all."""
+    floor, ceil = quotas(problem.weight, len(owner))
+    counts = np.bincount(owner, minlength=len(problem.weight))
+    first = np.bincount(owner[problem.is_first_kind], minlength=len(problem.weight))
+    lost = sum(int(owner[item]) not in claimants for item, claimants in _counting_claims(problem).items())
+    return (
+        int(((counts < floor) | (counts > ceil)).sum()),
+        lost,
+        *(round(float(np.ptp(number / problem.weight)), 9) for number in (first, counts)),
+    )
+
+
+def _best(problem: Problem) -> tuple[float, ...]:
+    items, owners = len(problem.is_first_kind), len(problem.weight)
+    everything = itertools.product(range(owners), repeat=items)
+    return min(_goals(problem, np.array(owner, dtype=np.int64)) for owner in everything)
+
+
+@settings(max_examples=examples(150))
+@given(problems(several_claims=False))
+def test_goals_are_reached_exactly_where_claims_are_single(problem: Problem) -> None:
+    """Quotas, claims lost and both spreads equal the best of all allocations."""
+    assert _goals(problem, allocate(problem).owner) == _best(problem)
+
+
+@settings(max_examples=examples(150))
+@given(problems(several_claims=True))
+def test_fewest_claims_are_lost_also_where_owners_compete(problem: Problem) -> None:
+    """With several claims on an item, quotas and claims lost equal the best of all allocations."""
+    assert _goals(problem, allocate(problem).owner)[:2] == _best(problem)[:2]
+
+
+@settings(max_examples=examples(100))
+@given(problems(several_claims=True), st.randoms(use_true_random=False))
+def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object) -> None:
+    """Shuffled claims and state give the same answer."""
+    shuffled = []
+    for pairs in (problem.claims, problem.state):
+        order = list(range(len(pairs.item)))
+        random.shuffle(order)  # type: ignore[attr-defined]
+        shuffled.append(pairs.where(np.array(order, dtype=np.int64)))
+    again = Problem(problem.is_first_kind, problem.weight, shuffled[0], shuffled[1])
+
+    assert _as_lists(allocate(problem)) == _as_lists(allocate(again))
+
+
+def _as_lists(allocation: Allocation) -> tuple[list[int], list[int]]:
+    return allocation.owner.tolist(), allocation.reason.tolist()
+
+
+@settings(max_examples=examples(100))
+@given(problems(several_claims=True))
+def test_reasons_tell_the_truth(problem: Problem) -> None:
+    """CLAIM means the owner's claim counted, STATE that it has state, ROOM neither was needed."""
+    allocation = allocate(problem)
+    claims = _counting_claims(problem)
+    state = set(zip(problem.state.item.tolist(), problem.state.owner.tolist(), strict=True))
+
+    for item, (owner, reason) in enumerate(zip(*_as_lists(allocation), strict=True)):
+        if reason == Reason.CLAIM:
+            assert owner in claims[item]
+        elif reason == Reason.STATE:
+            assert (item, owner) in state
+
+
+def test_a_newer_generation_wins_whatever_the_order() -> None:
+    """The owner with the newer claim keeps the item, be it listed first or last."""
+    for rows in itertools.permutations([(0, 0, 5), (0, 1, 7), (1, 0, 5)]):
+        problem = Problem(np.ones(2, dtype=np.bool_), np.ones(2, dtype=np.int64), _pairs(list(rows)), _pairs([]))
+
+        assert allocate(problem).owner.tolist() == [1, 0]
+
+
+def test_items_without_owner_go_where_their_state_is() -> None:
+    """Each item goes to its state; where two want one place, both find one if that is possible."""
+    state = _pairs([(0, 2, 0), (1, 1, 0), (2, 0, 5), (2, 1, 1)])
+    problem = Problem(np.ones(3, dtype=np.bool_), np.ones(3, dtype=np.int64), _pairs([]), state)
+
+    assert _as_lists(allocate(problem)) == ([2, 1, 0], [Reason.STATE] * 3)
+
+
+def test_one_leaves_and_one_joins_a_large_group() -> None:
+    """Of 100 000 items on 1 000 owners only those move that must."""
+    items, owners = 100_000, 1_000
+    none = _pairs([])
+    kinds = np.ones(items, dtype=np.bool_)
+    start = allocate(Problem(kinds, np.ones(owners, dtype=np.int64), none, none)).owner
+    staying = np.flatnonzero(start < owners - 1)
+    left = allocate(Problem(kinds, np.ones(owners - 1, dtype=np.int64), Pairs.of(staying, start[staying]), none))
+    joined = allocate(Problem(kinds, np.ones(owners + 1, dtype=np.int64), Pairs.of(np.arange(items), start), none))
+
+    assert int((left.owner[staying] != start[staying]).sum()) == 0
+    assert int((joined.owner != start).sum()) == items // (owners + 1)
+
+
+@settings(max_examples=examples(200))
+@given(st.data())
+def test_copies_are_complete_apart_and_even(data: st.DataObject) -> None:
+    """As many copies as there can be, never two on one owner, never on the main owner, loads as even as they can be."""
+    owners, items = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
+    weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=owners, max_size=owners)), dtype=np.int64)
+    main = np.array(data.draw(st.lists(st.integers(0, owners - 1), min_size=items, max_size=items)), dtype=np.int64)
+    wanted = np.array(data.draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)), dtype=np.int64)
+    pair = st.tuples(st.integers(0, items - 1), st.integers(0, owners - 1), st.integers(0, 3))
+    claims = data.draw(st.lists(pair, max_size=20, unique_by=lambda one: one[:2]))
+    copies = place_copies(main, wanted, weight, _pairs(claims))
+    pairs = list(zip(copies.item.tolist(), copies.owner.tolist(), strict=True))
+
+    assert np.bincount(copies.item, minlength=items).tolist() == np.minimum(wanted, owners - 1).tolist()
+    assert len(set(pairs)) == len(pairs)
+    assert not (main[copies.item] == copies.owner).any()
+    assert copies.short.tolist() == np.flatnonzero(wanted > owners - 1).tolist()
+
+
+def test_copies_stay_where_they_were() -> None:
+    """Placing copies again from an even placement changes nothing."""
+    main = np.arange(1_000) % 10
+    wanted, weight = np.full(1_000, 2), np.ones(10, dtype=np.int64)
+    first = place_copies(main, wanted, weight, _pairs([]))
+    again = place_copies(main, wanted, weight, Pairs.of(first.item, first.owner))
+
+    assert (again.item.tolist(), again.owner.tolist()) == (first.item.tolist(), first.owner.tolist())
+    assert np.ptp(np.bincount(first.owner)) == 0
+
+
+@pytest.mark.parametrize("owners", [2, 3, 7])
+def test_many_conflicts_are_resolved_quickly(owners: int) -> None:
+    """With few owners nearly every dealt copy lands on its main owner at first; all find a place."""
+    main = np.arange(50_000) % owners
+    copies = place_copies(main, np.ones(50_000, dtype=np.int64), np.ones(owners, dtype=np.int64), _pairs([]))
+
+    assert len(copies.item) == 50_000
+    assert not (main[copies.item] == copies.owner).any()
+    assert np.ptp(np.bincount(copies.owner, minlength=owners)) <= 1
