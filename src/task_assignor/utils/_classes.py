@@ -1,0 +1,192 @@
+"""Classes of tasks that cost the same on every rack, and the cross-rack partitions of a task on a client. No decisions."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, csr_rows
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
+from task_assignor.utils.result import Skipped, SkipReason
+
+Partitions = Literal["source", "changelog", "all"]
+"""Which topic partitions of a task cause traffic."""
+AnyIntArray = npt.NDArray[np.integer]
+
+
+def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[np.bool_]:
+    """(P,) which topic partitions cause traffic."""
+    tasks = columns.tasks
+    if partitions == "source":
+        return tasks.partition_is_source
+    if partitions == "changelog":
+        return tasks.partition_is_changelog
+    return np.ones(len(tasks.partition_is_source), dtype=np.bool_)
+
+
+def rack_problem(
+    columns: StateColumns, tasks: AnyIntArray | None = None, partitions: Partitions = "all"
+) -> Skipped | None:
+    """Why racks cannot be used for these tasks, or None: a client without rack, or a partition without known racks.
+
+    Args:
+        columns: the state.
+        tasks: task numbers; None: all tasks.
+        partitions: which partitions must have known racks.
+    """
+    without = np.flatnonzero(columns.clients.rack < 0)
+    if len(without):
+        client = columns.clients.process_ids[int(without[0])]
+        return Skipped(
+            SkipReason.CLIENT_WITHOUT_RACK,
+            f"Client {client} has no rack ({len(without)} of {len(columns.clients)} clients have none). "
+            "Maybe set its client.rack.",
+        )
+    table = columns.tasks
+    unknown = counted_rows(columns, partitions) & (table.partition_rack_set < 0)
+    if not unknown.any():
+        return None
+    if tasks is None:
+        rows = np.flatnonzero(unknown)
+    else:
+        candidates = csr_rows(table.partition_offsets, tasks)
+        rows = candidates[unknown[candidates]]
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    task = int(np.searchsorted(table.partition_offsets, row, side="right")) - 1
+    name = f"{table.topics[int(table.partition_topic[row])]}-{int(table.partition_number[row])}"
+    return Skipped(
+        SkipReason.PARTITION_WITHOUT_RACKS,
+        f"The racks of partition {name} of task {table.task_id(task)} are not known "
+        f"({len(rows)} partitions that count are like that).",
+    )
+
+
+def strategy_problem(strategy: str, traffic_cost: int | None, non_overlap_cost: int | None) -> Skipped | None:
+    """Why the settings ask for no optimisation, or None."""
+    if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_NONE:
+        return Skipped(SkipReason.STRATEGY_NONE, "The rack.aware.assignment.strategy is none.")
+    for key, cost in (("traffic_cost", traffic_cost), ("non_overlap_cost", non_overlap_cost)):
+        if cost is None:
+            return Skipped(
+                SkipReason.COST_MISSING, f"The rack.aware.assignment.{key} is not configured, and no override is given."
+            )
+    return None
+
+
+@attrs.frozen(eq=False)
+class RackRows:
+    """Tasks grouped into rows: tasks of one row have the same cross-rack partitions on every rack.
+
+    Args:
+        row: (N,) row of each task given.
+        partitions: (K,) number of partitions that count; all are cross-rack on a rack without any of their replicas.
+        entry_row: (E,) row, ascending; entries are the racks on which something is local.
+        entry_rack: (E,) rack, ascending within a row.
+        entry_local: (E,) number of partitions with a replica there, at least 1.
+        racks: number of racks.
+    """
+
+    row: Int64Array
+    partitions: Int64Array
+    entry_row: Int64Array
+    entry_rack: Int64Array
+    entry_local: Int64Array
+    racks: int
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
+        """Number of cross-rack partitions of tasks of the given rows on the given racks."""
+        crossings: Int64Array = self.partitions[rows]
+        if len(self.entry_row):
+            keys = self.entry_row * self.racks + self.entry_rack
+            wanted = np.asarray(rows, dtype=np.int64) * self.racks + racks
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            crossings = crossings - np.where(keys[where] == wanted, self.entry_local[where], 0)
+        return crossings
+
+
+def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions) -> RackRows:
+    """Group tasks by where their replicas are. Partitions whose racks are not known cause no traffic anywhere.
+
+    Only racks that a client has matter. Tasks of equal cost may still be in several rows (replicas distributed
+    differently over partitions), which costs time but no exactness.
+
+    Args:
+        columns: the state; every client has a rack.
+        tasks: (N,) task numbers.
+        partitions: which partitions count.
+    """
+    racks = max(len(columns.clients.racks), 1)
+    set_ids, set_offsets, set_racks = _reduced_rack_sets(columns)
+    count = len(tasks)
+    rows = csr_rows(columns.tasks.partition_offsets, tasks)
+    of_task = np.repeat(
+        np.arange(count), columns.tasks.partition_offsets[tasks + 1] - columns.tasks.partition_offsets[tasks]
+    )
+    counts = counted_rows(columns, partitions)[rows] & (columns.tasks.partition_rack_set[rows] >= 0)
+    sets = set_ids[columns.tasks.partition_rack_set[rows[counts]]]
+    different = max(len(set_offsets) - 1, 1)
+    # One row of rack sets per task, in order, whatever the order of the task's partitions.
+    keys = np.sort(of_task[counts] * different + sets)
+    of_task, sets = keys // different, keys % different
+    lengths = np.bincount(of_task, minlength=count)
+    starts = np.cumsum(lengths) - lengths
+    label = _labels(lengths, starts, sets, different)
+    _, first, row = np.unique(label, return_index=True, return_inverse=True)
+    row = row.reshape(-1)
+    # Entries of a row: the racks of the rack sets of one of its tasks, counted.
+    of_row = np.repeat(np.arange(len(first)), lengths[first])
+    members = sets[_ranges(starts[first], lengths[first])]
+    sizes = np.diff(set_offsets)[members]
+    entry_keys = np.repeat(of_row, sizes) * racks + set_racks[csr_rows(set_offsets, members)]
+    entries, local = np.unique(entry_keys, return_counts=True)
+    return RackRows(row, lengths[first], entries // racks, entries % racks, local.astype(np.int64), racks)
+
+
+def _ranges(starts: Int64Array, lengths: Int64Array) -> Int64Array:
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return cast(Int64Array, np.arange(total) + np.repeat(starts - (ends - lengths), lengths))
+
+
+def _labels(lengths: Int64Array, starts: Int64Array, sets: Int64Array, different: int) -> Int64Array:
+    """One number per task, equal for equal rows of rack sets, in an order that only the rows decide."""
+    label = lengths.copy()
+    position = 0
+    while True:
+        longer = np.flatnonzero(lengths > position)
+        if not len(longer):
+            return label
+        fresh = int(label.max()) + 1
+        _, number = np.unique(label[longer] * different + sets[starts[longer] + position], return_inverse=True)
+        label[longer] = fresh + number.reshape(-1)
+        position += 1
+
+
+def _reduced_rack_sets(columns: StateColumns) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Rack sets cut down to the racks of clients: number per rack set, and CSR (offsets, racks) of the distinct ones."""
+    number_of = {name: number for number, name in enumerate(columns.clients.racks)}
+    cut = [tuple(sorted(number_of[rack] for rack in racks if rack in number_of)) for racks in columns.tasks.rack_sets]
+    distinct = sorted(set(cut))
+    numbers = {racks: number for number, racks in enumerate(distinct)}
+    set_ids = np.array([numbers[racks] for racks in cut], dtype=np.int64)
+    offsets = np.zeros(len(distinct) + 1, dtype=np.int64)
+    np.cumsum([len(racks) for racks in distinct], out=offsets[1:])
+    flat = np.array([rack for racks in distinct for rack in racks], dtype=np.int64)
+    return set_ids, offsets, flat
+
+
+def crossings_of(
+    columns: StateColumns, tasks: AnyIntArray, clients: Int32Array | Int64Array, partitions: Partitions
+) -> Int64Array:
+    """(N,) cross-rack partitions of each task on the client beside it; every client has a rack."""
+    distinct, inverse = np.unique(tasks, return_inverse=True)
+    rows = rack_rows(columns, distinct, partitions)
+    return rows.crossings(rows.row[inverse.reshape(-1)], columns.clients.rack[clients])

@@ -1,0 +1,413 @@
+r"""The flow model: which place each item goes to at least cost, with as few moves as possible. Where costs come from is elsewhere.
+
+An item is a task (or one copy of it), a place is where it can be: a client, or a rack, or the share of a sub-topology on
+a client. Items of one row cost the same everywhere; items of one row and owner are one node of the graph:
+
+    class (row, owner) -> row -> cell -> place -> pool
+        \-> owner                \-> hub -> cell
+
+A cell is a rack (or the share of a sub-topology in a rack): only cells cheaper for a row than its dearest get arcs of
+their own, the rest goes through one hub.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve, whole_numbers
+
+NOBODY: Final = -1
+FORBIDDEN: Final = -1
+
+
+def _numbers(values: Any) -> Int64Array:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _maybe_numbers(values: Any) -> Int64Array | None:
+    return None if values is None else _numbers(values)
+
+
+def _none() -> Int64Array:
+    return np.zeros(0, dtype=np.int64)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class OwnersProblem:
+    """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
+
+    The goals, in order: least cost; fewest items away from their owner; least surplus cost.
+
+    Args:
+        item_row: (N,) row of each item.
+        item_owner: (N,) place that has the item now; -1: nobody.
+        default_cost: (K,) cost of a row's item in cells without an entry; at least the cost of its entries.
+        row_hub: (K,) the row's items may go to cells of this hub.
+        entry_row: (E,) row, with `entry_cell` strictly ascending.
+        entry_cell: (E,) cell.
+        entry_cost: (E,) cost of the row's items in that cell.
+        move_cost: (K,) on top, for an item that is placed away from its owner.
+        stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
+        cell_hub: (A,) hub of each cell.
+        place_cell: (J,) cell of each place.
+        place_cost: (J,) on top, for every item at the place; None: 0.
+        place_upper: (J,) most items at a place; None: only the pools limit.
+        place_pool: (J,) pool of each place; None: each place is a pool of its own.
+        lower: (Q,) least number of items in a pool.
+        upper: (Q,) most items in a pool.
+        surplus_cost: (Q,) last goal: cost of each item above `lower`; None: 0.
+        exception_row: (X,) row, with `exception_place` strictly ascending.
+        exception_place: (X,) place.
+        exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
+        most_arcs: more arcs than this are an error.
+    """
+
+    item_row: Int64Array = attrs.field(converter=_numbers)
+    item_owner: Int64Array = attrs.field(converter=_numbers)
+    default_cost: Int64Array = attrs.field(converter=_numbers)
+    row_hub: Int64Array = attrs.field(converter=_numbers)
+    entry_row: Int64Array = attrs.field(converter=_numbers)
+    entry_cell: Int64Array = attrs.field(converter=_numbers)
+    entry_cost: Int64Array = attrs.field(converter=_numbers)
+    move_cost: Int64Array = attrs.field(converter=_numbers)
+    stay_cost: Int64Array = attrs.field(converter=_numbers)
+    cell_hub: Int64Array = attrs.field(converter=_numbers)
+    place_cell: Int64Array = attrs.field(converter=_numbers)
+    place_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    lower: Int64Array = attrs.field(converter=_numbers)
+    upper: Int64Array = attrs.field(converter=_numbers)
+    surplus_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    most_arcs: int = 40_000_000
+
+    @property
+    def pools(self) -> Int64Array:
+        """(J,) pool of each place."""
+        return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
+
+    def cell_costs(self, rows: Int64Array, cells: Int64Array) -> Int64Array:
+        """Cost of items of the rows in the cells."""
+        costs: Int64Array = self.default_cost[rows]
+        if len(self.entry_row):
+            cells_of_all = len(self.cell_hub)
+            keys = self.entry_row * cells_of_all + self.entry_cell
+            wanted = rows * cells_of_all + cells
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
+        return costs
+
+    def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
+        """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
+        costs = self.cell_costs(rows, self.place_cell[places])
+        if self.place_cost is not None:
+            costs = costs + self.place_cost[places]
+        wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
+        costs = np.where(wrong_hub, FORBIDDEN, costs)
+        if len(self.exception_row):
+            count = len(self.place_cell)
+            keys = self.exception_row * count + self.exception_place
+            wanted = rows * count + places
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            costs = np.where(keys[where] == wanted, self.exception_cost[where], costs)
+        return costs
+
+    def item_costs(self, places: Int64Array) -> Int64Array:
+        """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
+        costs = self.costs(self.item_row, places)
+        moved = (self.item_owner != places) & (self.item_owner >= 0)
+        stays = self.item_owner == places
+        extra = np.where(moved, self.move_cost[self.item_row], np.where(stays, self.stay_cost[self.item_row], 0))
+        return np.where(costs < 0, FORBIDDEN, costs + extra)
+
+
+@attrs.frozen(eq=False)
+class Owners:
+    """Where the items go.
+
+    Args:
+        place: (N,) place of each item.
+        cost: the least possible cost.
+    """
+
+    place: Int64Array
+    cost: int
+
+
+def min_cost_places(problem: OwnersProblem) -> Owners:
+    """The cheapest places, with the fewest moves among the cheapest. Ties go by item number, then place number.
+
+    Raises:
+        InfeasibleFlowError: the items do not fit.
+        FlowError: more arcs than allowed, or costs too large for exact arithmetic.
+    """
+    if not len(problem.item_row):
+        if int(problem.lower.max(initial=0)) > 0:
+            raise FlowError("There are no items, but places that must have some.")
+        return Owners(_none(), 0)
+    graph = _Graph(problem)
+    flows = solve(graph.network())
+    place = graph.places(flows)
+    costs = problem.item_costs(place)
+    cost = exact_dot(costs, np.ones_like(costs))
+    if (costs < 0).any() or cost != exact_dot(flows, graph.primary):
+        raise AssertionError("The flow and the places made of it differ in cost: this is a bug.")
+    return Owners(place, cost)
+
+
+class _Graph:
+    """The compressed graph of a problem. Nodes: classes, rows, hubs, cells, places, pools, sink."""
+
+    def __init__(self, problem: OwnersProblem) -> None:
+        self.problem = problem
+        rows, places = len(problem.default_cost), len(problem.place_cell)
+        key = problem.item_row * (places + 1) + problem.item_owner + 1
+        keys, self.item_class, counts = np.unique(key, return_inverse=True, return_counts=True)
+        self.item_class = self.item_class.reshape(-1)
+        class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
+        classes_of_row = np.bincount(class_row, minlength=rows)
+        row_supply = np.bincount(problem.item_row, minlength=rows)
+        # A row with one class needs no node of its own; items that nobody has start at their row.
+        alone = classes_of_row[class_row] == 1
+        at_row = alone | (class_owner < 0)
+        own_node = np.flatnonzero(~at_row)
+        node_of_class = class_row.copy()
+        node_of_class[own_node] = rows + np.arange(len(own_node))
+        self.first_hub = rows + len(own_node)
+        self.first_cell = self.first_hub + (int(problem.cell_hub.max(initial=-1)) + 1)
+        self.first_place = self.first_cell + len(problem.cell_hub)
+        self.first_pool = self.first_place + (places if problem.place_pool is not None else 0)
+        self.sink = self.first_pool + len(problem.lower)
+        self.supplies = np.zeros(self.sink + 1, dtype=np.int64)
+        np.add.at(self.supplies, node_of_class, counts)
+        pools = np.arange(self.first_pool, self.sink)
+        self.supplies[pools] = -problem.lower
+        self.supplies[self.sink] = -(len(problem.item_row) - int(problem.lower.sum()))
+
+        # On the arcs out of a row: what all its items pay there because they are away from their one owner.
+        moving = np.zeros(rows, dtype=np.int64)
+        only = class_row[alone & (class_owner >= 0)]
+        moving[only] = 1
+
+        self.arcs = Arcs()
+        self.flags: list[Int64Array] = []
+        self.costs: list[Int64Array] = []
+        owned = class_owner >= 0
+        stay_cost = problem.costs(class_row, np.maximum(class_owner, 0))
+        stays = np.flatnonzero(owned & (stay_cost >= 0))
+        self.class_of_stay = stays
+        self.stay = self._add(
+            node_of_class[stays],
+            self.first_place + class_owner[stays],
+            counts[stays],
+            stay_cost[stays] + problem.stay_cost[class_row[stays]],
+            0,
+        )
+        self._add(
+            node_of_class[own_node], class_row[own_node], counts[own_node], problem.move_cost[class_row[own_node]], 1
+        )
+        self._add_rows(np.flatnonzero(row_supply), row_supply, moving)
+        self._add_places()
+        # A simple cycle changes the number of moves by at most one per class on it, and enters each place at most once.
+        self.most_moves = min(len(keys), 2 * places)
+
+    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, flags: Any) -> slice:
+        where = self.arcs.add(tails, heads, capacities, costs)
+        if len(self.arcs) > self.problem.most_arcs:
+            raise FlowError(
+                f"The flow model needs more than {self.problem.most_arcs} arcs. Maybe use fewer classes of tasks, or "
+                "fewer exceptions for pairs of class and client."
+            )
+        size = where.stop - where.start
+        self.costs.append(np.broadcast_to(np.asarray(costs, dtype=np.int64), (size,)))
+        self.flags.append(np.broadcast_to(np.asarray(flags, dtype=np.int64), (size,)))
+        return where
+
+    def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
+        """Arcs from rows to cells, to the hub, and to single places."""
+        problem = self.problem
+        move = moving * problem.move_cost
+        exploded, direct_row, direct_place, direct_cost = _exceptions(problem, used)
+        # Cells of a row: entries cheaper than its dearest cell; a row that has an entry for every cell needs no hub arc.
+        cells_of_hub = np.bincount(problem.cell_hub, minlength=self.first_cell - self.first_hub)
+        dearest = problem.default_cost.copy()
+        has_all = np.bincount(problem.entry_row, minlength=len(dearest)) == cells_of_hub[problem.row_hub]
+        if has_all.any():
+            highest = np.zeros_like(dearest)
+            np.maximum.at(highest, problem.entry_row, problem.entry_cost)
+            dearest[has_all] = highest[has_all]
+        chosen = np.flatnonzero(
+            (supply[problem.entry_row] > 0)
+            & (problem.entry_cost < dearest[problem.entry_row])
+            & ~np.isin(problem.entry_row, exploded[0])
+        )
+        by_hub = np.setdiff1d(used, exploded[0])
+        entry_row = np.concatenate([problem.entry_row[chosen], exploded[0]])
+        entry_cell = np.concatenate([problem.entry_cell[chosen], exploded[1]])
+        entry_cost = problem.cell_costs(entry_row, entry_cell)
+        self.entry_row, self.entry_cell = entry_row, entry_cell
+        self.entry = self._add(
+            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], moving[entry_row]
+        )
+        self.hub_row = by_hub
+        self.to_hub = self._add(
+            by_hub,
+            self.first_hub + problem.row_hub[by_hub],
+            supply[by_hub],
+            dearest[by_hub] + move[by_hub],
+            moving[by_hub],
+        )
+        self.direct_row, self.direct_place = direct_row, direct_place
+        self.direct = self._add(
+            direct_row,
+            self.first_place + direct_place,
+            supply[direct_row],
+            direct_cost + move[direct_row],
+            moving[direct_row],
+        )
+
+    def _add_places(self) -> None:
+        """Arcs from the hubs to the pools."""
+        problem = self.problem
+        cells, places = np.arange(len(problem.cell_hub)), np.arange(len(problem.place_cell))
+        items = len(problem.item_row)
+        self.hub_cell = self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, items, 0, 0)
+        limit = problem.upper[problem.pools] if problem.place_upper is None else problem.place_upper
+        price = np.zeros(len(places), dtype=np.int64) if problem.place_cost is None else problem.place_cost
+        self.cell_place = self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, price, 0)
+        if problem.place_pool is not None:
+            self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
+        spare = problem.upper - problem.lower
+        pools = np.flatnonzero(spare > 0)
+        self.surplus = self._add(self.first_pool + pools, self.sink, spare[pools], 0, 0)
+        self.surplus_pools = pools
+
+    def network(self) -> Network:
+        """The network with the goals folded into one cost per arc."""
+        self.primary: Int64Array = np.concatenate(self.costs)
+        flags = np.concatenate(self.flags)
+        # Exact with small weights: a flow is best, goal by goal, if no simple cycle of the residual graph is better, and
+        # on a simple cycle the moves change by less than `weight`, the surplus cost by less than `last`.
+        weight = self.most_moves + 1
+        last = 1
+        surplus = self.problem.surplus_cost
+        if surplus is not None and len(surplus):
+            last = 2 * int(whole_numbers("surplus costs", surplus, 0, 2**40).max()) + 1
+        if int(self.primary.max(initial=0)) > (2**62) // (weight * last):
+            raise FlowError(f"The largest cost ({int(self.primary.max())}) is too large. Maybe use smaller costs.")
+        combined = (self.primary * weight + flags) * last
+        if surplus is not None:
+            combined[self.surplus] += surplus[self.surplus_pools]
+        tails, heads, capacities, _ = self.arcs.columns()
+        arcs = Arcs()
+        arcs.add(tails, heads, capacities, combined)
+        # Between two nodes that are neither class nor row there are at most three that are.
+        others = self.sink + 1 - self.first_hub
+        return Network(self.supplies, arcs, longest_path=4 * (others + 1))
+
+    def places(self, flows: Int64Array) -> Int64Array:
+        """One place per item, made of the flow: in item order those that stay come first, then by cell and place."""
+        problem = self.problem
+        items = np.arange(len(problem.item_row))
+        staying = np.zeros(int(self.item_class.max()) + 1, dtype=np.int64)
+        staying[self.class_of_stay] = flows[self.stay]
+        order = np.argsort(self.item_class, kind="stable")
+        counts = np.bincount(self.item_class)
+        rank = np.empty(len(items), dtype=np.int64)
+        rank[order] = items - np.repeat(np.cumsum(counts) - counts, counts)
+        stays = rank < staying[self.item_class]
+        place = np.where(stays, problem.item_owner, NOBODY)
+
+        movers = np.flatnonzero(~stays)
+        movers = movers[np.argsort(problem.item_row[movers], kind="stable")]
+        # One way out per unit that leaves a row: -1 - place for a place, the cell's number, or the number past them: hub.
+        past = len(problem.cell_hub)
+        way = np.concatenate([-1 - self.direct_place, self.entry_cell, np.full(len(self.hub_row), past)])
+        of_row = np.concatenate([self.direct_row, self.entry_row, self.hub_row])
+        amount = np.concatenate([flows[self.direct], flows[self.entry], flows[self.to_hub]])
+        order = np.lexsort((np.where(way < 0, -way, way), way >= 0, of_row))
+        ways = np.repeat(way[order], amount[order])
+        at_place = ways < 0
+        place[movers[at_place]] = -1 - ways[at_place]
+
+        by_hub = np.sort(movers[ways == past])
+        hubs = problem.row_hub[problem.item_row[by_hub]]
+        by_hub = by_hub[np.argsort(hubs, kind="stable")]
+        order = np.argsort(problem.cell_hub, kind="stable")
+        cell = np.full(len(items), NOBODY, dtype=np.int64)
+        cell[movers] = np.where(at_place | (ways == past), NOBODY, ways)
+        cell[by_hub] = np.repeat(order, flows[self.hub_cell][order])
+
+        in_cells = np.flatnonzero(cell >= 0)
+        in_cells = in_cells[np.argsort(cell[in_cells], kind="stable")]
+        order = np.argsort(problem.place_cell, kind="stable")
+        place[in_cells] = np.repeat(order, flows[self.cell_place][order])
+        return place
+
+
+def _exceptions(
+    problem: OwnersProblem, used: Int64Array
+) -> tuple[tuple[Int64Array, Int64Array], Int64Array, Int64Array, Int64Array]:
+    """How exceptions become arcs.
+
+    A cheaper exception is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
+    an arc to every other place of the cell, and arcs to its other cells instead of the hub's.
+
+    Returns:
+        (row, cell) of the cells that rows with dearer exceptions reach as a whole; then row, place, cost of arcs to places.
+    """
+    none = _none()
+    live = np.flatnonzero(np.isin(problem.exception_row, used))
+    if not len(live):
+        return (none, none), none, none, none
+    row, place, cost = problem.exception_row[live], problem.exception_place[live], problem.exception_cost[live]
+    usual = problem.cell_costs(row, problem.place_cell[place])
+    if problem.place_cost is not None:
+        usual = usual + problem.place_cost[place]
+    usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
+    dearer = (cost < 0) | (cost > usual)
+    keep = (cost >= 0) & (cost < usual)
+    direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
+    apart = np.unique(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
+    apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)
+    by_cell = np.argsort(problem.place_cell, kind="stable")
+    size = np.bincount(problem.place_cell, minlength=len(problem.cell_hub))
+    start = np.cumsum(size) - size
+    arcs = int(size[apart_cell].sum())
+    rows = np.unique(apart_row)
+    if arcs + len(rows) * len(problem.cell_hub) > problem.most_arcs:
+        raise FlowError(
+            f"{len(rows)} classes of tasks have dearer or forbidden clients; taken apart they need more than "
+            f"{problem.most_arcs} arcs. Maybe use fewer exceptions, or higher costs for whole racks or clients."
+        )
+    members = np.repeat(apart_row, size[apart_cell])
+    places = by_cell[
+        np.repeat(start[apart_cell] - (np.cumsum(size[apart_cell]) - size[apart_cell]), size[apart_cell])
+        + np.arange(arcs)
+    ]
+    costs = problem.costs(members, places)
+    fine = costs >= 0
+    if keep.any():
+        known = row[keep] * len(problem.place_cell) + place[keep]
+        fine &= ~np.isin(members * len(problem.place_cell) + places, known)
+    direct_row.append(members[fine])
+    direct_place.append(places[fine])
+    direct_cost.append(costs[fine])
+    # All other cells of the hub, one by one.
+    whole_row = np.repeat(rows, len(problem.cell_hub))
+    whole_cell = np.tile(np.arange(len(problem.cell_hub)), len(rows))
+    fine = problem.cell_hub[whole_cell] == problem.row_hub[whole_row]
+    fine &= ~np.isin(whole_row * len(problem.cell_hub) + whole_cell, apart)
+    return (
+        (whole_row[fine], whole_cell[fine]),
+        np.concatenate(direct_row),
+        np.concatenate(direct_place),
+        np.concatenate(direct_cost),
+    )
