@@ -279,7 +279,10 @@ def _place(problem: Problem, claimant: Int64Array, state: Pairs, shares: Shares)
     _place_by_state(state, kind, owner, reason, surplus, room)
     _release(kind, owner, reason, surplus)
     for which in (0, 1):
-        _deal(np.flatnonzero((owner < 0) & (kind == which)), owner, room[:, which])
+        held = np.bincount(owner[owner >= 0], minlength=owners)
+        _deal(
+            np.flatnonzero((owner < 0) & (kind == which)), owner, room[:, which], held / problem.weight, problem.weight
+        )
     return Allocation(owner.astype(np.int32), reason)
 
 
@@ -373,11 +376,13 @@ def _release(kind: Int64Array, owner: Int64Array, reason: Int8Array, surplus: In
         reason[released] = Reason.ROOM
 
 
-def _deal(items: Int64Array, owner: Int64Array, room: Int64Array) -> None:
-    """Deal the items out in turn: neighbours (partitions of one sub-topology) land on different owners."""
+def _deal(
+    items: Int64Array, owner: Int64Array, room: Int64Array, level: npt.NDArray[np.float64], weight: Int64Array
+) -> None:
+    """Deal the items out, the emptiest owner first: neighbours (partitions of one sub-topology) get different owners."""
     if not len(items):
         return
     slots = np.repeat(np.arange(len(room)), room)
-    first = np.repeat(np.cumsum(room) - room, room)
-    rounds = np.arange(len(slots)) - first
-    owner[items] = slots[np.lexsort((slots, rounds))][: len(items)]
+    number = np.arange(len(slots)) - np.repeat(np.cumsum(room) - room, room)
+    levels = level[slots] + number / weight[slots]
+    owner[items] = slots[np.lexsort((slots, levels))][: len(items)]
