@@ -1,4 +1,4 @@
-"""The recorded answers of Kafka's own classes in `tests/vectors/task_level`, as objects of the sdk."""
+"""The recorded answers of Kafka's own classes (`task_level`), as objects of the sdk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from task_assignor.sdk import ApplicationState, KafkaStreamsAssignment, ProcessI
 from task_assignor.sdk.snapshot import state_from_json
 from task_assignor.sdk.snapshot_assignment import assignment_from_json, assignment_to_json
 
-FOLDER = Path(__file__).parent / "vectors" / "task_level"
+FOLDER = Path(__file__).parent / "task_level"
 
 
 @attrs.frozen
