@@ -9,7 +9,7 @@ from task_assignor.sdk.assignor import (
     Subscription,
     TaskAssignor,
 )
-from task_assignor.sdk.assignor_classes import registered_assignors
+from task_assignor.sdk.assignor_classes import find_assignor_class, registered_assignors
 from task_assignor.sdk.builder import ApplicationStateBuilder
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
@@ -96,6 +96,7 @@ __all__ = [
     "UnknownTaskError",
     "assignment_from_json",
     "assignment_to_json",
+    "find_assignor_class",
     "iter_states",
     "read_assignment",
     "read_state",

@@ -11,7 +11,7 @@ from typing import Final
 
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.config_values import ValueProblem, find_attribute
-from task_assignor.sdk.errors import MissingExtraException
+from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
 from task_assignor.sdk.text import listed, nearest
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
@@ -50,11 +50,29 @@ def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
     return {name: [by_name[name][value] for value in sorted(by_name[name])] for name in sorted(by_name)}
 
 
-def load_assignor_class(value: object) -> type[TaskAssignor]:
-    """The class that `value` names; checked to be one that can be made without arguments.
+def find_assignor_class(value: object) -> type[TaskAssignor]:
+    """The class that `value` names, as in the setting `task.assignor.class`.
 
     Args:
         value: a class, a registered name, one of Kafka's Java names, or a dotted path.
+
+    Raises:
+        ConfigException: there is no such class, or it is not a usable `TaskAssignor`.
+
+    Examples:
+        >>> find_assignor_class("sticky").__name__
+        'StickyTaskAssignor'
+    """
+    try:
+        return load_assignor_class(value)
+    except ValueProblem as problem:
+        raise ConfigException.of(
+            [ConfigProblem("task.assignor.class", value, problem.expected, problem.advice)]
+        ) from problem
+
+
+def load_assignor_class(value: object) -> type[TaskAssignor]:
+    """As `find_assignor_class`, for callers that collect problems.
 
     Raises:
         ValueProblem: there is no such class, or it is not a usable `TaskAssignor`.

@@ -1,0 +1,72 @@
+"""`task-assignor assignors`: which assignors there are, and which settings they take."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_json, write_pretty
+from task_assignor.sdk import ConfigException, find_assignor_class, registered_assignors
+
+
+@attrs.frozen
+class _Listed:
+    """One registered assignor."""
+
+    name: str
+    path: str
+    package: str
+    doc: str = ""
+    settings: tuple[str, ...] = ()
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {"name": self.name, "class": self.path, "package": self.package}
+        if self.error:
+            return {**answer, "error": self.error}
+        return {**answer, "doc": self.doc, "settings": list(self.settings)}
+
+    def to_text(self) -> Text:
+        lines = [Text(self.error, style="red") if self.error else Text(self.doc)]
+        if self.settings:
+            lines.append(Text(f"settings: {', '.join(self.settings)}"))
+        lines.append(Text(f"{self.path} ({self.package})", style="dim"))
+        return Text("\n").join(lines)
+
+
+def assignors(as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per assignor.")] = False) -> None:
+    """List the registered assignors.
+
+    Exit code 0: all can be used. 1: one cannot.
+    """
+    survive_any_text()
+    found = [_look_at(name, point) for name, point in registered_assignors().items()]
+    if as_json:
+        for listed in found:
+            write_json(listed.to_json())
+    else:
+        table = Table(header_style="bold", show_lines=True)
+        table.add_column("name", no_wrap=True)
+        table.add_column("what it does", overflow="fold")
+        for listed in found:
+            table.add_row(escape(listed.name), listed.to_text())
+        write_pretty(table)
+    raise typer.Exit(FINDING if any(listed.error for listed in found) else FINE)
+
+
+def _look_at(name: str, point: importlib.metadata.EntryPoint) -> _Listed:
+    package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    try:
+        found = find_assignor_class(name)
+    except ConfigException as error:
+        return _Listed(name, point.value, package, error=" ".join(problem.advice for problem in error.problems))
+    doc = (inspect.getdoc(found) or "").partition("\n\n")[0].replace("\n", " ")
+    keys = sorted(key.name for key in found.config_keys)
+    return _Listed(name, point.value, package, doc, tuple(keys))

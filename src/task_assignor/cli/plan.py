@@ -1,0 +1,55 @@
+"""`task-assignor plan`: what an assignor would do with given states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from task_assignor.cli.output import FINE, survive_any_text, write_error, write_json, write_pretty
+from task_assignor.cli.planning import Planner, parse_settings
+from task_assignor.cli.tables import plan_summary, plan_table
+from task_assignor.sdk import iter_states
+
+
+def plan(
+    state: Annotated[
+        str,
+        typer.Argument(metavar="STATE", help="A snapshot, or many as JSON Lines; may be gzipped; - is standard input."),
+    ],
+    assignor: Annotated[
+        str | None,
+        typer.Option("--assignor", "-a", metavar="NAME", help="A name that `assignors` lists, or a dotted path."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting in Kafka's own key, over the snapshot's; may be repeated."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
+) -> None:
+    """Show what an assignor would do with a state.
+
+    Exit code 0: every state has a valid plan. 1: a plan is not valid. 2: a state has no plan, because the input is
+    bad or the assignor failed.
+    """
+    survive_any_text()
+    planner = Planner(parse_settings(settings or [], assignor))
+    worst = FINE
+    for record in iter_states(state):
+        found = planner.plan(record)
+        worst = max(worst, found.exit_code)
+        where = f"{state}, line {record.line}: " if record.line else f"{state}: "
+        if as_json:
+            write_json(found.to_json(record.id))
+        elif found.state is None or found.assignment is None:
+            write_error(f"{where}{found.error}")
+        else:
+            title = [] if record.id is None else [Text(str(record.id), style="bold")]
+            table = plan_table(found.state, found.assignment)
+            write_pretty(*title, table, plan_summary(found.state, found.assignment))
+        if found.report is not None and not found.report.is_valid:
+            write_error(f"{where}{found.report}")
+    raise typer.Exit(worst)

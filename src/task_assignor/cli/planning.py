@@ -1,0 +1,134 @@
+"""From a state and an assignor to a plan, or to the reason why there is none; what is shown of it is in `plan.py`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from task_assignor.cli.output import BAD_INPUT, FINDING, FINE
+from task_assignor.sdk import (
+    ApplicationState,
+    ApplicationStateBuilder,
+    ConfigException,
+    ConfigProblem,
+    StateRecord,
+    StreamsConfig,
+    StreamsException,
+    TaskAssignment,
+    assignment_to_json,
+)
+from task_assignor.validation import ValidationReport, report_violations
+
+ASSIGNOR_KEY: Final = "task.assignor.class"
+TAGS_KEY: Final = "rack.aware.assignment.tags"
+
+
+def parse_settings(texts: Iterable[str], assignor: str | None) -> dict[str, object]:
+    """The settings of `--set key=value` and `--assignor`.
+
+    Raises:
+        ConfigException: a text is not `key=value`, or a key is there twice.
+    """
+    settings: dict[str, object] = {} if assignor is None else {ASSIGNOR_KEY: assignor}
+    problems = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            problems.append(
+                ConfigProblem(text, None, "given as key=value", "For example --set num.standby.replicas=1.")
+            )
+        elif key in settings:
+            problems.append(ConfigProblem(key, value, "given once", f"It is {settings[key]!r} already."))
+        else:
+            settings[key] = value
+    if problems:
+        raise ConfigException.of(problems)
+    return settings
+
+
+@attrs.frozen
+class Plan:
+    """What became of one state.
+
+    Args:
+        state: the state with the settings put over it; None if it is wrong.
+        assignment: what the assignor answered; None if there is no usable answer.
+        error: why there is none.
+        report: what is to say about the answer.
+    """
+
+    state: ApplicationState | None = None
+    assignment: TaskAssignment | None = None
+    error: str = ""
+    report: ValidationReport | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """What the command shall end with because of this state."""
+        if self.assignment is None or self.report is None:
+            return BAD_INPUT
+        return FINE if self.report.is_valid else FINDING
+
+    def to_json(self, id: str | int | None) -> dict[str, Any]:
+        """The answer as one JSON object."""
+        answer: dict[str, Any] = {} if id is None else {"id": id}
+        if self.assignment is None:
+            return {**answer, "error": self.error}
+        return {**answer, "assignment": assignment_to_json(self.assignment)}
+
+
+class Planner:
+    """Asks one assignor about any number of states.
+
+    Args:
+        settings: settings in Kafka's keys, to be put over those of each state.
+
+    Raises:
+        ConfigException: a setting is wrong, whatever the state.
+    """
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        _make_importable(Path.cwd())
+        # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
+        without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
+        config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
+        self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
+
+    def plan(self, record: StateRecord) -> Plan:
+        """The plan for a state, or why there is none; whatever the assignor does, this does not fail."""
+        if record.state is None:
+            return Plan(error=str(record.error))
+        try:
+            config = StreamsConfig.of_state(record.state, self._settings)
+        except ConfigException as error:
+            return Plan(error=str(error))
+        state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
+        try:
+            answer = config.task_assignor().assign(state)
+        except Exception as error:  # noqa: BLE001  (an assignor is somebody else's code)
+            return Plan(state, error=_failure(config.task_assignor_class, error))
+        report = report_violations(state, answer)
+        if report.kafka_error is None:
+            return Plan(state, error=" ".join(violation.message for violation in report.violations))
+        return Plan(state, answer, report=report)
+
+
+def _failure(assignor: type, error: Exception) -> str:
+    name = f"{assignor.__module__}.{assignor.__qualname__}"
+    if isinstance(error, StreamsException):
+        return f"The assignor {name} gave up: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"The assignor {name} failed with {type(error).__name__}: {error}{place}"
+
+
+def _make_importable(folder: Path) -> None:
+    """A dotted path may lead to a module in the current folder, as with `python -m`; nothing is hidden by it."""
+    if not {"", str(folder)} & set(sys.path):
+        sys.path.append(str(folder))

@@ -1,0 +1,137 @@
+"""`task-assignor validate`: whether an assignment is right for a state."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import attrs
+import typer
+
+from task_assignor.cli.output import (
+    BAD_INPUT,
+    FINDING,
+    FINE,
+    survive_any_text,
+    write_error,
+    write_json,
+    write_line,
+)
+from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment, assignment_from_json, iter_states
+from task_assignor.sdk.snapshot_files import JsonDocument, iter_documents
+from task_assignor.validation import ValidationReport, report_violations
+
+
+def validate(
+    state: Annotated[
+        str,
+        typer.Argument(metavar="STATE", help="A snapshot, or many as JSON Lines; may be gzipped; - is standard input."),
+    ],
+    assignment: Annotated[
+        str,
+        typer.Argument(metavar="ASSIGNMENT", help="A list of placements, or the answers of `plan --json`, in order."),
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as findings too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
+) -> None:
+    """Say everything that is wrong with an assignment.
+
+    Exit code 0: nothing; 1: something; 2: the input is bad.
+    """
+    survive_any_text()
+    if state == assignment == "-":
+        raise SnapshotException("Standard input can be the state or the assignment, not both.")
+    worst = FINE
+    for verdict in _verdicts(state, assignment):
+        worst = max(worst, verdict.exit_code(strict))
+        label = verdict.label(state)
+        if as_json:
+            write_json(verdict.to_json())
+        elif verdict.report is None:
+            write_error(f"{label}{verdict.error}")
+        else:
+            write_line(f"{label if verdict.line else ''}{verdict.report}")
+    raise typer.Exit(worst)
+
+
+@attrs.frozen
+class _Verdict:
+    """What is to say about one state and its assignment."""
+
+    line: int
+    id: str | int | None
+    report: ValidationReport | None = None
+    error: str = ""
+
+    def exit_code(self, strict: bool) -> int:
+        if self.report is None:
+            return BAD_INPUT
+        return FINDING if self.report.errors or (strict and self.report.warnings) else FINE
+
+    def label(self, file: str) -> str:
+        name = "" if self.id is None else f" ({self.id})"
+        return f"{file}, line {self.line}{name}: " if self.line else f"{file}{name}: "
+
+    def to_json(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        if self.report is None:
+            return {**answer, "error": self.error}
+        kafka = self.report.kafka_error
+        return {
+            **answer,
+            "valid": self.report.is_valid,
+            "kafkaError": None if kafka is None else kafka.value,
+            "violations": [
+                {
+                    "kind": violation.kind.value,
+                    "severity": violation.severity.value,
+                    "task": None if violation.task is None else str(violation.task),
+                    "processId": None if violation.process_id is None else str(violation.process_id),
+                    "message": violation.message,
+                }
+                for violation in self.report.violations
+            ],
+        }
+
+
+def _verdicts(state_path: str, assignment_path: str) -> Iterator[_Verdict]:
+    pairs = itertools.zip_longest(iter_states(state_path), iter_documents(assignment_path))
+    for number, (record, document) in enumerate(pairs, 1):
+        if record is None:
+            raise SnapshotException(
+                f"{assignment_path} has more assignments than {state_path} has states ({number - 1})."
+            )
+        if document is None:
+            raise SnapshotException(
+                f"{state_path} has more states than {assignment_path} has assignments ({number - 1})."
+            )
+        try:
+            if record.state is None:
+                raise record.error or SnapshotException("There is no state.")
+            report = report_violations(record.state, _assignment(document, record, assignment_path))
+        except SnapshotException as error:
+            yield _Verdict(record.line, record.id, None, str(error))
+        else:
+            yield _Verdict(record.line, record.id, report)
+
+
+def _assignment(document: JsonDocument, record: StateRecord, path: str) -> TaskAssignment:
+    place = f"{path}, line {document.line}" if document.line else path
+    try:
+        if document.error is not None:
+            raise document.error
+        value = document.value
+        if isinstance(value, dict):
+            if record.id is not None and value.get("id", record.id) != record.id:
+                raise SnapshotException(
+                    f"$.id: The value must be {record.id!r}, the id of the state, but is {value['id']!r}."
+                )
+            if "error" in value and "assignment" not in value:
+                raise SnapshotException(f"There is no assignment, but the error: {value['error']}")
+            if "state" in value and "assignment" in value:
+                # A scenario: what else it says plays no part.
+                value = value["assignment"]
+        return assignment_from_json(value)
+    except SnapshotException as error:
+        raise SnapshotException(f"{place}: {error}", error.path) from error
