@@ -7,6 +7,8 @@ try:
 except ImportError as error:
     raise MissingExtraException("runtime", "task_assignor.runtime", "pyarrow") from error
 
+from task_assignor.runtime.application import RunResult, StreamsApplication
+from task_assignor.runtime.client_shell import run_client
 from task_assignor.runtime.commits import (
     ClientTasks,
     CommitLog,
@@ -41,8 +43,10 @@ from task_assignor.runtime.events import (
     RunFinished,
     TaskRestored,
 )
+from task_assignor.runtime.join import LateRecordException, WindowedJoin
 from task_assignor.runtime.keys import murmur2, partitions_of
 from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
+from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
 from task_assignor.runtime.stores import KeyValueStore, KeyValueStoreSpec, Store, WindowStore, WindowStoreSpec
 from task_assignor.runtime.topics import Topic, TopicBuilder, TopicSpec, list_topics, write_topic
@@ -66,8 +70,10 @@ __all__ = [
     "InvalidTransitionException",
     "KeyValueStore",
     "KeyValueStoreSpec",
+    "LateRecordException",
     "LaunchPlan",
     "Launcher",
+    "LocalProcessLauncher",
     "Output",
     "Processor",
     "ProcessorException",
@@ -79,9 +85,11 @@ __all__ = [
     "RunEvent",
     "RunFailed",
     "RunFinished",
+    "RunResult",
     "RuntimeOptions",
     "Store",
     "StoreException",
+    "StreamsApplication",
     "SubTopology",
     "TaskCommit",
     "TaskContext",
@@ -94,11 +102,13 @@ __all__ = [
     "TopologyException",
     "WindowStore",
     "WindowStoreSpec",
+    "WindowedJoin",
     "committed_files",
     "list_topics",
     "murmur2",
     "output_schema",
     "partitions_of",
     "read_output",
+    "run_client",
     "write_topic",
 ]

@@ -59,7 +59,6 @@ class Rebalanced:
         moved: (task, former client, new client) of active tasks that changed clients; "" where there was none.
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
         during_batch: the batch that is re-run for the tasks that lost their client; -1: between batches.
-        seconds: time that the assignor took.
         followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
     """
 
@@ -69,7 +68,6 @@ class Rebalanced:
     moved: tuple[tuple[TaskId, str, str], ...] = ()
     kept: str = ""
     during_batch: int = -1
-    seconds: float = 0.0
     followup_deadline_ms: int | None = None
 
 

@@ -1,0 +1,354 @@
+"""The library's entry point: `StreamsApplication` puts topology, settings, topics, clients and a launcher together."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import logging
+import os
+import secrets
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.group import GroupLeader
+from task_assignor.runtime.commits import CommitLog, RebalanceLog, RunLayout, read_output
+from task_assignor.runtime.coordinator import Coordinator
+from task_assignor.runtime.errors import ClientException, CommitLogException
+from task_assignor.runtime.events import (
+    BatchCommitted,
+    ClientJoined,
+    ClientLost,
+    Rebalanced,
+    ResultRefused,
+    RunEvent,
+    TaskRestored,
+)
+from task_assignor.runtime.files import write_json
+from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
+from task_assignor.runtime.local import LocalProcessLauncher
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.server import CoordinatorServer
+from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.topology import Topology
+from task_assignor.sdk import StreamsConfig, StreamsException
+
+_log = logging.getLogger(__name__)
+_STOP_TIMEOUT_S = 15.0
+_EARLY_EXITS = 3
+
+
+@attrs.frozen
+class RunResult:
+    """What came of a run.
+
+    Args:
+        application_id: `application.id`.
+        run_dir: folder of the run: commit log, output, changelogs.
+        batches: committed batches, earlier runs in the same folder included.
+        rows_in: rows that this run read.
+        rows_out: rows that this run gave to outputs.
+        seconds: from the first assignment to the last commit.
+        rebalances: all rebalances, with their reasons.
+        restores: every time a task's state was brought up to date after an assignment.
+        lost_clients: clients that left before the end.
+        refused_results: late answers that were thrown away.
+    """
+
+    application_id: str
+    run_dir: Path
+    batches: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    rebalances: tuple[Rebalanced, ...]
+    restores: tuple[TaskRestored, ...]
+    lost_clients: tuple[ClientLost, ...]
+    refused_results: tuple[ResultRefused, ...]
+
+    @property
+    def commits(self) -> CommitLog:
+        """The committed batches."""
+        return CommitLog(self.run_dir)
+
+    def table(self, output: str) -> pa.Table:
+        """All committed rows of an output."""
+        return read_output(self.run_dir, output)
+
+
+class _Recorder:
+    """Keeps what the result needs, and passes every event on."""
+
+    def __init__(self, on_event: Callable[[RunEvent], None] | None) -> None:
+        self._on_event = on_event
+        self.events: list[RunEvent] = []
+        self.rows_in = 0
+        self.rows_out = 0
+        self.first: float | None = None
+        self.early_exits: Counter[str] = Counter()
+        """Client -> how often its process has ended since it joined the last time."""
+        self.last = 0.0
+
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case ClientJoined():
+                # The end of this process will be counted, but it is not an early one.
+                self.early_exits[event.client] = -1
+            case Rebalanced():
+                self.first = self.first or time.monotonic()
+            case BatchCommitted():
+                self.rows_in += event.rows_in
+                self.rows_out += event.rows_out
+        if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
+            self.events.append(event)
+        self.last = time.monotonic()
+        _log.info("%s", event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def result(self, application_id: str, run_dir: Path, batches: int) -> RunResult:
+        return RunResult(
+            application_id,
+            run_dir,
+            batches,
+            self.rows_in,
+            self.rows_out,
+            0.0 if self.first is None else self.last - self.first,
+            tuple(event for event in self.events if isinstance(event, Rebalanced)),
+            tuple(event for event in self.events if isinstance(event, TaskRestored)),
+            tuple(event for event in self.events if isinstance(event, ClientLost)),
+            tuple(event for event in self.events if isinstance(event, ResultRefused)),
+        )
+
+
+class StreamsApplication:
+    """An application: it processes the topics to their present ends, exactly once, and can be run again to go on.
+
+    Running it again on the same folder continues after the last committed batch, whatever happened to the run before.
+
+    Args:
+        topology: what is computed.
+        config: settings in Kafka's keys; `application.id` is needed, `task.assignor.class` decides who places the tasks.
+        topics_root: folder of the topics.
+        run_dir: folder of the run: commit log, outputs, changelogs, and the state directories of clients without one
+            of their own. All clients must reach it.
+        clients: how many clients, or which. Clients given by number are `client-1`, `client-2` and so on, with
+            threads, rack, tags and host of the settings.
+        launcher: brings the clients to life; None: processes on this machine.
+        options: settings of the runtime itself.
+
+    Raises:
+        StreamsException: topology and topics do not fit, settings are missing, or clients are given twice.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        *,
+        topics_root: str | Path,
+        run_dir: str | Path,
+        clients: int | Sequence[ClientSpec] = 2,
+        launcher: Launcher | None = None,
+        options: RuntimeOptions | None = None,
+    ) -> None:
+        self._topology = topology
+        self._config = config
+        self._topics_root = Path(topics_root).absolute()
+        self._layout = RunLayout(Path(run_dir).absolute())
+        self._options = options or RuntimeOptions()
+        self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
+        self._application_id = config.application_id
+        self._clients = _specs(clients, config)
+        self._topics = {name: Topic.open(self._topics_root, name) for name in topology.sources}
+        self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
+        self._server: CoordinatorServer | None = None
+
+    @property
+    def clients(self) -> tuple[ClientSpec, ...]:
+        """The clients that shall run."""
+        return self._clients
+
+    def request_stop(self, reason: str = "stop was requested") -> None:
+        """End the run after the batch that is being processed. May be called from any thread, also from the callback."""
+        if self._server is not None:
+            self._server.request_stop(reason)
+
+    def run(self, on_event: Callable[[RunEvent], None] | None = None) -> RunResult:
+        """Process all rows that the topics have now.
+
+        Args:
+            on_event: told of everything that happens, in the calling thread; it should be quick.
+
+        Returns:
+            What came of it.
+
+        Raises:
+            StreamsException: a processor failed, a file cannot be read, the assignor's answer cannot be used, clients
+                do not come, another application owns the folder. What was committed before stays, no more of it is
+                visible, and no client is left behind.
+        """
+        with self._owned_folder() as run_id:
+            commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
+            ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
+            sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
+            progress = Progress.after(commits.records(), sources, ends)
+            recorder = _Recorder(on_event)
+            self._run(run_id, commits, rebalances, progress, recorder)
+            return recorder.result(self._application_id, self._layout.run_dir, progress.last_batch + 1)
+
+    def _run(
+        self, run_id: str, commits: CommitLog, rebalances: RebalanceLog, progress: Progress, recorder: _Recorder
+    ) -> None:
+        authkey = secrets.token_bytes(32)
+        server = self._server = CoordinatorServer(self._options.bind_host, authkey)
+        error: StreamsException | None = None
+        is_done = False
+        try:
+            coordinator = Coordinator(
+                self._application_id,
+                run_id,
+                GroupLeader(self._config.task_assignor, self._config.assignment_configs, self._tasks),
+                progress,
+                self._options,
+                min(self._options.min_clients or len(self._clients), len(self._clients)),
+                rebalances.last_generation,
+                server.clock.now_ms(),
+            )
+            self._launcher.start(self._plan(run_id, server.port, authkey))
+            error = server.run(
+                coordinator, commits, rebalances, recorder, lambda: self._look_after_clients(recorder), _STOP_TIMEOUT_S
+            )
+            is_done = True
+        finally:
+            # Closing the connections tells clients that were not told otherwise.
+            server.close()
+            self._server = None
+            self._launcher.stop(_STOP_TIMEOUT_S if is_done else 1.0)
+        if error is not None:
+            raise error
+
+    def _look_after_clients(self, recorder: _Recorder) -> None:
+        for ended in self._launcher.exits():
+            if ended.expected:
+                continue
+            _log.warning("Client %s has ended: %s", ended.client, ended.reason)
+            recorder.early_exits[ended.client] += 1
+            if recorder.early_exits[ended.client] >= _EARLY_EXITS:
+                raise ClientException(
+                    f"Client {ended.client} ended {_EARLY_EXITS} times in a row before it joined (the last time: "
+                    f'{ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
+                )
+            self._launcher.replace(ended.client)
+
+    def _plan(self, run_id: str, port: int, authkey: bytes) -> LaunchPlan:
+        address = (self._options.advertised_host or self._options.bind_host, port)
+        return LaunchPlan(
+            self._application_id,
+            run_id,
+            tuple(
+                ClientBootstrap(
+                    address,
+                    authkey,
+                    spec,
+                    self._application_id,
+                    run_id,
+                    self._topology,
+                    str(self._topics_root),
+                    str(self._layout.run_dir),
+                    spec.state_dir or str(self._layout.client(spec.name)),
+                    self._options,
+                )
+                for spec in self._clients
+            ),
+        )
+
+    # The folder of the run.
+
+    @contextmanager
+    def _owned_folder(self) -> Iterator[str]:
+        """The run id of the folder, which nobody else can use meanwhile."""
+        self._layout.run_dir.mkdir(parents=True, exist_ok=True)
+        with self._layout.lock.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CommitLogException(
+                    f"Another coordinator runs on {self._layout.run_dir}. Maybe wait for it, or use another run_dir."
+                ) from None
+            yield self._claim()
+
+    def _claim(self) -> str:
+        fingerprint = self._topology.fingerprint
+        path = self._layout.application
+        if not path.exists():
+            run_id = str(uuid.uuid4())
+            write_json(path, self._description(run_id))
+            return run_id
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            owner, run_id, topology = found["applicationId"], str(found["runId"]), found["topology"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommitLogException(f"The description of the run cannot be read: {path} ({error!r}).") from error
+        if owner != self._application_id:
+            raise CommitLogException(
+                f"The folder {self._layout.run_dir} belongs to the application {owner!r}, not to "
+                f"{self._application_id!r}. Maybe use another run_dir."
+            )
+        if topology != fingerprint:
+            raise CommitLogException(
+                f"The folder {self._layout.run_dir} belongs to another topology of {owner!r}: sources or stores have "
+                "changed, so its state does not fit. Maybe use another run_dir."
+            )
+        return run_id
+
+    def _description(self, run_id: str) -> dict[str, Any]:
+        outputs: dict[str, str | None] = {}
+        specs = {name: topic.spec for name, topic in self._topics.items()}
+        for sub in self._topology.sub_topologies:
+            # A ready-made processor knows its columns from those of its topics.
+            derive: Callable[[Mapping[str, Any]], pa.Schema] | None = getattr(sub.processor, "output_schema", None)
+            for output in sub.outputs:
+                schema = output.schema
+                if schema is None and callable(derive) and hasattr(sub.processor, "check_sources"):
+                    schema = derive({name: specs[name] for name in sub.sources})
+                encoded = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+                outputs[output.name] = encoded
+        return {
+            "formatVersion": 1,
+            "applicationId": self._application_id,
+            "runId": run_id,
+            "topology": self._topology.fingerprint,
+            "topicsRoot": os.fspath(self._topics_root),
+            "outputs": outputs,
+        }
+
+
+def _specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:
+    if isinstance(clients, int):
+        clients = [
+            ClientSpec(
+                f"client-{number}",
+                config.num_stream_threads,
+                config.client_rack,
+                dict(config.client_tags),
+                None,
+                config.host_info,
+            )
+            for number in range(1, clients + 1)
+        ]
+    if not clients:
+        raise ClientException("An application needs at least one client.")
+    names = [spec.name for spec in clients]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
+    return tuple(clients)

@@ -1,0 +1,474 @@
+"""The client as a state machine: which task has what to do next. Sans-IO: it does nothing itself and reads no clock.
+
+Its shell (`client_shell`) brings events (messages, finished jobs, a lost connection) and carries out instructions
+(send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Order of urgency: orders of
+active tasks, restoring active tasks, standbys, snapshots.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from task_assignor.runtime.errors import InvalidTransitionException
+from task_assignor.runtime.protocol import (
+    START,
+    Assign,
+    Committed,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Position,
+    Process,
+    Refused,
+    Restored,
+    Stop,
+    TaskDone,
+    TaskFailed,
+    TaskFailure,
+    TaskOrder,
+    TaskReady,
+    TaskResult,
+    ToClient,
+    ToCoordinator,
+    Welcome,
+)
+from task_assignor.sdk import TaskId
+
+STORY_LENGTH = 40
+
+
+class ClientPhase(enum.Enum):
+    """Where a client is in its life."""
+
+    CONNECTING = "connecting"
+    """It has no connection; its tasks are kept, but nothing of them counts."""
+    JOINING = "joining"
+    """It has said hello."""
+    MEMBER = "member"
+    """It has tasks, or waits for them."""
+    STOPPING = "stopping"
+    """It writes its last snapshots."""
+    ENDED = "ended"
+    """It is gone."""
+
+
+# Events.
+
+
+@attrs.frozen
+class Connected:
+    """There is a connection; `hello` says who the client is, but for the states that it has in memory."""
+
+    hello: Hello
+
+
+@attrs.frozen
+class Disconnected:
+    """The connection is lost."""
+
+    reason: str
+
+
+@attrs.frozen
+class Received:
+    """A message came."""
+
+    message: ToClient
+
+
+@attrs.frozen
+class JobDone:
+    """A job is finished.
+
+    Args:
+        job: the job.
+        outcome: what came of it; for snapshots and closing None.
+    """
+
+    job: Job
+    outcome: Restored | TaskResult | TaskFailure | None
+
+
+@attrs.frozen
+class HeartbeatDue:
+    """It is time to say that the client lives."""
+
+
+ClientEvent = Connected | Disconnected | Received | JobDone | HeartbeatDue
+
+
+# Jobs and instructions.
+
+
+class JobKind(enum.Enum):
+    """What to do with a task."""
+
+    RESTORE = "restore"
+    PROCESS = "process"
+    SNAPSHOT = "snapshot"
+    CLOSE = "close"
+
+
+@attrs.frozen
+class Job:
+    """Work on one task.
+
+    Args:
+        kind: what to do.
+        task: the task.
+        target: for RESTORE: the position to reach.
+        order: for PROCESS: the order.
+    """
+
+    kind: JobKind
+    task: TaskId
+    target: Position | None = None
+    order: TaskOrder | None = None
+
+
+@attrs.frozen
+class RunJob:
+    """Run a job, then bring `JobDone`."""
+
+    job: Job
+
+
+@attrs.frozen
+class SendToCoordinator:
+    """Send a message; if there is no connection any more, drop it."""
+
+    message: ToCoordinator
+
+
+@attrs.frozen
+class Connect:
+    """Find the coordinator (again), then bring `Connected`; if that fails for too long, end."""
+
+
+@attrs.frozen
+class End:
+    """The client is done."""
+
+    reason: str
+
+
+ClientInstruction = RunJob | SendToCoordinator | Connect | End
+
+
+@attrs.define
+class _Task:
+    """What the machine knows of a task that has state here."""
+
+    task: TaskId
+    role: str = ""
+    """"active", "standby" or "": not ours any more."""
+    position: Position | None = START
+    """Where the state in memory is; None: worth nothing."""
+    committed: Position = START
+    order: TaskOrder | None = None
+    busy: bool = False
+    reported: bool = False
+    """Its readiness was told since the assignment."""
+    snapshot: Position = START
+    closing: bool = False
+
+    @property
+    def is_current(self) -> bool:
+        return self.position is not None and self.position.is_same_try(self.committed)
+
+
+class ClientMachine:
+    """The client's decisions. `handle` is the only thing that changes it.
+
+    Args:
+        threads: jobs that may run at the same time.
+        snapshot_every_batches: a task's state is written after so many batches; 0: only at the end.
+    """
+
+    def __init__(self, threads: int = 1, snapshot_every_batches: int = 10) -> None:
+        self._threads = threads
+        self._snapshot_every = snapshot_every_batches
+        self._phase = ClientPhase.CONNECTING
+        self._tasks: dict[TaskId, _Task] = {}
+        self._running: set[TaskId] = set()
+        self._member_id = ""
+        self._generation = 0
+        self._rows_in = 0
+        self._restored_rows = 0
+        self._told: dict[TaskId, Position] = {}
+        self._stop_reason = ""
+        self._snapshots_at_end = False
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+
+    @property
+    def phase(self) -> ClientPhase:
+        """Where the client is in its life."""
+        return self._phase
+
+    @property
+    def member_id(self) -> str:
+        """Its member id; "": it is no member."""
+        return self._member_id
+
+    @property
+    def generation(self) -> int:
+        """Generation of its tasks."""
+        return self._generation
+
+    def roles(self) -> dict[TaskId, str]:
+        """Task -> "active" or "standby"."""
+        return {task: found.role for task, found in sorted(self._tasks.items()) if found.role}
+
+    def start(self) -> list[ClientInstruction]:
+        """The first instructions."""
+        return [Connect()]
+
+    def handle(self, event: ClientEvent) -> list[ClientInstruction]:
+        """Take one event.
+
+        Returns:
+            What the shell shall do, in this order.
+
+        Raises:
+            InvalidTransitionException: the event cannot happen in this state; there is a bug.
+        """
+        self._story.append(f"{self._phase.value}: {_brief(event)}")
+        if self._phase is ClientPhase.ENDED:
+            return []
+        instructions = list(self._react(event))
+        instructions.extend(self._next_jobs())
+        if self._phase is ClientPhase.STOPPING and not self._running:
+            self._phase = ClientPhase.ENDED
+            instructions += [SendToCoordinator(Goodbye()), End(self._stop_reason)]
+        return instructions
+
+    def _react(self, event: ClientEvent) -> Iterator[ClientInstruction]:
+        match event:
+            case Connected(hello):
+                self._expect(event, ClientPhase.CONNECTING)
+                self._phase = ClientPhase.JOINING
+                yield SendToCoordinator(attrs.evolve(hello, positions=self._positions(hello.positions)))
+            case Disconnected():
+                yield from self._lose_membership()
+            case Received(message):
+                yield from self._read(message)
+            case JobDone(job, outcome):
+                yield from self._finish(job, outcome)
+            case HeartbeatDue():
+                if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
+                    yield SendToCoordinator(self._heartbeat())
+
+    # Messages.
+
+    def _read(self, message: ToClient) -> Iterator[ClientInstruction]:
+        if self._phase is ClientPhase.STOPPING:
+            return
+        match message:
+            case Welcome(member_id):
+                self._expect(Received(message), ClientPhase.JOINING)
+                self._phase = ClientPhase.MEMBER
+                self._member_id = member_id
+            case Assign(generation, active, standby):
+                self._expect(Received(message), ClientPhase.MEMBER)
+                yield from self._take_assignment(generation, active, standby)
+            case Process(orders):
+                self._expect(Received(message), ClientPhase.MEMBER)
+                for order in orders:
+                    task = self._tasks.get(order.task)
+                    if task is None or task.role != "active":
+                        raise self._invalid(f"an order for {order.task}, which is not active here")
+                    task.order = order
+                    task.committed = order.base
+            case Committed(_, positions):
+                for task_id, position in positions.items():
+                    if task_id in self._tasks:
+                        self._tasks[task_id].committed = position
+            case Refused(reason, may_rejoin):
+                if may_rejoin:
+                    yield from self._lose_membership()
+                else:
+                    yield from self._begin_stop(reason, snapshots=False)
+            case Stop(reason, snapshot):
+                yield from self._begin_stop(reason, snapshots=snapshot)
+
+    def _take_assignment(
+        self, generation: int, active: Mapping[TaskId, Position], standby: Mapping[TaskId, Position]
+    ) -> Iterator[ClientInstruction]:
+        self._generation = generation
+        for task in self._tasks.values():
+            if task.task not in active and task.task not in standby:
+                task.role, task.order, task.closing = "", None, True
+        for role, positions in (("active", active), ("standby", standby)):
+            for task_id, position in sorted(positions.items()):
+                task = self._tasks.setdefault(task_id, _Task(task_id))
+                if task.role != role:
+                    task.role, task.order, task.reported = role, None, False
+                task.closing = False
+                task.committed = position
+        for task in self._tasks.values():
+            yield from self._report(task)
+
+    def _lose_membership(self) -> Iterator[ClientInstruction]:
+        """States in memory are kept: after joining again they are held against the commit log like any other."""
+        if self._phase is ClientPhase.STOPPING:
+            return
+        if self._phase is not ClientPhase.CONNECTING:
+            self._phase = ClientPhase.CONNECTING
+            self._member_id = ""
+            self._told = {}
+            for task in self._tasks.values():
+                task.role, task.order = "", None
+            yield Connect()
+
+    def _begin_stop(self, reason: str, *, snapshots: bool) -> Iterator[ClientInstruction]:
+        self._phase = ClientPhase.STOPPING
+        self._stop_reason = reason
+        self._snapshots_at_end = snapshots
+        for task in self._tasks.values():
+            task.order = None
+            task.closing = not (snapshots and task.role)
+        return iter(())
+
+    # Jobs.
+
+    def _finish(self, job: Job, outcome: Restored | TaskResult | TaskFailure | None) -> Iterator[ClientInstruction]:
+        task = self._tasks.get(job.task)
+        if task is None or not task.busy:
+            raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
+        task.busy = False
+        self._running.discard(job.task)
+        match outcome:
+            case TaskFailure():
+                task.position = None
+                # What nobody waits for any more may fail in silence.
+                is_wanted = job.kind is not JobKind.PROCESS or task.order == job.order
+                if task.role and is_wanted and self._phase is ClientPhase.MEMBER:
+                    task.order = None
+                    yield SendToCoordinator(TaskFailed(outcome))
+            case Restored():
+                task.position = outcome.position
+                self._restored_rows += outcome.rows
+                yield from self._report(task, outcome)
+            case TaskResult():
+                task.position = outcome.position
+                assert job.order is not None
+                self._rows_in += sum(end - start for start, end in job.order.ranges.values())
+                # An order that was taken back, or given under an older membership, is not answered.
+                if task.order == job.order and self._phase is ClientPhase.MEMBER:
+                    task.order = None
+                    yield SendToCoordinator(TaskDone(outcome))
+            case None if job.kind is JobKind.SNAPSHOT:
+                task.snapshot = task.position or START
+                if self._phase is ClientPhase.STOPPING:
+                    task.closing = True
+            case None if task.role and self._phase is not ClientPhase.STOPPING:
+                # It came back while it was being closed.
+                task.position = START
+            case None:
+                del self._tasks[job.task]
+
+    def _report(self, task: _Task, restored: Restored | None = None) -> Iterator[ClientInstruction]:
+        """Tell once per assignment that a task is ready, and what that took."""
+        if task.role and not task.reported and not task.busy and task.is_current:
+            task.reported = True
+            assert task.position is not None
+            yield SendToCoordinator(TaskReady(restored or Restored(task.task, task.position), task.role))
+
+    def _next_jobs(self) -> Iterator[ClientInstruction]:
+        while len(self._running) < self._threads:
+            job = self._most_urgent()
+            if job is None:
+                return
+            self._tasks[job.task].busy = True
+            self._running.add(job.task)
+            yield RunJob(job)
+
+    def _most_urgent(self) -> Job | None:
+        free = [task for _, task in sorted(self._tasks.items()) if not task.busy]
+        for task in free:
+            if task.closing:
+                return Job(JobKind.CLOSE, task.task)
+        if self._phase is ClientPhase.STOPPING:
+            return self._last_snapshot(free)
+        if self._phase is not ClientPhase.MEMBER:
+            return None
+        for task in free:
+            if task.order is not None and task.is_current:
+                return Job(JobKind.PROCESS, task.task, order=task.order)
+        for role in ("active", "standby"):
+            for task in free:
+                if task.role == role and not task.is_current and not self._awaits_commit(task):
+                    return Job(JobKind.RESTORE, task.task, target=task.committed)
+        return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
+
+    @staticmethod
+    def _awaits_commit(task: _Task) -> bool:
+        """It has just processed a batch that is not committed yet; its state will be right then."""
+        return task.order is None and task.position is not None and task.position.batch > task.committed.batch
+
+    def _snapshot_is_due(self, task: _Task) -> bool:
+        return (
+            self._snapshot_every > 0
+            and bool(task.role)
+            and task.is_current
+            and task.committed.batch - task.snapshot.batch >= self._snapshot_every
+        )
+
+    def _last_snapshot(self, free: list[_Task]) -> Job | None:
+        for task in free:
+            if task.is_current and task.position != task.snapshot:
+                return Job(JobKind.SNAPSHOT, task.task)
+            return Job(JobKind.CLOSE, task.task)
+        return None
+
+    # Reports.
+
+    def _positions(self, on_disk: Mapping[TaskId, tuple[Position, ...]]) -> dict[TaskId, tuple[Position, ...]]:
+        """The states of each task, in memory or on disk, newest first."""
+        states = {task: list(found) for task, found in on_disk.items()}
+        for task_id, task in self._tasks.items():
+            if task.position is not None and task.position.batch >= 0:
+                states.setdefault(task_id, []).append(task.position)
+        return {
+            task: tuple(sorted(set(found), key=lambda position: (position.batch, position.generation), reverse=True))
+            for task, found in sorted(states.items())
+        }
+
+    def _heartbeat(self) -> Heartbeat:
+        positions = {
+            task_id: task.position
+            for task_id, task in sorted(self._tasks.items())
+            if task.role == "standby" and task.position is not None
+        }
+        changed = {task: position for task, position in positions.items() if self._told.get(task) != position}
+        self._told = positions
+        return Heartbeat(changed, self._rows_in, self._restored_rows)
+
+    # Checks.
+
+    def validate_state(self) -> None:
+        """Raise AssertionError if something holds that never may."""
+        assert self._running == {task.task for task in self._tasks.values() if task.busy}
+        assert len(self._running) <= self._threads
+        for task in self._tasks.values():
+            assert task.role in ("", "active", "standby")
+            assert task.order is None or task.role == "active"
+            assert not (task.closing and task.role and self._phase is not ClientPhase.STOPPING)
+        if self._phase in (ClientPhase.CONNECTING, ClientPhase.JOINING):
+            assert not self.roles()
+
+    def _expect(self, event: ClientEvent, phase: ClientPhase) -> None:
+        if self._phase is not phase:
+            raise self._invalid(_brief(event))
+
+    def _invalid(self, what: str) -> InvalidTransitionException:
+        return InvalidTransitionException("The client", self._phase.value, what, tuple(self._story))
+
+
+def _brief(event: ClientEvent) -> str:
+    text = repr(event)
+    return text if len(text) <= 300 else f"{text[:297]}..."

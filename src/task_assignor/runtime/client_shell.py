@@ -1,0 +1,214 @@
+"""The shell around a client's state machine: threads, connection, clock and the jobs. It decides nothing.
+
+`run_client` is what a launcher runs, in an operating system process of its own or inside a Spark task.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from task_assignor.runtime.client import (
+    ClientEvent,
+    ClientInstruction,
+    ClientMachine,
+    Connect,
+    Connected,
+    Disconnected,
+    End,
+    HeartbeatDue,
+    Job,
+    JobDone,
+    JobKind,
+    Received,
+    RunJob,
+    SendToCoordinator,
+)
+from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.launcher import ClientBootstrap
+from task_assignor.runtime.protocol import Hello, Restored, TaskFailure, TaskResult, ToCoordinator
+from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
+from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.transport import Channel, connect
+from task_assignor.sdk import TaskId
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 0.1
+
+
+def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
+    """Run a client until the application stops it; the whole client, in the calling thread and a few others.
+
+    After a lost connection (or if it was given up because it was not heard of) it joins again as a new member.
+
+    Args:
+        bootstrap: who it is, where the coordinator is, what is computed.
+        attempt: what executes it, for the commit records: a process, a Spark task attempt.
+
+    Returns:
+        Why it ended.
+
+    Raises:
+        StreamsException: a topic cannot be opened.
+    """
+    # One task is one thread: several clients share a machine, and polars would start a thread per core in each.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    return _ClientShell(bootstrap, attempt).run()
+
+
+class _ClientShell:
+    def __init__(self, bootstrap: ClientBootstrap, attempt: str) -> None:
+        self._bootstrap = bootstrap
+        self._attempt = attempt
+        run_dir = Path(bootstrap.run_dir)
+        self._environment = TaskEnvironment(
+            bootstrap.application_id,
+            bootstrap.run_id,
+            run_dir,
+            Path(bootstrap.state_dir),
+            {topic: Topic.open(bootstrap.topics_root, topic) for topic in bootstrap.topology.sources},
+            CommitLog(run_dir),
+            bootstrap.topology.fingerprint,
+            bootstrap.options.compression,
+        )
+        self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)
+        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent]] = queue.SimpleQueue()
+        self._channel: Channel | None = None
+        self._tasks: dict[TaskId, StreamTask] = {}
+        self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
+        self._ended: str | None = None
+
+    def run(self) -> str:
+        interval = self._bootstrap.options.heartbeat_interval_ms / 1000
+        self._carry_out(self._machine.start())
+        due = time.monotonic() + interval
+        while self._ended is None:
+            try:
+                source, event = self._events.get(timeout=max(due - time.monotonic(), 0))
+            except queue.Empty:
+                due = time.monotonic() + interval
+                source, event = None, HeartbeatDue()
+            # What an older connection still brings is not about the present membership.
+            if source is None or source is self._channel:
+                self._carry_out(self._machine.handle(event))
+        self._drop_channel()
+        # A job that hangs must not keep the process alive.
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        _log.info("Client %s ended: %s", self._bootstrap.spec.name, self._ended)
+        return self._ended
+
+    def _carry_out(self, instructions: list[ClientInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case RunJob(job):
+                    self._workers.submit(self._run_job, job)
+                case SendToCoordinator(message):
+                    self._send(message)
+                case Connect():
+                    self._connect()
+                case End(reason):
+                    self._ended = reason
+
+    # Connection.
+
+    def _connect(self) -> None:
+        self._drop_channel()
+        deadline = time.monotonic() + self._bootstrap.options.rejoin_timeout_ms / 1000
+        while True:
+            try:
+                channel = connect(self._bootstrap.address, self._bootstrap.authkey, timeout_s=5)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    host, port = self._bootstrap.address
+                    self._ended = f"the coordinator at {host}:{port} cannot be reached ({error})"
+                    return
+                time.sleep(_RETRY_S)
+        self._channel = channel
+        threading.Thread(target=self._read, args=(channel,), name="reader", daemon=True).start()
+        self._events.put((channel, Connected(self._hello())))
+
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _read(self, channel: Channel) -> None:
+        try:
+            while True:
+                self._events.put((channel, Received(channel.receive())))
+        except Exception as error:  # noqa: BLE001 - whatever a broken stream unpickles to
+            self._events.put((channel, Disconnected(f"{type(error).__name__}: {error}")))
+        finally:
+            channel.release()
+
+    def _send(self, message: ToCoordinator) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message)
+        except OSError as error:
+            self._events.put((self._channel, Disconnected(f"{type(error).__name__}: {error}")))
+
+    def _hello(self) -> Hello:
+        spec = self._bootstrap.spec
+        return Hello(
+            spec.name,
+            str(spec.process_id(self._bootstrap.application_id)),
+            self._bootstrap.run_id,
+            spec.threads,
+            spec.rack,
+            dict(spec.tags),
+            spec.host_info,
+            self._attempt,
+            socket.gethostname(),
+            os.getpid(),
+            local_positions(self._environment),
+        )
+
+    # Jobs; these run in the workers' threads, at most one per task.
+
+    def _run_job(self, job: Job) -> None:
+        self._events.put((None, JobDone(job, self._do(job))))
+
+    def _do(self, job: Job) -> Restored | TaskResult | TaskFailure | None:
+        if job.kind is JobKind.CLOSE:
+            self._close(job.task)
+            return None
+        try:
+            task = self._tasks.get(job.task)
+            if task is None:
+                sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
+                task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
+            if job.kind is JobKind.SNAPSHOT:
+                self._snapshot(task)
+                return None
+            if job.order is not None:
+                return task.process(job.order)
+            assert job.target is not None
+            return task.restore(job.target)
+        except Exception as error:  # noqa: BLE001 - it travels to the application
+            _log.debug("Task %s failed", job.task, exc_info=True)
+            return failure_of(job.task, error)
+
+    def _close(self, task_id: TaskId) -> None:
+        task = self._tasks.pop(task_id, None)
+        if task is not None:
+            try:
+                task.close()
+            except Exception:  # noqa: BLE001 - it is gone anyhow
+                _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
+
+    @staticmethod
+    def _snapshot(task: StreamTask) -> None:
+        try:
+            task.snapshot()
+        except OSError:
+            # A snapshot saves time later, nothing more.
+            _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)

@@ -1,0 +1,573 @@
+"""The coordinator as a state machine: members, generations, micro-batches, commits. Sans-IO: no sockets, files, clocks.
+
+Its shell (`server`) brings events, each with the time, and carries out instructions in order; if storing a record
+fails, it stops and carries out nothing that follows. Three rules make the result exact:
+
+1. A batch fixes, per task, the offsets and the position the state must start from. It is committed as a whole.
+2. Of each task exactly one order is open: (member, batch, generation). An answer counts only if it is the answer to
+   the open order. A member that left can answer no more, whatever it still computes.
+3. A generation is stored before anybody hears of it, and it is part of the name of every file, so no two tries can
+   ever write the same file.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from task_assignor.group import AssignmentRejectedException, GroupLeader
+from task_assignor.runtime.commits import ClientTasks, RebalanceRecord
+from task_assignor.runtime.coordinator_members import Batch, Member, error_of
+from task_assignor.runtime.coordinator_values import (
+    Announce,
+    CloseConnection,
+    ConnectionLost,
+    CoordinatorEvent,
+    CoordinatorInstruction,
+    CoordinatorPhase,
+    Finished,
+    FromClient,
+    SendToClient,
+    StopRequested,
+    StoreCommit,
+    StoreGeneration,
+    Tick,
+)
+from task_assignor.runtime.errors import (
+    ClientException,
+    InvalidTransitionException,
+)
+from task_assignor.runtime.events import (
+    BatchCommitted,
+    ClientJoined,
+    ClientLost,
+    ClientProgress,
+    Rebalanced,
+    ResultRefused,
+    RunFailed,
+    RunFinished,
+    TaskRestored,
+)
+from task_assignor.runtime.launcher import RuntimeOptions
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.protocol import (
+    START,
+    Assign,
+    Committed,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Process,
+    Refused,
+    Stop,
+    TaskDone,
+    TaskFailed,
+    TaskOrder,
+    TaskReady,
+    TaskResult,
+    ToCoordinator,
+    Welcome,
+)
+from task_assignor.sdk import ProcessId, StreamsException, TaskId
+
+STORY_LENGTH = 60
+
+
+class Coordinator:
+    """The decisions of a run. `handle` is the only thing that changes it.
+
+    Args:
+        application_id: `application.id`.
+        run_id: identity of the run folder; clients of another one are refused.
+        leader: computes assignments.
+        progress: what is committed and what is still to be read.
+        options: settings of the runtime.
+        expected_clients: the run begins when so many clients are there.
+        last_generation: the newest generation that was ever stored.
+        now_ms: time.
+    """
+
+    def __init__(
+        self,
+        application_id: str,
+        run_id: str,
+        leader: GroupLeader,
+        progress: Progress,
+        options: RuntimeOptions,
+        expected_clients: int,
+        last_generation: int,
+        now_ms: int,
+    ) -> None:
+        self._application_id = application_id
+        self._run_id = run_id
+        self._leader = leader
+        self._progress = progress
+        self._options = options
+        self._expected_clients = expected_clients
+        self._generation = last_generation
+        self._epoch = last_generation
+        self._phase = CoordinatorPhase.GATHERING
+        self._members: dict[str, Member] = {}
+        self._by_connection: dict[int, str] = {}
+        self._joined = 0
+        self._batch: Batch | None = None
+        self._waiting_since_ms = now_ms
+        self._started_ms = now_ms
+        self._reasons: list[str] = []
+        self._followup_ms: int | None = None
+        self._retry_ms: int | None = None
+        self._retries = 0
+        self._rows_in = 0
+        self._rows_out = 0
+        self._stop_reason = ""
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+
+    # What can be seen.
+
+    @property
+    def phase(self) -> CoordinatorPhase:
+        """Where the run is."""
+        return self._phase
+
+    @property
+    def generation(self) -> int:
+        """The newest generation."""
+        return self._generation
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """Member id -> member, sorted."""
+        return dict(sorted(self._members.items()))
+
+    @property
+    def batch(self) -> Batch | None:
+        """The micro-batch that is being processed."""
+        return self._batch
+
+    @property
+    def progress(self) -> Progress:
+        """What is committed."""
+        return self._progress
+
+    def owner_of(self, task: TaskId) -> str | None:
+        """Member id of the task's active owner; None: nobody at the moment."""
+        return next((member_id for member_id, member in self._members.items() if task in member.tasks.active), None)
+
+    # The one entry that changes anything.
+
+    def handle(self, event: CoordinatorEvent) -> list[CoordinatorInstruction]:
+        """Take one event.
+
+        Returns:
+            What the shell shall do, in this order.
+
+        Raises:
+            InvalidTransitionException: the event cannot happen in this state; there is a bug.
+        """
+        self._story.append(f"{self._phase.value}, generation {self._generation}: {_brief(event)}")
+        if self._phase is CoordinatorPhase.ENDED:
+            return []
+        match event:
+            case FromClient(connection, message, now_ms):
+                instructions = self._hear(connection, message, now_ms)
+            case ConnectionLost(connection, reason, now_ms):
+                instructions = self._lose_connection(connection, reason, now_ms)
+            case Tick(now_ms):
+                instructions = self._tick(now_ms)
+            case StopRequested(reason, now_ms):
+                instructions = self._request_stop(reason, now_ms)
+        done: list[CoordinatorInstruction] = []
+        try:
+            # Not list(...): what was said before an assignment was rejected must not be lost.
+            done.extend(instructions)
+        except AssignmentRejectedException as error:
+            done.extend(self._fail(error))
+        return done
+
+    # Members.
+
+    def _hear(self, connection: int, message: ToCoordinator, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        if isinstance(message, Hello):
+            yield from self._join(connection, message, now_ms)
+            return
+        member_id = self._by_connection.get(connection)
+        if member_id is None:
+            # A zombie: it was given up, but does not know yet.
+            if isinstance(message, TaskDone):
+                result = message.result
+                yield Announce(
+                    ResultRefused("", result.task, result.batch, result.generation, "the sender is no member any more")
+                )
+            yield SendToClient(connection, Refused("you are no member any more", may_rejoin=True))
+            yield CloseConnection(connection)
+            return
+        member = self._members[member_id]
+        member.last_heard_ms = now_ms
+        match message:
+            case Heartbeat():
+                yield from self._take_heartbeat(member, message)
+            case TaskDone(result):
+                yield from self._take_result(member, result, now_ms)
+            case TaskFailed(failure):
+                yield from self._fail(error_of(failure, member.name))
+            case TaskReady(restored, role):
+                member.positions[restored.task] = restored.position
+                yield Announce(
+                    TaskRestored(
+                        member.name,
+                        restored.task,
+                        role,
+                        restored.rows,
+                        restored.snapshot_rows,
+                        restored.origin,
+                        restored.position.batch,
+                        restored.seconds,
+                    )
+                )
+            case Goodbye():
+                yield from self._remove(member_id, "it has stopped", now_ms)
+
+    def _join(self, connection: int, hello: Hello, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        if connection in self._by_connection:
+            raise self._invalid(f"a second hello over connection {connection}")
+        problem = self._what_is_wrong_with(hello)
+        if problem:
+            yield SendToClient(connection, Refused(problem, may_rejoin=False))
+            yield CloseConnection(connection)
+            return
+        twin = next((found for found in self._members.values() if found.name == hello.client), None)
+        if twin is not None:
+            yield SendToClient(twin.connection, Refused("a newer client has taken this name", may_rejoin=False))
+            yield from self._remove(twin.member_id, "a newer client has taken its name", now_ms)
+        if self._phase is CoordinatorPhase.ENDED:
+            return
+        self._joined += 1
+        member_id = f"{hello.client}-{self._epoch}-{self._joined}"
+        member = Member(member_id, connection, hello, now_ms, ProcessId.parse(hello.process_id))
+        member.positions = {
+            task: position
+            for task, candidates in hello.positions.items()
+            if (position := next((found for found in candidates if self._progress.counts(task, found)), None))
+        }
+        self._members[member_id] = member
+        self._by_connection[connection] = member_id
+        yield SendToClient(connection, Welcome(member_id))
+        yield Announce(
+            ClientJoined(
+                hello.client,
+                hello.process_id,
+                member_id,
+                hello.attempt,
+                hello.host,
+                hello.pid,
+                tuple(sorted(member.positions)),
+            )
+        )
+        self._reasons.append(f"client {hello.client} joined")
+        yield from self._go_on(now_ms)
+
+    def _what_is_wrong_with(self, hello: Hello) -> str:
+        if self._phase is CoordinatorPhase.STOPPING:
+            return "the run is over"
+        if hello.run_id != self._run_id:
+            return f"the client belongs to another run ({hello.run_id}, not {self._run_id})"
+        for member in self._members.values():
+            if member.hello.process_id == hello.process_id and member.name != hello.client:
+                return f"the client {member.name} has the same process id ({hello.process_id})"
+        return ""
+
+    def _lose_connection(self, connection: int, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        member_id = self._by_connection.get(connection)
+        if member_id is not None:
+            yield from self._remove(member_id, reason, now_ms)
+
+    def _remove(self, member_id: str, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Fence a member. Its open orders are void from here on; what it had answered before counts."""
+        member = self._members.pop(member_id)
+        del self._by_connection[member.connection]
+        yield CloseConnection(member.connection)
+        if self._phase is CoordinatorPhase.STOPPING:
+            if not self._members:
+                self._phase = CoordinatorPhase.ENDED
+            return
+        yield Announce(ClientLost(member.name, member_id, reason))
+        if not self._members:
+            self._waiting_since_ms = now_ms
+        if member.generation:
+            self._reasons.append(f"client {member.name} lost ({reason})")
+        else:
+            # It came and went between two rebalances.
+            self._reasons = [told for told in self._reasons if told != f"client {member.name} joined"]
+        if self._batch is not None:
+            self._batch.lose(member_id)
+            if self._batch.losses > self._options.max_losses_per_batch:
+                yield from self._fail(
+                    ClientException(
+                        f"Batch {self._batch.number} has cost {self._batch.losses} clients; something in it kills them "
+                        f"(the last: {member.name}, {reason}). Maybe out of memory: try a smaller max_batch_rows."
+                    )
+                )
+                return
+        yield from self._go_on(now_ms)
+
+    def _take_heartbeat(self, member: Member, heartbeat: Heartbeat) -> Iterator[CoordinatorInstruction]:
+        member.positions.update(heartbeat.positions)
+        if heartbeat != member.last_heartbeat:
+            member.last_heartbeat = heartbeat
+            lag = sum(self._progress.lag(task, member.positions.get(task, START)) for task in member.tasks.standby)
+            yield Announce(
+                ClientProgress(
+                    member.name,
+                    member.tasks.active,
+                    member.tasks.standby,
+                    heartbeat.rows_in,
+                    heartbeat.restored_rows,
+                    lag,
+                )
+            )
+
+    # Time.
+
+    def _tick(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        timeout = self._options.session_timeout_ms
+        for member in sorted(self._members.values(), key=lambda member: member.member_id):
+            if now_ms - member.last_heard_ms > timeout and member.member_id in self._members:
+                yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
+                yield from self._remove(member.member_id, f"no heartbeat for {timeout} ms", now_ms)
+        if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
+            waited = now_ms - self._waiting_since_ms
+            if waited > self._options.startup_timeout_ms:
+                yield from self._fail(self._nobody_came(waited))
+                return
+        yield from self._go_on(now_ms)
+
+    def _nobody_came(self, waited_ms: int) -> ClientException:
+        there = ", ".join(member.name for member in self._members.values()) or "none"
+        if self._phase is CoordinatorPhase.GATHERING:
+            return ClientException(
+                f"Only {len(self._members)} of {self._expected_clients} clients came in {waited_ms / 1000:.0f} s "
+                f"(there: {there}). Maybe fewer slots than clients, or see the clients' own messages."
+            )
+        return ClientException(f"All clients were lost, and none came back in {waited_ms / 1000:.0f} s.")
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
+        deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members.values()]
+        if self._phase is CoordinatorPhase.GATHERING or not self._members:
+            deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
+        if self._may_rebalance():
+            deadlines += [found for found in (self._followup_ms, self._retry_ms) if found is not None]
+        return min(deadlines, default=None)
+
+    # Rebalances and batches.
+
+    def _go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Do whatever is due: the first assignment, a rebalance, the next batch, the end."""
+        if self._phase is CoordinatorPhase.GATHERING and len(self._members) >= self._expected_clients:
+            self._phase = CoordinatorPhase.RUNNING
+            self._started_ms = now_ms
+            self._reasons = [f"{len(self._members)} clients are there"]
+        if self._phase is not CoordinatorPhase.RUNNING:
+            return
+        if self._members and self._rebalance_is_due(now_ms):
+            yield from self._rebalance(now_ms)
+        if self._batch is None and self._phase is CoordinatorPhase.RUNNING:
+            yield from self._next_batch(now_ms)
+
+    def _rebalance_is_due(self, now_ms: int) -> bool:
+        if self._followup_ms is not None and now_ms >= self._followup_ms:
+            self._followup_ms = None
+            self._reasons.append("a client's follow-up deadline has passed")
+        if not self._reasons or (self._retry_ms is not None and now_ms < self._retry_ms):
+            return False
+        return self._may_rebalance()
+
+    def _may_rebalance(self) -> bool:
+        """Newcomers and deadlines wait for the end of the batch; tasks without an owner do not."""
+        return self._batch is None or any(self.owner_of(task) is None for task in self._batch.missing)
+
+    def _rebalance(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        reason = "; ".join(self._reasons)
+        before = {task: member.name for member in self._members.values() for task in member.tasks.active}
+        outcome = self._leader.rebalance(
+            [member.for_leader(self._progress) for member in self._members.values()],
+            self._progress.changelog_ends(),
+            now_ms,
+        )
+        if outcome.kept_because:
+            yield from self._try_again(outcome.kept_because, reason, now_ms)
+            return
+        self._reasons, self._retry_ms, self._retries = [], None, 0
+        self._followup_ms = outcome.followup_deadline_ms
+        self._generation += 1
+        owners: dict[TaskId, Member] = {}
+        for member in self._members.values():
+            assignment = outcome.assignments[member.process_id]
+            member.tasks = ClientTasks(assignment.active, assignment.standby)
+            member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
+            member.generation = self._generation
+            owners.update(dict.fromkeys(assignment.active, member))
+        clients = {member.member_id: (member.name, member.tasks) for member in self._members.values()}
+        yield StoreGeneration(RebalanceRecord(self._generation, reason, clients, self._progress.last_batch))
+        yield Announce(
+            Rebalanced(
+                self._generation,
+                reason,
+                {member.name: member.tasks for _, member in sorted(self._members.items())},
+                tuple(
+                    (task, before.get(task, ""), owners[task].name)
+                    for task in sorted(owners)
+                    if before.get(task, "") != owners[task].name
+                ),
+                "",
+                -1 if self._batch is None else self._batch.number,
+                self._followup_ms,
+            )
+        )
+        for _, member in sorted(self._members.items()):
+            yield SendToClient(
+                member.connection,
+                Assign(
+                    self._generation,
+                    {task: self._progress.position(task) for task in member.tasks.active},
+                    {task: self._progress.position(task) for task in member.tasks.standby},
+                ),
+            )
+        yield from self._give_orders(owners)
+
+    def _try_again(self, why: str, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        self._retries += 1
+        if self._retries > self._options.max_assignment_retries:
+            yield from self._fail(
+                AssignmentRejectedException(
+                    f"The assignor asked {self._retries} times in a row to keep the assignment and to try again; "
+                    f"the last time: {why}"
+                )
+            )
+            return
+        self._retry_ms = now_ms + self._options.assignment_retry_ms
+        tasks = {member.name: member.tasks for _, member in sorted(self._members.items())}
+        number = -1 if self._batch is None else self._batch.number
+        yield Announce(Rebalanced(self._generation, reason, tasks, (), why, number))
+
+    def _next_batch(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        if self._stop_reason:
+            yield from self._stop(self._stop_reason, None)
+            return
+        ranges = self._progress.next_ranges(self._options.max_batch_rows)
+        if not ranges:
+            seconds = (now_ms - self._started_ms) / 1000
+            batches = self._progress.last_batch + 1
+            yield Announce(RunFinished(batches, self._rows_in, self._rows_out, seconds))
+            yield from self._stop("all rows are processed", None)
+            return
+        if any(self.owner_of(task) is None for task in ranges):
+            return  # until somebody comes, or the assignor is asked again
+        self._batch = Batch(self._progress.last_batch + 1, now_ms, ranges)
+        yield from self._give_orders({task: self._members[owner] for task in ranges if (owner := self.owner_of(task))})
+
+    def _give_orders(self, owners: Mapping[TaskId, Member]) -> Iterator[CoordinatorInstruction]:
+        """Order every missing task whose open order is not with its present owner."""
+        batch = self._batch
+        if batch is None:
+            return
+        new: dict[str, list[TaskOrder]] = {}
+        for task in batch.missing:
+            owner = owners[task].member_id
+            if task in batch.orders and batch.orders[task][0] == owner:
+                continue
+            order = TaskOrder(task, batch.number, self._generation, batch.ranges[task], self._progress.position(task))
+            batch.orders[task] = (owner, order)
+            new.setdefault(owner, []).append(order)
+        for owner, orders in sorted(new.items()):
+            yield SendToClient(self._members[owner].connection, Process(tuple(orders)))
+
+    def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        batch = self._batch
+        problem = "no batch is being processed" if batch is None else batch.why_refuse(member.member_id, result)
+        if problem or batch is None:
+            yield Announce(ResultRefused(member.name, result.task, result.batch, result.generation, problem))
+            return
+        batch.take(member, result)
+        if not batch.missing:
+            yield from self._commit(batch, now_ms)
+            yield from self._go_on(now_ms)
+
+    def _commit(self, batch: Batch, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        record = batch.record(self._application_id, self._generation, now_ms)
+        yield StoreCommit(record)
+        self._progress.advance(record)
+        self._batch = None
+        self._rows_in += record.rows_in
+        self._rows_out += record.rows_out
+        rows: dict[str, int] = {}
+        for commit in record.tasks.values():
+            rows[commit.client] = rows.get(commit.client, 0) + commit.rows_in
+        seconds = (now_ms - batch.started_ms) / 1000
+        yield Announce(
+            BatchCommitted(
+                batch.number,
+                self._generation,
+                record.rows_in,
+                record.rows_out,
+                dict(sorted(rows.items())),
+                seconds,
+                self._progress.remaining_rows(),
+            )
+        )
+        for _, member in sorted(self._members.items()):
+            mine = [task for task in (*member.tasks.active, *member.tasks.standby) if task in record.tasks]
+            positions = {task: self._progress.position(task) for task in mine}
+            member.positions.update((task, positions[task]) for task in member.tasks.active if task in positions)
+            if positions:
+                yield SendToClient(member.connection, Committed(batch.number, positions))
+
+    # The end.
+
+    def _request_stop(self, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        self._stop_reason = reason
+        if self._phase is CoordinatorPhase.GATHERING:
+            yield from self._stop(reason, None)
+        else:
+            yield from self._go_on(now_ms)
+
+    def _fail(self, error: StreamsException) -> Iterator[CoordinatorInstruction]:
+        if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
+            yield Announce(RunFailed(str(error)))
+            yield from self._stop(str(error), error)
+
+    def _stop(self, reason: str, error: StreamsException | None) -> Iterator[CoordinatorInstruction]:
+        """Nothing is committed from here on; a batch in progress never was."""
+        self._phase = CoordinatorPhase.STOPPING
+        self._batch = None
+        for _, member in sorted(self._members.items()):
+            yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
+        if not self._members:
+            self._phase = CoordinatorPhase.ENDED
+        yield Finished(error)
+
+    # Checks.
+
+    def validate_state(self) -> None:
+        """Raise AssertionError if something holds that never may."""
+        assert {member.connection: member_id for member_id, member in self._members.items()} == self._by_connection
+        active = [task for member in self._members.values() for task in member.tasks.active]
+        assert len(active) == len(set(active)), "a task has two owners"
+        assert set(active) <= set(self._leader.tasks)
+        names = [member.name for member in self._members.values()]
+        assert len(names) == len(set(names)), "two members have one name"
+        for member in self._members.values():
+            assert not set(member.tasks.active) & set(member.tasks.standby)
+            assert member.generation <= self._generation
+        self._progress.validate()
+        if self._batch is not None:
+            assert self._phase is CoordinatorPhase.RUNNING
+            self._batch.validate(self._members, self._progress, self._generation)
+
+    def _invalid(self, what: str) -> InvalidTransitionException:
+        return InvalidTransitionException("The coordinator", self._phase.value, what, tuple(self._story))
+
+
+def _brief(event: CoordinatorEvent) -> str:
+    text = repr(event)
+    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -1,0 +1,118 @@
+"""What the coordinator is told and what it says: phases, events, instructions. Plain values, no decisions."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from task_assignor.runtime.commits import CommitRecord, RebalanceRecord
+from task_assignor.runtime.events import RunEvent
+from task_assignor.runtime.protocol import ToClient, ToCoordinator
+from task_assignor.sdk import StreamsException
+
+
+class CoordinatorPhase(enum.Enum):
+    """Where a run is."""
+
+    GATHERING = "gathering"
+    """It waits for its clients."""
+    RUNNING = "running"
+    """Batches are processed."""
+    STOPPING = "stopping"
+    """Clients were told to stop."""
+    ENDED = "ended"
+    """All clients have gone, or nobody waits for them any more."""
+
+
+# Events.
+
+
+@attrs.frozen
+class FromClient:
+    """A message came over a connection.
+
+    Args:
+        connection: which one; numbers are never used twice.
+        message: what it says.
+        now_ms: time, milliseconds since the epoch.
+    """
+
+    connection: int
+    message: ToCoordinator
+    now_ms: int
+
+
+@attrs.frozen
+class ConnectionLost:
+    """A connection is gone."""
+
+    connection: int
+    reason: str
+    now_ms: int
+
+
+@attrs.frozen
+class Tick:
+    """Time has passed."""
+
+    now_ms: int
+
+
+@attrs.frozen
+class StopRequested:
+    """Somebody wants the run to end before all rows are processed: after the batch that is being processed."""
+
+    reason: str
+    now_ms: int
+
+
+CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested
+
+# Instructions.
+
+
+@attrs.frozen
+class SendToClient:
+    """Send a message over a connection; if it is gone, drop it."""
+
+    connection: int
+    message: ToClient
+
+
+@attrs.frozen
+class CloseConnection:
+    """Close a connection, after what was sent over it."""
+
+    connection: int
+
+
+@attrs.frozen
+class StoreGeneration:
+    """Store the record of a rebalance; must succeed before anything that follows."""
+
+    record: RebalanceRecord
+
+
+@attrs.frozen
+class StoreCommit:
+    """Commit a batch; must succeed before anything that follows."""
+
+    record: CommitRecord
+
+
+@attrs.frozen
+class Announce:
+    """Tell those who watch."""
+
+    event: RunEvent
+
+
+@attrs.frozen
+class Finished:
+    """The run is over; None: as it should, else why not."""
+
+    error: StreamsException | None
+
+
+CoordinatorInstruction = SendToClient | CloseConnection | StoreGeneration | StoreCommit | Announce | Finished

@@ -1,0 +1,92 @@
+"""Clients as operating system processes on this machine: `LocalProcessLauncher`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.process import BaseProcess
+
+from task_assignor.runtime.client_shell import run_client
+from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan
+
+
+def _main(bootstrap: ClientBootstrap) -> None:
+    # Ctrl-C reaches the whole process group; the application decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run_client(bootstrap, f"pid {os.getpid()}")
+    # Threads of a job that hangs would keep the interpreter from ending.
+    os._exit(0)
+
+
+class LocalProcessLauncher:
+    """One process per client, started anew by `multiprocessing` (spawn): a script needs `if __name__ == "__main__":`.
+
+    Args:
+        replace_lost: start another process when one has ended although nobody told it to.
+    """
+
+    def __init__(self, *, replace_lost: bool = True) -> None:
+        self._replace_lost = replace_lost
+        self._context = multiprocessing.get_context("spawn")
+        self._plan: LaunchPlan | None = None
+        self._processes: dict[str, BaseProcess] = {}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Client -> its process, for those that run."""
+        return {
+            name: process.pid
+            for name, process in sorted(self._processes.items())
+            if process.pid is not None and process.is_alive()
+        }
+
+    def start(self, plan: LaunchPlan) -> None:
+        """Start all clients of the plan."""
+        self._plan = plan
+        for bootstrap in plan.bootstraps:
+            self._start(bootstrap)
+
+    def _start(self, bootstrap: ClientBootstrap) -> None:
+        # Before anything is imported there: polars reads it when it starts.
+        before = os.environ.get("POLARS_MAX_THREADS")
+        os.environ["POLARS_MAX_THREADS"] = before or "1"
+        try:
+            process = self._context.Process(target=_main, args=(bootstrap,), name=bootstrap.spec.name, daemon=True)
+            process.start()
+        finally:
+            if before is None:
+                del os.environ["POLARS_MAX_THREADS"]
+        self._processes[bootstrap.spec.name] = process
+
+    def replace(self, client: str) -> None:
+        """Start another process for a client whose process has ended."""
+        if self._replace_lost and self._plan is not None:
+            self._start(self._plan.bootstrap(client))
+
+    def exits(self) -> list[ClientExit]:
+        """Processes that have ended since the last call."""
+        ended = [(name, process) for name, process in sorted(self._processes.items()) if not process.is_alive()]
+        exits = []
+        for name, process in ended:
+            process.join()
+            code = process.exitcode or 0
+            reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            del self._processes[name]
+            exits.append(ClientExit(name, reason, expected=code == 0))
+        return exits
+
+    def stop(self, timeout_s: float) -> None:
+        """Wait for the processes to end, then end them: first politely, then not."""
+        deadline = time.monotonic() + timeout_s
+        for process in self._processes.values():
+            process.join(max(deadline - time.monotonic(), 0))
+        for process in self._processes.values():
+            if process.is_alive():
+                # A stopped process would ignore anything milder.
+                process.kill()
+        for process in self._processes.values():
+            process.join()
+            process.close()
+        self._processes = {}

@@ -1,0 +1,283 @@
+"""What coordinator and clients say to each other: plain values that cross processes by pickle.
+
+Who says what when is in the two state machines, how it travels in their shells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from task_assignor.runtime.commits import FileRef
+from task_assignor.sdk import HostInfo, TaskId
+
+
+@attrs.frozen
+class Position:
+    """How far the state of a task is.
+
+    Batch and generation together name one try: a state is only worth something if just this try was committed.
+
+    Args:
+        batch: the last batch in it; -1: nothing yet.
+        generation: the generation under which that batch was processed.
+        changelog_offset: rows of the task's changelogs that led there.
+    """
+
+    batch: int = -1
+    generation: int = 0
+    changelog_offset: int = 0
+
+    def is_same_try(self, other: Position) -> bool:
+        """Both are the same batch of the same generation."""
+        return (self.batch, self.generation) == (other.batch, other.generation)
+
+
+START = Position()
+"""The position of a task that has no state."""
+
+
+@attrs.frozen
+class TaskOrder:
+    """Process these rows.
+
+    Args:
+        task: the task.
+        batch: number of the micro-batch.
+        generation: generation of the order: part of the name of every file that comes of it.
+        ranges: source topic -> (first offset, offset after the last).
+        base: where the task's state must be before.
+    """
+
+    task: TaskId
+    batch: int
+    generation: int
+    ranges: Mapping[str, tuple[int, int]]
+    base: Position
+
+
+@attrs.frozen
+class TaskResult:
+    """What came of an order.
+
+    Args:
+        task: the task.
+        batch: number of the micro-batch.
+        generation: generation of the order.
+        outputs: output -> its file.
+        changelogs: store -> its file.
+        position: where the task's state is now.
+        counters: what the processor counted.
+        seconds: time of processing and writing.
+    """
+
+    task: TaskId
+    batch: int
+    generation: int
+    outputs: Mapping[str, FileRef]
+    changelogs: Mapping[str, FileRef]
+    position: Position
+    counters: Mapping[str, int] = attrs.field(factory=dict)
+    seconds: float = 0.0
+
+
+@attrs.frozen
+class TaskFailure:
+    """An order or a restore failed; the run cannot go on.
+
+    Args:
+        task: the task.
+        kind: "processor", "log" (a file cannot be read) or "client" (anything else).
+        message: the story, complete.
+        traceback: the client's traceback, as text.
+        place: for "log": topic, partition, offset and path of the file.
+    """
+
+    task: TaskId
+    kind: str
+    message: str
+    traceback: str = ""
+    place: tuple[str, int, int, str] = ("", -1, -1, "")
+
+
+@attrs.frozen
+class Restored:
+    """What a restore did.
+
+    Args:
+        task: the task.
+        position: where its state is now.
+        rows: rows read from changelogs.
+        snapshot_rows: rows read from a local snapshot.
+        origin: "memory", "snapshot", "changelog" or "new".
+        seconds: how long it took.
+    """
+
+    task: TaskId
+    position: Position
+    rows: int = 0
+    snapshot_rows: int = 0
+    origin: str = "memory"
+    seconds: float = 0.0
+
+
+# From a client to the coordinator.
+
+
+@attrs.frozen
+class Hello:
+    """A client wants to join.
+
+    Args:
+        client: its name.
+        process_id: its process id, as text.
+        run_id: the run that it was started for.
+        threads: its weight.
+        rack: its rack, if known.
+        tags: its tags.
+        host_info: where it answers queries, if it does.
+        attempt: what executes it.
+        host: where it runs.
+        pid: its operating system process.
+        positions: task -> the states that it has, in memory or on disk, newest first; some may not count.
+    """
+
+    client: str
+    process_id: str
+    run_id: str
+    threads: int
+    rack: str | None
+    tags: Mapping[str, str]
+    host_info: HostInfo | None
+    attempt: str
+    host: str
+    pid: int
+    positions: Mapping[TaskId, tuple[Position, ...]]
+
+
+@attrs.frozen
+class Heartbeat:
+    """A client lives.
+
+    Args:
+        positions: task -> position of its standbys, if they changed.
+        rows_in: rows that it has processed since it joined.
+        restored_rows: rows that it has read from changelogs since it joined.
+    """
+
+    positions: Mapping[TaskId, Position]
+    rows_in: int
+    restored_rows: int
+
+
+@attrs.frozen
+class TaskDone:
+    """An order is carried out."""
+
+    result: TaskResult
+
+
+@attrs.frozen
+class TaskFailed:
+    """An order or a restore failed."""
+
+    failure: TaskFailure
+
+
+@attrs.frozen
+class TaskReady:
+    """After an assignment: the state of a task is up to date for the first time.
+
+    Args:
+        restored: what that took.
+        role: "active" or "standby".
+    """
+
+    restored: Restored
+    role: str
+
+
+@attrs.frozen
+class Goodbye:
+    """The client has stopped as it was told."""
+
+
+ToCoordinator = Hello | Heartbeat | TaskDone | TaskFailed | TaskReady | Goodbye
+
+# From the coordinator to a client.
+
+
+@attrs.frozen
+class Welcome:
+    """The client is a member now.
+
+    Args:
+        member_id: its member id; a client that joins again gets another one.
+    """
+
+    member_id: str
+
+
+@attrs.frozen
+class Assign:
+    """The tasks of the client from now on.
+
+    Args:
+        generation: the generation.
+        active: active task -> its committed position.
+        standby: standby task -> its committed position.
+    """
+
+    generation: int
+    active: Mapping[TaskId, Position]
+    standby: Mapping[TaskId, Position]
+
+
+@attrs.frozen
+class Process:
+    """Carry out orders."""
+
+    orders: tuple[TaskOrder, ...]
+
+
+@attrs.frozen
+class Committed:
+    """A batch is visible.
+
+    Args:
+        batch: its number.
+        positions: for the client's own tasks, active and standby: where they are committed now.
+    """
+
+    batch: int
+    positions: Mapping[TaskId, Position]
+
+
+@attrs.frozen
+class Refused:
+    """The client is no member (any more).
+
+    Args:
+        reason: why.
+        may_rejoin: it may say hello again.
+    """
+
+    reason: str
+    may_rejoin: bool
+
+
+@attrs.frozen
+class Stop:
+    """The run is over: write snapshots and end.
+
+    Args:
+        reason: why.
+        snapshot: whether snapshots are worth writing.
+    """
+
+    reason: str
+    snapshot: bool = True
+
+
+ToClient = Welcome | Assign | Process | Committed | Refused | Stop

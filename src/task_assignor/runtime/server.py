@@ -1,0 +1,240 @@
+"""The shell around the coordinator's state machine: sockets, threads, clock, files. It decides nothing."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from task_assignor.runtime.commits import CommitLog, RebalanceLog
+from task_assignor.runtime.coordinator import Coordinator
+from task_assignor.runtime.coordinator_values import (
+    Announce,
+    CloseConnection,
+    ConnectionLost,
+    CoordinatorEvent,
+    CoordinatorInstruction,
+    CoordinatorPhase,
+    Finished,
+    FromClient,
+    SendToClient,
+    StopRequested,
+    StoreCommit,
+    StoreGeneration,
+    Tick,
+)
+from task_assignor.runtime.events import RunEvent
+from task_assignor.runtime.protocol import ToClient
+from task_assignor.runtime.transport import Channel, listen
+from task_assignor.sdk import StreamsException
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.25
+"""How often the launcher is asked for processes that ended."""
+
+
+class Clock:
+    """Wall-clock milliseconds that never go back: leases must not expire because somebody set the clock."""
+
+    def __init__(self) -> None:
+        self._offset_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(time.monotonic() * 1000 + self._offset_ms)
+
+
+class _Writer:
+    """Sends to one client from a thread of its own: a client that does not read must not stop the coordinator."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._messages: queue.SimpleQueue[ToClient | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="writer", daemon=True).start()
+
+    def send(self, message: ToClient) -> None:
+        self._messages.put(message)
+
+    def close(self) -> None:
+        """Close the connection after what was sent before."""
+        self._messages.put(None)
+
+    def _run(self) -> None:
+        while True:
+            message = self._messages.get()
+            if message is None:
+                self._channel.close()
+                return
+            try:
+                self._channel.send(message)
+            except OSError as error:
+                # The reader notices too, and tells the coordinator.
+                _log.debug("A message could not be sent: %s", error)
+
+
+class CoordinatorServer:
+    """Listens, and runs a coordinator until it is finished.
+
+    Args:
+        bind_host: address to listen on.
+        authkey: secret of the connections.
+    """
+
+    def __init__(self, bind_host: str, authkey: bytes) -> None:
+        self._authkey = authkey
+        self._socket = listen(bind_host)
+        self._events: queue.SimpleQueue[CoordinatorEvent | None] = queue.SimpleQueue()
+        self._writers: dict[int, _Writer] = {}
+        self._lock = threading.Lock()
+        self._connections = 0
+        self._clock = Clock()
+        self._error: StreamsException | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+        return self._clock
+
+    def request_stop(self, reason: str) -> None:
+        """End the run after the batch that is being processed. May be called from any thread."""
+        self._events.put(StopRequested(reason, self._clock.now_ms()))
+
+    def run(
+        self,
+        coordinator: Coordinator,
+        commits: CommitLog,
+        rebalances: RebalanceLog,
+        announce: Callable[[RunEvent], None],
+        poll: Callable[[], None],
+        stop_timeout_s: float,
+    ) -> StreamsException | None:
+        """Run until the coordinator has finished and its clients have gone.
+
+        Args:
+            coordinator: the decisions.
+            commits: where batches are committed.
+            rebalances: where generations are stored.
+            announce: told of every event.
+            poll: called now and then; looks after the launcher.
+            stop_timeout_s: so long clients may take to end.
+
+        Returns:
+            None, or why the run failed.
+        """
+        threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
+        next_poll = time.monotonic() + _POLL_S
+        stop_by: float | None = None
+        while coordinator.phase is not CoordinatorPhase.ENDED:
+            if coordinator.phase is CoordinatorPhase.STOPPING:
+                stop_by = stop_by or time.monotonic() + stop_timeout_s
+                if time.monotonic() > stop_by:
+                    break
+            event = self._next_event(coordinator, next_poll)
+            instructions = coordinator.handle(event)
+            self._carry_out(instructions, commits, rebalances, announce)
+            if time.monotonic() >= next_poll:
+                poll()
+                next_poll = time.monotonic() + _POLL_S
+        return self._error
+
+    def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
+        wait = next_poll - time.monotonic()
+        deadline = coordinator.next_deadline_ms()
+        if deadline is not None:
+            wait = min(wait, (deadline - self._clock.now_ms()) / 1000)
+        try:
+            event = self._events.get(timeout=max(wait, 0))
+        except queue.Empty:
+            event = None
+        return Tick(self._clock.now_ms()) if event is None else event
+
+    def _carry_out(
+        self,
+        instructions: Sequence[CoordinatorInstruction],
+        commits: CommitLog,
+        rebalances: RebalanceLog,
+        announce: Callable[[RunEvent], None],
+    ) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendToClient(connection, message):
+                    self._send(connection, message)
+                case CloseConnection(connection):
+                    self._close(connection)
+                case StoreGeneration(record):
+                    rebalances.append(record)
+                case StoreCommit(record):
+                    commits.append(record)
+                case Announce(event):
+                    announce(event)
+                case Finished(error):
+                    self._error = error
+
+    # Connections.
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            with self._lock:
+                self._connections += 1
+                number = self._connections
+            threading.Thread(target=self._serve, args=(number, sock), name=f"reader-{number}", daemon=True).start()
+
+    def _serve(self, number: int, sock: socket.socket) -> None:
+        channel = Channel.over(sock)
+        try:
+            channel.shake_hands(self._authkey, is_server=True)
+        except OSError as error:
+            _log.warning("A connection was refused: %s", error)
+            channel.close()
+            channel.release()
+            return
+        with self._lock:
+            self._writers[number] = _Writer(channel)
+        reason = ""
+        try:
+            while True:
+                message = channel.receive()
+                self._events.put(FromClient(number, message, self._clock.now_ms()))
+        except (EOFError, OSError):
+            reason = "connection closed"
+        except Exception as error:  # noqa: BLE001 - whatever a broken stream unpickles to
+            reason = f"unreadable message: {type(error).__name__}: {error}"
+        self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
+        self._close(number)
+        channel.release()
+
+    def _send(self, connection: int, message: ToClient) -> None:
+        with self._lock:
+            writer = self._writers.get(connection)
+        if writer is not None:
+            writer.send(message)
+
+    def _close(self, connection: int) -> None:
+        with self._lock:
+            writer = self._writers.pop(connection, None)
+        if writer is not None:
+            writer.close()
+
+    def close(self) -> None:
+        """Close the listening socket and all connections."""
+        # Wakes the thread in accept, which a plain close does not.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._lock:
+            numbers = list(self._writers)
+        for number in numbers:
+            self._close(number)

@@ -1,0 +1,366 @@
+"""One task on one client: its stores and processor, and the files it reads and writes. What to do when, others decide."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.commits import CommitLog, FileRef, RunLayout, TaskCommit, open_committed
+from task_assignor.runtime.errors import CorruptLogException, ProcessorException
+from task_assignor.runtime.files import open_arrow, write_arrow, write_json
+from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.protocol import START, Position, Restored, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.stores import Store
+from task_assignor.runtime.topics import Topic, fit_to_schema
+from task_assignor.runtime.topology import SubTopology, processor_name
+from task_assignor.sdk import StreamsException, TaskId
+
+SNAPSHOT_VERSION: Final = 1
+
+
+@attrs.frozen(eq=False)
+class TaskEnvironment:
+    """What the tasks of a client share.
+
+    Args:
+        application_id: `application.id`.
+        run_id: identity of the run folder.
+        run_dir: folder of the run.
+        state_dir: folder of the client's snapshots.
+        topics: source topics, by name.
+        commit_log: the committed batches.
+        fingerprint: of the topology; snapshots of another one are ignored.
+        compression: of the files that are written.
+    """
+
+    application_id: str
+    run_id: str
+    run_dir: Path
+    state_dir: Path
+    topics: Mapping[str, Topic]
+    commit_log: CommitLog
+    fingerprint: str
+    compression: str | None = None
+
+    @property
+    def layout(self) -> RunLayout:
+        """Where things are."""
+        return RunLayout(self.run_dir)
+
+    def snapshots(self, task: TaskId) -> Path:
+        """Folder of the snapshots of a task."""
+        return self.state_dir / self.application_id / str(task)
+
+
+@attrs.frozen
+class Snapshot:
+    """A snapshot in a state directory.
+
+    Args:
+        path: its folder.
+        position: what it holds.
+    """
+
+    path: Path
+    position: Position
+
+
+def list_snapshots(environment: TaskEnvironment, task: TaskId) -> list[Snapshot]:
+    """The snapshots of a task that belong to this run and topology, newest first; whether they count is not checked."""
+    folder = environment.snapshots(task)
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        try:
+            document = json.loads((path / "snapshot.json").read_text(encoding="utf-8"))
+            if (document["formatVersion"], document["runId"], document["topology"]) == (
+                SNAPSHOT_VERSION,
+                environment.run_id,
+                environment.fingerprint,
+            ):
+                position = Position(document["batch"], document["generation"], document["changelogOffset"])
+                found.append(Snapshot(path, position))
+        except (OSError, ValueError, KeyError, TypeError):
+            # Half written, or something else: a snapshot that cannot be read is no snapshot.
+            continue
+    return sorted(found, key=lambda snapshot: (snapshot.position.batch, snapshot.position.generation), reverse=True)
+
+
+def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position, ...]]:
+    """Task -> its snapshots in the state directory, newest first: what a client says when it joins."""
+    folder = environment.state_dir / environment.application_id
+    positions = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            task = TaskId.parse(path.name)
+        except StreamsException:
+            continue
+        snapshots = list_snapshots(environment, task)
+        if snapshots:
+            positions[task] = tuple(snapshot.position for snapshot in snapshots)
+    return positions
+
+
+class StreamTask:
+    """A task with its state in memory.
+
+    Args:
+        task: its id.
+        sub_topology: what it computes.
+        environment: what it shares with the client's other tasks.
+
+    Attributes:
+        position: where the state is; None: a try failed in the middle, the state is worth nothing.
+    """
+
+    def __init__(self, task: TaskId, sub_topology: SubTopology, environment: TaskEnvironment) -> None:
+        self.task = task
+        self.position: Position | None = START
+        self._sub_topology = sub_topology
+        self._environment = environment
+        self._stores: dict[str, Store] = {spec.name: spec.create() for spec in sub_topology.stores}
+        self._logged = [spec.name for spec in sub_topology.stores if spec.logged]
+        self._processor: Processor | None = None
+        self._snapshot_position: Position | None = None
+        self._context = TaskContext(
+            environment.application_id,
+            task,
+            {name: environment.topics[name].spec for name in sub_topology.sources},
+            tuple(output.name for output in sub_topology.outputs),
+            self._stores,
+        )
+
+    # Restoring.
+
+    def restore(self, target: Position) -> Restored:
+        """Bring the state to a committed position: from memory or the newest usable snapshot, then the changelog's tail.
+
+        Args:
+            target: the last committed position of the task.
+
+        Returns:
+            What it took.
+
+        Raises:
+            CorruptLogException: a committed changelog file cannot be read.
+            CommitLogException: a commit record cannot be read.
+        """
+        begin = time.perf_counter()
+        if self.position is not None and self.position.is_same_try(target):
+            return Restored(self.task, target)
+        # What a processor may keep besides its stores belongs to another position.
+        self.close()
+        origin, snapshot_rows = self._start_from(target)
+        assert self.position is not None
+        rows, offset = 0, self.position.changelog_offset
+        for batch in range(self.position.batch + 1, target.batch + 1):
+            commit = self._environment.commit_log.record(batch).tasks.get(self.task)
+            if commit is not None:
+                rows += self._replay(batch, commit)
+                offset = commit.changelog_offset
+                self.position = Position(batch, commit.generation, offset)
+        self.position = target
+        return Restored(self.task, target, rows, snapshot_rows, origin, time.perf_counter() - begin)
+
+    def _start_from(self, target: Position) -> tuple[str, int]:
+        """Put the best local state into the stores; gives its origin and the rows read for it."""
+        if target.batch < 0:
+            self._reset()
+            return "new", 0
+        memory = self.position if self.position is not None and self._counts(self.position, target) else None
+        for snapshot in list_snapshots(self._environment, self.task):
+            if memory is not None and memory.batch >= snapshot.position.batch:
+                break
+            if self._counts(snapshot.position, target):
+                rows = self._load(snapshot)
+                if rows is not None:
+                    return "snapshot", rows
+        if memory is not None and memory.batch >= 0:
+            return "memory", 0
+        self._reset()
+        return "changelog", 0
+
+    def _counts(self, position: Position, target: Position) -> bool:
+        """The state was made by tries that were all committed, and is not newer than `target`."""
+        if position.batch < 0:
+            return True
+        if position.batch > target.batch:
+            return False
+        commit = self._environment.commit_log.record(position.batch).tasks.get(self.task)
+        return commit is not None and commit.generation == position.generation
+
+    def _reset(self) -> None:
+        for store in self._stores.values():
+            store.clear()
+        self.position = START
+
+    def _load(self, snapshot: Snapshot) -> int | None:
+        """Rows loaded; None: the snapshot cannot be read, and an older one or the changelog must do."""
+        position = snapshot.position
+        try:
+            tables = {
+                name: open_arrow(snapshot.path / f"{name}.arrow", "snapshot", name, self.task.partition, position.batch)
+                for name in self._logged
+            }
+        except CorruptLogException:
+            shutil.rmtree(snapshot.path, ignore_errors=True)
+            return None
+        self._reset()
+        for name, table in tables.items():
+            self._stores[name].load(table)
+        self.position = self._snapshot_position = position
+        return sum(int(table.num_rows) for table in tables.values())
+
+    def _replay(self, batch: int, commit: TaskCommit) -> int:
+        rows = 0
+        for name, file in commit.changelogs.items():
+            table = open_committed(self._environment.layout, file, "changelog", name, self.task.partition, batch)
+            self._stores[name].apply(table)
+            rows += file.rows
+        return rows
+
+    # Processing.
+
+    def process(self, order: TaskOrder) -> TaskResult:
+        """Process one micro-batch and write its files; nothing of it is visible to readers yet.
+
+        Args:
+            order: what to process; the state must be at `order.base`.
+
+        Raises:
+            CorruptLogException: a source file cannot be read.
+            ProcessorException: the processor raised, or gave something that is no table.
+        """
+        assert self.position is not None
+        assert self.position.is_same_try(order.base), f"{self.task} is at {self.position}, the order needs {order.base}"
+        begin = time.perf_counter()
+        batch = {
+            topic: self._environment.topics[topic].read(self.task.partition, *order.ranges.get(topic, (0, 0)))
+            for topic in self._sub_topology.sources
+        }
+        # From here to the end the stores are between two positions.
+        self.position = None
+        outputs, counters = self._run_processor(order, batch)
+        written = {name: self._write_output(name, tables, order) for name, tables in outputs.items()}
+        changelogs = self._write_changelogs(order)
+        offset = order.base.changelog_offset + sum(file.rows for file in changelogs.values())
+        self.position = Position(order.batch, order.generation, offset)
+        seconds = time.perf_counter() - begin
+        return TaskResult(
+            self.task, order.batch, order.generation, written, changelogs, self.position, counters, seconds
+        )
+
+    def _run_processor(
+        self, order: TaskOrder, batch: Mapping[str, pa.Table]
+    ) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+        context = self._context
+        try:
+            if self._processor is None:
+                processor = self._sub_topology.processor()
+                processor.init(context)
+                self._processor = processor
+            context.begin(order.batch, order.ranges)
+            rows = self._processor.process_batch(batch, context)
+            if rows is not None:
+                context.forward(rows)
+            outputs, counters = context.finish()
+            fitted = {name: self._fit(name, tables) for name, tables in outputs.items()}
+        except Exception as error:
+            raise ProcessorException(self._story(order, error), str(self.task), traceback.format_exc()) from error
+        return {name: tables for name, tables in fitted.items() if tables}, counters
+
+    def _fit(self, output: str, tables: list[pa.Table]) -> list[pa.Table]:
+        schema = next(found.schema for found in self._sub_topology.outputs if found.name == output)
+        tables = [table for table in tables if table.num_rows]
+        if schema is None or not tables:
+            return tables
+        return [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
+
+    def _story(self, order: TaskOrder, error: Exception) -> str:
+        ranges = "; ".join(
+            f"topic {topic}, partition {self.task.partition}, offsets {start} to {end - 1}"
+            if end > start
+            else f"topic {topic}, partition {self.task.partition}, no rows"
+            for topic, (start, end) in order.ranges.items()
+        )
+        return (
+            f"The processor {processor_name(self._sub_topology.processor)} of sub-topology {self._sub_topology.name!r} "
+            f"failed in task {self.task}, batch {order.batch} ({ranges}): {type(error).__name__}: {error}"
+        )
+
+    def _write_output(self, name: str, tables: list[pa.Table], order: TaskOrder) -> FileRef:
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+        path = self._environment.layout.output(name, self.task, order.batch, order.generation)
+        return self._write(path, table)
+
+    def _write_changelogs(self, order: TaskOrder) -> dict[str, FileRef]:
+        written = {}
+        for name, store in self._stores.items():
+            changes = store.drain_changes()
+            if changes is not None and name in self._logged:
+                path = self._environment.layout.changelog(name, self.task, order.batch, order.generation)
+                written[name] = self._write(path, changes)
+        return written
+
+    def _write(self, path: Path, table: pa.Table) -> FileRef:
+        write_arrow(path, table.combine_chunks(), self._environment.compression)
+        return FileRef(path.relative_to(self._environment.run_dir).as_posix(), int(table.num_rows))
+
+    # Snapshots.
+
+    def snapshot(self) -> bool:
+        """Write the state to the state directory and remove older snapshots. False: there was nothing new to write."""
+        position = self.position
+        if position is None or position.batch < 0 or not self._logged or position == self._snapshot_position:
+            return False
+        folder = self._environment.snapshots(self.task)
+        final = folder / f"{position.batch:012d}-{position.generation:08d}"
+        temporary = folder / f".{final.name}.{id(self)}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        for name in self._logged:
+            write_arrow(temporary / f"{name}.arrow", self._stores[name].snapshot())
+        write_json(temporary / "snapshot.json", self._describe(position))
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        self._snapshot_position = position
+        for path in folder.iterdir():
+            if path.name < final.name:
+                shutil.rmtree(path, ignore_errors=True)
+        return True
+
+    def _describe(self, position: Position) -> dict[str, Any]:
+        return {
+            "formatVersion": SNAPSHOT_VERSION,
+            "applicationId": self._environment.application_id,
+            "runId": self._environment.run_id,
+            "topology": self._environment.fingerprint,
+            "task": str(self.task),
+            "batch": position.batch,
+            "generation": position.generation,
+            "changelogOffset": position.changelog_offset,
+        }
+
+    def close(self) -> None:
+        """The task leaves this client; its snapshots stay."""
+        if self._processor is not None:
+            processor, self._processor = self._processor, None
+            processor.close()
+
+
+def failure_of(task: TaskId, error: Exception) -> TaskFailure:
+    """What the coordinator is told about an exception."""
+    if isinstance(error, ProcessorException):
+        return TaskFailure(task, "processor", str(error), error.remote_traceback)
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, CorruptLogException):
+        place = (error.topic, error.partition, error.offset, str(error.path))
+        return TaskFailure(task, "log", f"Task {task}: {error}", trace, place)
+    return TaskFailure(task, "client", f"Task {task} failed with {type(error).__name__}: {error}", trace)
