@@ -116,9 +116,23 @@ class Placement:
             if self.state.columns.tasks.has_changelog[task]
         )
 
-    def sticky_goals(self, must_preserve: bool) -> tuple[float, ...]:
-        """The goals of `StickyTaskAssignor` without racks, in order; less is better."""
-        first = (self.moved, self.share_violation) if must_preserve else (self.share_violation, self.moved)
+    @property
+    def cross_rack(self) -> int:
+        """Topic partitions of active tasks that have no replica in the rack of the task's owner."""
+        tasks, clients = self.state.columns.tasks, self.state.columns.clients
+        crossings = 0
+        for task, owner in enumerate(self.owner.tolist()):
+            sets = tasks.partition_rack_set[tasks.partitions_of(task)].tolist() if owner >= 0 else []
+            rack = int(clients.rack[owner])
+            crossings += sum(
+                number >= 0 and rack >= 0 and clients.racks[rack] not in tasks.rack_sets[number] for number in sets
+            )
+        return crossings
+
+    def sticky_goals(self, must_preserve: bool, costs: tuple[int, int] | None = None) -> tuple[float, ...]:
+        """The goals of `StickyTaskAssignor`, in order; less is better. `costs`: of traffic and of moves, with racks."""
+        moves = self.moved if costs is None else costs[0] * self.cross_rack + costs[1] * self.moved
+        first = (moves, self.share_violation) if must_preserve else (self.share_violation, moves)
         return (
             *first,
             self.stateful_spread,

@@ -11,6 +11,7 @@ from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
     AssignmentColumns,
+    AssignmentConfigs,
     ConfigKey,
     Role,
     StateColumns,
@@ -18,8 +19,10 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.utils._classes import rack_problem, strategy_problem
 from task_assignor.utils._copies import Copies, place_copies
-from task_assignor.utils._engine import Allocation, Pairs, Problem, allocate
+from task_assignor.utils._engine import Allocation, Pairs, Problem, allocate, quotas, settle_claims
+from task_assignor.utils._rack import min_cost_owners
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
 _UNKNOWN_LAG = 2**62
@@ -39,6 +42,10 @@ class StickyTaskAssignor(TaskAssignor):
     6. the total load (active and standby) per thread is even; then standbys stay where their state is.
 
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
+
+    With a rack-aware strategy and both costs set (KIP-925) and all racks known, goal 2 becomes: least trafficCost x
+    cross-rack partitions + nonOverlapCost x moved tasks, with goal 1 kept; fewest moves among the cheapest, then smallest
+    spread of active tasks. Goals 3 and 4 play no further part. (Stickiness that beats the shares beats racks too.)
 
     The counterpart of Kafka's public `StickyTaskAssignor` (KIP-924), which follows the same idea with greedy rules.
     """
@@ -61,10 +68,39 @@ class StickyTaskAssignor(TaskAssignor):
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class for the goals."""
-        columns = application_state.columns
-        active = sticky_actives(columns, self._must_preserve)
-        copies = sticky_standbys(columns, active.owner, application_state.assignment_configs.num_standby_replicas)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, active.owner, copies.item, copies.owner))
+        columns, configs = application_state.columns, application_state.assignment_configs
+        uses_racks = (
+            strategy_problem(
+                configs.rack_aware_assignment_strategy,
+                configs.rack_aware_traffic_cost,
+                configs.rack_aware_non_overlap_cost,
+            )
+            or rack_problem(columns)
+        ) is None
+        if uses_racks and not self._must_preserve:
+            owner = _cheapest_owners(columns, configs)
+        else:
+            owner = sticky_actives(columns, self._must_preserve).owner
+        copies = sticky_standbys(columns, owner, configs.num_standby_replicas)
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, copies.item, copies.owner))
+
+
+def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32Array:
+    """(T,) owners by goal 1 and the rack-aware goal 2."""
+    threads = columns.clients.num_processing_threads
+    floor, ceil = quotas(threads, len(columns.tasks))
+    outcome = min_cost_owners(
+        columns,
+        np.arange(len(columns.tasks)),
+        settle_claims(_problem(columns, must_preserve=False)),
+        traffic_cost=configs.rack_aware_traffic_cost or 0,
+        non_overlap_cost=configs.rack_aware_non_overlap_cost or 0,
+        lower=floor,
+        upper=ceil,
+        # Who gets one more: the clients on which that raises the load per thread least.
+        surplus_cost=np.unique((floor + 1) / threads, return_inverse=True)[1].reshape(-1),
+    )
+    return outcome.owner.astype(np.int32)
 
 
 def sticky_actives(columns: StateColumns, must_preserve: bool = False) -> Allocation:
@@ -74,17 +110,19 @@ def sticky_actives(columns: StateColumns, must_preserve: bool = False) -> Alloca
         columns: the state.
         must_preserve: goal 2 before goal 1.
     """
+    return allocate(_problem(columns, must_preserve))
+
+
+def _problem(columns: StateColumns, must_preserve: bool) -> Problem:
     client, task = columns.previous.pairs(Role.ACTIVE)
     generation = columns.clients.generation
     generation = np.where(generation == MISSING, _NO_GENERATION, generation)
-    return allocate(
-        Problem(
-            is_first_kind=columns.tasks.is_stateful,
-            weight=columns.clients.num_processing_threads,
-            claims=Pairs.of(task, client, generation[client]),
-            state=previous_state(columns),
-            keep_all_claims=must_preserve,
-        )
+    return Problem(
+        is_first_kind=columns.tasks.is_stateful,
+        weight=columns.clients.num_processing_threads,
+        claims=Pairs.of(task, client, generation[client]),
+        state=previous_state(columns),
+        keep_all_claims=must_preserve,
     )
 
 

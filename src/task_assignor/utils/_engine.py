@@ -103,7 +103,7 @@ def allocate(problem: Problem) -> Allocation:
     items, owners = len(problem.is_first_kind), len(problem.weight)
     if not owners:
         return Allocation(np.full(items, NOBODY, dtype=np.int32), np.full(items, Reason.ROOM, dtype=np.int8))
-    claimant = _settle_claims(problem, items, owners)
+    claimant = settle_claims(problem)
     claimed = _count(claimant[claimant >= 0], problem.is_first_kind[claimant >= 0], owners)
     state = problem.state.where(_order_of_state(problem.state))
     demand = _demand(problem, claimant, state, owners)
@@ -152,8 +152,12 @@ def _loads(problem: Problem) -> Int64Array:
     return np.zeros(len(problem.weight), dtype=np.int64) if problem.load is None else problem.load
 
 
-def _settle_claims(problem: Problem, items: int, owners: int) -> Int64Array:
-    """(N,) the one owner whose claim on the item counts; -1: nobody claims it."""
+def settle_claims(problem: Problem) -> Int64Array:
+    """(N,) the one owner whose claim on the item counts; -1: nobody claims it.
+
+    Only claims of an item's newest generation count. Of several the one is chosen with which most claims can be kept.
+    """
+    items, owners = len(problem.is_first_kind), len(problem.weight)
     claims = problem.claims
     order = np.lexsort((claims.owner, -claims.rank, claims.item))
     claims = claims.where(order)
