@@ -19,6 +19,7 @@ from task_assignor.sdk.columns import (
     StateColumns,
     check_length,
     check_range,
+    columns_reduce,
     int8_column,
     int32_column,
     int64_column,
@@ -27,13 +28,6 @@ from task_assignor.sdk.columns import (
 from task_assignor.sdk.configs import INT64_MAX
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
-
-
-class TaskType(enum.Enum):
-    """Whether a client processes a task or only keeps a copy of its state. Public name: `AssignedTask.Type`."""
-
-    ACTIVE = "ACTIVE"
-    STANDBY = "STANDBY"
 
 
 @attrs.frozen
@@ -45,14 +39,20 @@ class AssignedTask:
         type: `AssignedTask.Type.ACTIVE` or `AssignedTask.Type.STANDBY`.
     """
 
-    Type = TaskType
+    class Type(enum.Enum):
+        """Whether a client processes a task or only keeps a copy of its state."""
+
+        ACTIVE = "ACTIVE"
+        STANDBY = "STANDBY"
 
     id: TaskId = attrs.field(validator=attrs.validators.instance_of(TaskId))
-    type: TaskType = attrs.field(validator=attrs.validators.instance_of(TaskType))
+    type: Type = attrs.field(validator=attrs.validators.instance_of(Type))
 
     def __str__(self) -> str:
         return f"{self.type.value} {self.id}"
 
+
+TaskType = AssignedTask.Type
 
 _TYPES = (TaskType.ACTIVE, TaskType.STANDBY)
 # A key is made once per task id, a comparison makes two.
@@ -121,6 +121,8 @@ class AssignmentColumns:
         if deadline_ms is None:
             deadline_ms = np.full(len(state.clients), MISSING)
         return cls(state, client[order], task[order], role[order], deadline_ms)
+
+    __reduce__ = columns_reduce
 
     def rows_of(self, client: int) -> slice:
         """The rows of one client."""
@@ -264,6 +266,11 @@ class KafkaStreamsAssignment:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __copy__(self) -> KafkaStreamsAssignment:
+        # What changes in one must not change in the other.
+        tasks = None if self._tasks is None else dict(self._tasks)
+        return KafkaStreamsAssignment(self._process_id, tasks, self._deadline_ms, self._columns, self._client)
 
     def __repr__(self) -> str:
         tasks = ", ".join(map(str, self.tasks.values()))

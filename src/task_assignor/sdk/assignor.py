@@ -71,6 +71,9 @@ class GroupAssignment:
 
     group_assignment: Mapping[str, Assignment] = attrs.field(factory=dict, converter=_assignments)
 
+    def __reduce__(self) -> tuple[type[GroupAssignment], tuple[dict[str, Assignment]]]:
+        return type(self), (dict(self.group_assignment),)
+
 
 @attrs.frozen
 class Subscription:
@@ -98,6 +101,9 @@ class GroupSubscription:
     """What the members of the group asked for: member id -> `Subscription`."""
 
     group_subscription: Mapping[str, Subscription] = attrs.field(factory=dict, converter=_subscriptions)
+
+    def __reduce__(self) -> tuple[type[GroupSubscription], tuple[dict[str, Subscription]]]:
+        return type(self), (dict(self.group_subscription),)
 
 
 class TaskAssignor(ABC):

@@ -7,21 +7,59 @@ names are views on these columns (`state.py`); columns are made from objects in 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
+from task_assignor.sdk.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    as_tags,
+    as_tuple,
+    bool_column,
+    check_increasing,
+    check_length,
+    check_range,
+    columns_reduce,
+    csr_rows,
+    int8_column,
+    int32_column,
+    int64_column,
+    offsets_of,
+    read_only,
+)
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
 
-Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
-Int8Array = npt.NDArray[np.int8]
-BoolArray = npt.NDArray[np.bool_]
+__all__ = [
+    "LATEST_OFFSET",
+    "MISSING",
+    "NO_RACK",
+    "UNKNOWN_OFFSET_SUM",
+    "BoolArray",
+    "ClientColumns",
+    "Int8Array",
+    "Int32Array",
+    "Int64Array",
+    "LagColumns",
+    "PreviousColumns",
+    "Role",
+    "StateColumns",
+    "TaskColumns",
+    "check_length",
+    "check_range",
+    "columns_reduce",
+    "csr_rows",
+    "int8_column",
+    "int32_column",
+    "int64_column",
+    "offsets_of",
+]
 
 LATEST_OFFSET: Final = -2
 """Lag of a task that was an active running task on the client (Kafka's `Task.LATEST_OFFSET`)."""
@@ -38,67 +76,6 @@ class Role(enum.IntEnum):
 
     ACTIVE = 0
     STANDBY = 1
-
-
-def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
-    """`values` as a contiguous array of `dtype` that cannot be written; copied only if somebody could still write it.
-
-    Raises:
-        StateException: values would not survive the conversion (floats, numbers out of range).
-    """
-    array = np.asarray(values)
-    target = np.dtype(dtype)
-    if not array.size:
-        array = array.astype(target)
-    if array.dtype != target:
-        if array.size and not np.can_cast(array.dtype, target, "safe"):
-            if target.kind == "i" and array.dtype.kind not in "iu":
-                raise StateException(f"A column of kind {target} cannot be made from values of kind {array.dtype}.")
-            if target.kind == "b":
-                raise StateException(f"A column of booleans cannot be made from values of kind {array.dtype}.")
-            info = np.iinfo(target)
-            if int(array.min()) < info.min or int(array.max()) > info.max:
-                raise StateException(
-                    f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}."
-                )
-        array = array.astype(target)
-    if array.flags.writeable:
-        array = array.copy() if array.base is not None or array is values else array
-        array.flags.writeable = False
-    return np.ascontiguousarray(array) if not array.flags.c_contiguous else array
-
-
-def int64_column(values: npt.ArrayLike) -> Int64Array:
-    """A read-only column of 64-bit integers."""
-    return cast(Int64Array, read_only(values, np.int64))
-
-
-def int32_column(values: npt.ArrayLike) -> Int32Array:
-    """A read-only column of 32-bit integers."""
-    return cast(Int32Array, read_only(values, np.int32))
-
-
-def int8_column(values: npt.ArrayLike) -> Int8Array:
-    """A read-only column of 8-bit integers."""
-    return cast(Int8Array, read_only(values, np.int8))
-
-
-def bool_column(values: npt.ArrayLike) -> BoolArray:
-    """A read-only column of booleans."""
-    return cast(BoolArray, read_only(values, np.bool_))
-
-
-def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
-    """`values` as a tuple."""
-    return tuple(values)
-
-
-def offsets_of(sorted_keys: npt.NDArray[Any], count: int) -> Int64Array:
-    """CSR offsets, shape (count + 1,): rows of key k are `offsets[k]:offsets[k + 1]`; keys must be sorted."""
-    offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(sorted_keys, minlength=count), out=offsets[1:])
-    offsets.flags.writeable = False
-    return offsets
 
 
 @attrs.frozen(eq=False)
@@ -208,6 +185,8 @@ class TaskColumns:
         }
         object.__setattr__(self, "_groups", MappingProxyType(names))
 
+    __reduce__ = columns_reduce
+
     def _topology_name(self, topology: int) -> str | None:
         return None if topology < 0 else self.topology_names[topology]
 
@@ -266,7 +245,7 @@ class ClientColumns:
     num_processing_threads: Int64Array = attrs.field(converter=int64_column, repr=False)
     rack: Int32Array = attrs.field(converter=int32_column, repr=False)
     racks: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
-    client_tags: tuple[Mapping[str, str], ...] = attrs.field(default=(), converter=as_tuple)
+    client_tags: tuple[Mapping[str, str], ...] = attrs.field(default=(), converter=as_tags)
     host_infos: tuple[HostInfo | None, ...] = attrs.field(default=(), converter=as_tuple)
     consumers: tuple[tuple[str, ...], ...] = attrs.field(default=(), converter=as_tuple)
     generation: Int64Array = attrs.field(factory=lambda: np.zeros(0, dtype=np.int64), converter=int64_column)
@@ -301,6 +280,8 @@ class ClientColumns:
     def __len__(self) -> int:
         return len(self.process_ids)
 
+    __reduce__ = columns_reduce
+
     def find(self, process_id: ProcessId) -> int:
         """The number of the client, -1 if there is no such client."""
         return self._numbers.get(process_id, -1)
@@ -327,6 +308,8 @@ class PreviousColumns:
     consumer_task: Int32Array = attrs.field(converter=int32_column, repr=False)
     vanished: tuple[tuple[int, Role, TaskId], ...] = attrs.field(default=(), converter=as_tuple)
     vanished_of_consumer: tuple[tuple[int, TaskId], ...] = attrs.field(default=(), converter=as_tuple)
+
+    __reduce__ = columns_reduce
 
     @classmethod
     def empty(cls) -> PreviousColumns:
@@ -355,6 +338,8 @@ class LagColumns:
     task: Int32Array = attrs.field(converter=int32_column, repr=False)
     lag: Int64Array = attrs.field(converter=int64_column, repr=False)
     is_computed: BoolArray = attrs.field(converter=bool_column, repr=False)
+
+    __reduce__ = columns_reduce
 
     @classmethod
     def empty(cls, clients: int, is_computed: bool = False) -> LagColumns:
@@ -407,19 +392,22 @@ class StateColumns:
         check_range("lags.client", lags.client, 0, clients)
         check_range("lags.task", lags.task, 0, tasks)
         key = (previous.client.astype(np.int64) * 2 + previous.role) * max(tasks, 1) + previous.task
-        _check_increasing("previous", key)
-        _check_increasing(
+        check_increasing("previous", key)
+        check_increasing(
             "previous.consumer", previous.consumer.astype(np.int64) * max(tasks, 1) + previous.consumer_task
         )
-        _check_increasing("lags", lags.client.astype(np.int64) * max(tasks, 1) + lags.task)
+        check_increasing("lags", lags.client.astype(np.int64) * max(tasks, 1) + lags.task)
         object.__setattr__(self, "previous_offsets", offsets_of(previous.client, clients))
         object.__setattr__(self, "lag_offsets", offsets_of(lags.client, clients))
         self._check_lags()
 
+    __reduce__ = columns_reduce
+
     def _check_lags(self) -> None:
         lags = self.lags
-        if len(lags.lag) and int(lags.lag.min()) < UNKNOWN_OFFSET_SUM:
-            row = int(np.argmin(lags.lag))
+        strange = (lags.lag < 0) & (lags.lag != LATEST_OFFSET) & (lags.lag != UNKNOWN_OFFSET_SUM)
+        if strange.any():
+            row = int(np.argmax(strange))
             raise StateException(
                 f"The lag ({lags.lag[row]}) of task {self.tasks.task_id(int(lags.task[row]))} on client "
                 f"{self.clients.process_ids[int(lags.client[row])]} must be at least 0, or -2 (active running task) "
@@ -465,35 +453,3 @@ class StateColumns:
         rows = slice(int(self.previous_offsets[client]), int(self.previous_offsets[client + 1]))
         tasks: Int32Array = self.previous.task[rows][self.previous.role[rows] == role]
         return tasks
-
-
-def check_length(columns: object, name: str, expected: int) -> None:
-    """Raise `StateException` unless the column has that many rows."""
-    actual = len(getattr(columns, name))
-    if actual != expected:
-        raise StateException(
-            f"The column {name} of {type(columns).__name__} must have {expected} rows, but has {actual}."
-        )
-
-
-def check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> None:
-    """Raise `StateException` unless all numbers are from `low` to `high - 1`."""
-    if column.size and (int(column.min()) < low or int(column.max()) >= high):
-        wrong = int(column.min()) if int(column.min()) < low else int(column.max())
-        raise StateException(f"The column {name} must hold numbers from {low} to {high - 1}, but holds {wrong}.")
-
-
-def _check_increasing(name: str, keys: Int64Array) -> None:
-    if len(keys) > 1 and (np.diff(keys) <= 0).any():
-        raise StateException(f"The rows of {name} must be distinct and sorted.")
-
-
-def csr_rows(offsets: Int64Array, keys: Sequence[int] | npt.NDArray[Any]) -> Int64Array:
-    """Row numbers of the given keys, key by key, of a table grouped by `offsets`."""
-    chosen = np.asarray(keys, dtype=np.int64)
-    counts = offsets[chosen + 1] - offsets[chosen]
-    ends = np.cumsum(counts)
-    rows: Int64Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
-        offsets[chosen] - (ends - counts), counts
-    )
-    return rows

@@ -82,7 +82,9 @@ def _placement(value: Any) -> KafkaStreamsAssignment:
     deadline = members.get("followupRebalanceDeadlineMs")
     if deadline is None:
         return placement
-    return placement.with_followup_rebalance(check_integer(deadline, -INT64_MAX, INT64_MAX, ".followupRebalanceDeadlineMs"))
+    return placement.with_followup_rebalance(
+        check_integer(deadline, -INT64_MAX, INT64_MAX, ".followupRebalanceDeadlineMs")
+    )
 
 
 def _task_ids(value: Any, path: str) -> list[TaskId]:

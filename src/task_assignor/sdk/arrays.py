@@ -1,0 +1,132 @@
+"""Read-only numpy arrays: how columns are made, checked, grouped and pickled. What is in them is said in `columns.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk.errors import StateException
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Int8Array = npt.NDArray[np.int8]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
+    """`values` as a contiguous array of `dtype` that cannot be written; copied only if somebody could still write it.
+
+    Raises:
+        StateException: values would not survive the conversion (floats, numbers out of range).
+    """
+    array = np.asarray(values)
+    target = np.dtype(dtype)
+    if not array.size:
+        array = array.astype(target)
+    if array.dtype != target:
+        if array.size and not np.can_cast(array.dtype, target, "safe"):
+            if target.kind == "i" and array.dtype.kind not in "iu":
+                raise StateException(f"A column of kind {target} cannot be made from values of kind {array.dtype}.")
+            if target.kind == "b":
+                raise StateException(f"A column of booleans cannot be made from values of kind {array.dtype}.")
+            info = np.iinfo(target)
+            if int(array.min()) < info.min or int(array.max()) > info.max:
+                raise StateException(
+                    f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}."
+                )
+        array = array.astype(target)
+    if array.flags.writeable:
+        array = array.copy() if array.base is not None or array is values else array
+        array.flags.writeable = False
+    return np.ascontiguousarray(array) if not array.flags.c_contiguous else array
+
+
+def int64_column(values: npt.ArrayLike) -> Int64Array:
+    """A read-only column of 64-bit integers."""
+    return cast(Int64Array, read_only(values, np.int64))
+
+
+def int32_column(values: npt.ArrayLike) -> Int32Array:
+    """A read-only column of 32-bit integers."""
+    return cast(Int32Array, read_only(values, np.int32))
+
+
+def int8_column(values: npt.ArrayLike) -> Int8Array:
+    """A read-only column of 8-bit integers."""
+    return cast(Int8Array, read_only(values, np.int8))
+
+
+def bool_column(values: npt.ArrayLike) -> BoolArray:
+    """A read-only column of booleans."""
+    return cast(BoolArray, read_only(values, np.bool_))
+
+
+def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
+    """`values` as a tuple."""
+    return tuple(values)
+
+
+def as_tags(values: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
+    """Mappings that cannot be written, and do not change with those that were given."""
+    return tuple(tags if isinstance(tags, MappingProxyType) else MappingProxyType(dict(tags)) for tags in values)
+
+
+def columns_reduce(self: Any) -> tuple[Any, ...]:
+    """For the `__reduce__` of columns: they are built anew from their arguments.
+
+    Neither views of dicts nor the flag that makes an array read-only survive pickling by themselves.
+    """
+    arguments = {field.name: getattr(self, field.name) for field in attrs.fields(type(self)) if field.init}
+    if "client_tags" in arguments:
+        arguments["client_tags"] = tuple(map(dict, arguments["client_tags"]))
+    return _built, (type(self), arguments)
+
+
+def _built(columns: Callable[..., object], arguments: Mapping[str, object]) -> object:
+    return columns(**arguments)
+
+
+def offsets_of(sorted_keys: npt.NDArray[Any], count: int) -> Int64Array:
+    """CSR offsets, shape (count + 1,): rows of key k are `offsets[k]:offsets[k + 1]`; keys must be sorted."""
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(sorted_keys, minlength=count), out=offsets[1:])
+    offsets.flags.writeable = False
+    return offsets
+
+
+def check_length(columns: object, name: str, expected: int) -> None:
+    """Raise `StateException` unless the column has that many rows."""
+    actual = len(getattr(columns, name))
+    if actual != expected:
+        raise StateException(
+            f"The column {name} of {type(columns).__name__} must have {expected} rows, but has {actual}."
+        )
+
+
+def check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> None:
+    """Raise `StateException` unless all numbers are from `low` to `high - 1`."""
+    if column.size and (int(column.min()) < low or int(column.max()) >= high):
+        wrong = int(column.min()) if int(column.min()) < low else int(column.max())
+        raise StateException(f"The column {name} must hold numbers from {low} to {high - 1}, but holds {wrong}.")
+
+
+def check_increasing(name: str, keys: Int64Array) -> None:
+    """Raise `StateException` unless every key is greater than the one before."""
+    if len(keys) > 1 and (np.diff(keys) <= 0).any():
+        raise StateException(f"The rows of {name} must be distinct and sorted.")
+
+
+def csr_rows(offsets: Int64Array, keys: Sequence[int] | npt.NDArray[Any]) -> Int64Array:
+    """Row numbers of the given keys, key by key, of a table grouped by `offsets`."""
+    chosen = np.asarray(keys, dtype=np.int64)
+    counts = offsets[chosen + 1] - offsets[chosen]
+    ends = np.cumsum(counts)
+    rows: Int64Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        offsets[chosen] - (ends - counts), counts
+    )
+    return rows
