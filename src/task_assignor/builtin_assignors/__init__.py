@@ -1,7 +1,13 @@
 """The assignors that come with the package: plug-ins through the same public interface that users have."""
 
 from task_assignor.builtin_assignors.fallback_prior import FallbackPriorTaskAssignor
+from task_assignor.builtin_assignors.high_availability import HighAvailabilityTaskAssignor
 from task_assignor.builtin_assignors.sticky import StickyTaskAssignor
 from task_assignor.builtin_assignors.stream_join import StreamJoinTaskAssignor
 
-__all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor", "StreamJoinTaskAssignor"]
+__all__ = [
+    "FallbackPriorTaskAssignor",
+    "HighAvailabilityTaskAssignor",
+    "StickyTaskAssignor",
+    "StreamJoinTaskAssignor",
+]

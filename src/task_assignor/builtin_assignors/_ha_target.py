@@ -1,11 +1,13 @@
-"""Kafka's target of the stateful tasks: round robin, balanced over threads, with standbys. Lags are not looked at here."""
+"""Where high availability wants tasks to end: Kafka's round robin, or sticky. Lags are not looked at in the former."""
 
 from __future__ import annotations
 
 import attrs
 import numpy as np
 
+from task_assignor.builtin_assignors._ha_racks import Racks
 from task_assignor.builtin_assignors._thread_balance import balance_active, balance_standby
+from task_assignor.builtin_assignors.sticky import sticky_actives, sticky_standbys
 from task_assignor.sdk.columns import Int32Array, StateColumns, int32_column
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.utils._standby import default_standbys
@@ -13,10 +15,10 @@ from task_assignor.utils._standby import default_standbys
 
 @attrs.frozen(eq=False)
 class Target:
-    """Where the stateful tasks should end.
+    """Where tasks should end.
 
     Args:
-        active_owner: (T,) client number; -1: not stateful.
+        active_owner: (T,) client number; -1: the target does not say.
         standby_task: (S,) task numbers of the standbys, pairs sorted by task, then client.
         standby_client: (S,) their client numbers.
     """
@@ -26,21 +28,34 @@ class Target:
     standby_client: Int32Array = attrs.field(converter=int32_column, repr=False)
 
 
-def round_robin(columns: StateColumns) -> Int32Array:
-    """(T,) the stateful tasks dealt out in turn, then evened out over threads; -1 for the others."""
+def round_robin_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
+    """Kafka's target: the stateful tasks in turn, evened out over threads and racks; then their standbys."""
     stateful = np.flatnonzero(columns.tasks.has_changelog)
     owner = np.full(len(columns.tasks), -1, dtype=np.int32)
-    dealt = (np.arange(len(stateful)) % max(len(columns.clients), 1)).astype(np.int32)
-    owner[stateful] = balance_active(dealt, columns.clients.num_processing_threads)
-    return owner
+    if len(stateful):
+        dealt = (np.arange(len(stateful)) % len(columns.clients)).astype(np.int32)
+        owner[stateful] = balance_active(dealt, columns.clients.num_processing_threads)
+        owner = racks.optimize_stateful(owner, stateful)
+    return _with_standbys(columns, configs, racks, owner)
 
 
-def balanced_standbys(
-    columns: StateColumns, configs: AssignmentConfigs, active_owner: Int32Array
-) -> tuple[Int32Array, Int32Array]:
-    """(task, client) of the default standbys, evened out over threads; with tags only between clients of equal tags."""
-    standbys = default_standbys(columns, configs, active_owner)
+def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
+    """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's, as stickiness knows no tags."""
+    owner = sticky_actives(columns).owner
+    owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog))
+    if configs.rack_aware_assignment_tags:
+        return _with_standbys(columns, configs, racks, owner)
+    standbys = sticky_standbys(columns, owner, configs.num_standby_replicas)
+    return Target(owner, *racks.optimize_standbys(owner, standbys.item, standbys.owner))
+
+
+def _with_standbys(columns: StateColumns, configs: AssignmentConfigs, racks: Racks, owner: Int32Array) -> Target:
+    """The default standbys, evened out over threads (with tags only between clients of equal tags) and racks."""
+    if not configs.num_standby_replicas or not len(columns.clients):
+        none = np.zeros(0, dtype=np.int32)
+        return Target(owner, none, none)
+    standbys = default_standbys(columns, configs, owner)
     tags = columns.clients.client_tags if configs.rack_aware_assignment_tags else None
-    client = balance_standby(active_owner, standbys.task, standbys.client, columns.clients.num_processing_threads, tags)
+    client = balance_standby(owner, standbys.task, standbys.client, columns.clients.num_processing_threads, tags)
     order = np.lexsort((client, standbys.task))
-    return standbys.task[order], client[order]
+    return Target(owner, *racks.optimize_standbys(owner, standbys.task[order], client[order]))

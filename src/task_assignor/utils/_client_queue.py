@@ -1,0 +1,220 @@
+"""Kafka's queue of clients by load, as the movements of high availability use it; the movements are in `_refiner.py`.
+
+Kafka keeps the clients in a `java.util.PriorityQueue` and changes their loads while they sit in it. Afterwards the
+queue need not give up the lightest client first, rarely, but Kafka's decisions hang on it: so the queue is sifted here
+as there, wherever its inside can make a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import attrs
+
+from task_assignor.sdk.ids import ProcessId
+from task_assignor.utils._java_queue import bucket_count, process_hash
+from task_assignor.utils._load import least_loaded
+
+MOST_SIFTED: Final = 3_000_000
+"""Clients taken out of the queue one by one (about 3 s per million) before the exact minimum is taken instead."""
+
+
+@attrs.frozen
+class _Poll:
+    chosen: int
+
+
+@attrs.frozen
+class _Change:
+    client: int
+    count: int
+
+
+@attrs.frozen
+class _Offer:
+    client: int
+
+
+class ClientQueue:
+    """All clients by (load, number). Whom `poll` gave must be offered again, with whoever's count was changed.
+
+    As long as no count of a client in the queue changes, a poll gives the exact minimum, and it is enough to write down
+    what was done. Only then the queue is built and sifted for real. A poll that finds nobody empties Kafka's queue and
+    fills it again, after which its past no longer matters.
+
+    Args:
+        process_ids: C process ids; their hash codes are the order of filling.
+        counts: (C,) tasks of each client.
+        threads: (C,) threads of each client.
+        most_sifted: how much sifting is worth its time.
+    """
+
+    def __init__(
+        self,
+        process_ids: Sequence[ProcessId],
+        counts: Sequence[int],
+        threads: Sequence[int],
+        most_sifted: int = MOST_SIFTED,
+    ) -> None:
+        self.counts = list(counts)
+        self._threads = list(threads)
+        self._process_ids = process_ids
+        self._hashes: list[int] = []
+        self._left = most_sifted
+        self._is_first_filling = True
+        self._log: list[_Poll | _Change | _Offer] = []
+        self._counts_before: dict[int, int] = {}
+        self._polled = -1
+        self._is_doubtful = False
+        self._heap: _Heap | None = None
+
+    def poll(self, candidates: Collection[int]) -> int:
+        """Take the client of least load among the candidates out of the queue; -1 if there are none."""
+        if not candidates:
+            self._heap = None
+            self._is_first_filling = False
+            self._is_doubtful = False
+            self._log.clear()
+            self._counts_before.clear()
+            return -1
+        if not self._is_doubtful or self._left <= 0:
+            chosen = least_loaded(candidates, self.counts, self._threads)
+            if self._left > 0:
+                self._log.append(_Poll(chosen))
+        else:
+            if self._heap is None:
+                self._heap = self._built()
+            chosen = self._heap.poll(frozenset(candidates))
+            self._left -= self._heap.sifted
+            if self._left <= 0:
+                self._heap = None
+        self._polled = chosen
+        return chosen
+
+    def change(self, client: int, difference: int) -> None:
+        """Change a client's count, whether it is in the queue or not."""
+        if self._heap is None and self._left > 0:
+            self._counts_before.setdefault(client, self.counts[client])
+            self._log.append(_Change(client, self.counts[client] + difference))
+            self._is_doubtful |= client != self._polled
+        self.counts[client] += difference
+        if self._heap is not None:
+            self._heap.loads[client] = self.counts[client] / self._threads[client]
+
+    def offer(self, *clients: int) -> None:
+        """Put clients into the queue, one by one; those that are in it are taken out first."""
+        for client in clients:
+            if self._heap is not None:
+                self._heap.offer(client)
+            elif self._left > 0:
+                self._log.append(_Offer(client))
+        self._polled = -1
+
+    def _built(self) -> _Heap:
+        """The queue as it is now: filled as it was, then everything done since."""
+        if not self._hashes:
+            self._hashes = [process_hash(process_id) for process_id in self._process_ids]
+        loads = [count / threads for count, threads in zip(self.counts, self._threads, strict=True)]
+        for client, count in self._counts_before.items():
+            loads[client] = count / self._threads[client]
+        heap = _Heap(loads, self._hashes)
+        order: Sequence[int] = range(len(loads))
+        if not self._is_first_filling:
+            order = heap.hash_order(sorted(order, key=lambda client: (loads[client], client)))
+        for client in order:
+            heap.offer(client)
+        for entry in self._log:
+            match entry:
+                case _Poll(chosen):
+                    heap.poll(frozenset((chosen,)))
+                    self._left -= heap.sifted
+                case _Change(client, count):
+                    loads[client] = count / self._threads[client]
+                case _Offer(client):
+                    heap.offer(client)
+        self._log.clear()
+        self._counts_before.clear()
+        return heap
+
+
+class _Heap:
+    """`java.util.PriorityQueue` of clients, compared by what their loads are at that moment."""
+
+    def __init__(self, loads: list[float], hashes: list[int]) -> None:
+        self.loads = loads
+        self.sifted = 0
+        self._hashes = hashes
+        self._heap: list[int] = []
+        self._is_in = [False] * len(loads)
+
+    def hash_order(self, clients: Sequence[int]) -> list[int]:
+        """The clients in the order in which a `java.util.HashSet` filled with them iterates."""
+        mask = bucket_count(len(clients)) - 1
+        return sorted(clients, key=lambda client: self._hashes[client] & mask)
+
+    def offer(self, client: int) -> None:
+        """Put the client in, after taking it out if it is in."""
+        if self._is_in[client]:
+            self._remove(client)
+        self._is_in[client] = True
+        self._heap.append(client)
+        self._sift_up(len(self._heap) - 1, client)
+
+    def poll(self, candidates: frozenset[int]) -> int:
+        """Take clients out until one is a candidate, and put the others in again."""
+        rejected: list[int] = []
+        heap = self._heap
+        while True:
+            client = heap[0]
+            last = heap.pop()
+            if heap:
+                self._sift_down(0, last)
+            self._is_in[client] = False
+            if client in candidates:
+                break
+            rejected.append(client)
+        for other in self.hash_order(rejected):
+            self.offer(other)
+        self.sifted = len(rejected) + 1
+        return client
+
+    def _remove(self, client: int) -> None:
+        heap = self._heap
+        place = heap.index(client)
+        last = heap.pop()
+        if place < len(heap):
+            self._sift_down(place, last)
+            if heap[place] == last:
+                self._sift_up(place, last)
+
+    def _sift_up(self, place: int, client: int) -> None:
+        heap, loads = self._heap, self.loads
+        load = loads[client]
+        while place:
+            parent = heap[(place - 1) >> 1]
+            other = loads[parent]
+            if load > other or (load == other and client >= parent):
+                break
+            heap[place] = parent
+            place = (place - 1) >> 1
+        heap[place] = client
+
+    def _sift_down(self, place: int, client: int) -> None:
+        heap, loads = self._heap, self.loads
+        load, size = loads[client], len(heap)
+        half = size >> 1
+        while place < half:
+            at = 2 * place + 1
+            child = heap[at]
+            least = loads[child]
+            if at + 1 < size:
+                right = heap[at + 1]
+                other = loads[right]
+                if other < least or (other == least and right < child):
+                    at, child, least = at + 1, right, other
+            if load < least or (load == least and client <= child):
+                break
+            heap[place] = child
+            place = at
+        heap[place] = client

@@ -1,0 +1,110 @@
+"""The orders in which Java's collections give things back, where Kafka's decisions hang on them; nothing else.
+
+`java.util.PriorityQueue` and Python's `heapq` agree on the order of unequal keys only: among equal ones each gives back
+first what its own way of sifting left on top. `java.util.HashMap` iterates by bucket.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from task_assignor.sdk.columns import Int32Array, Int64Array, TaskColumns
+from task_assignor.sdk.ids import ProcessId
+
+
+def poll_order(keys: Int64Array) -> Int64Array:
+    """Row numbers in the order in which a `java.util.PriorityQueue` gives them up after they were added one by one.
+
+    Args:
+        keys: (N,) sort keys, in the order of adding.
+
+    Returns:
+        (N,) row numbers.
+    """
+    order = np.argsort(keys, kind="stable")
+    ascending = keys[order]
+    if not len(keys) or (ascending[1:] != ascending[:-1]).all():
+        return order
+    heap: list[tuple[int, int]] = []
+    for row, key in enumerate(keys.tolist()):
+        heap.append((key, row))
+        _sift_up(heap, len(heap) - 1, (key, row))
+    polled = []
+    while heap:
+        polled.append(heap[0][1])
+        last = heap.pop()
+        if heap:
+            _sift_down(heap, last)
+    return np.array(polled, dtype=np.int64)
+
+
+def _sift_up(heap: list[tuple[int, int]], place: int, entry: tuple[int, int]) -> None:
+    key = entry[0]
+    while place:
+        parent = (place - 1) >> 1
+        if key >= heap[parent][0]:
+            break
+        heap[place] = heap[parent]
+        place = parent
+    heap[place] = entry
+
+
+def _sift_down(heap: list[tuple[int, int]], entry: tuple[int, int]) -> None:
+    """Put `entry` in at the root: it stops where it is not greater than the smaller child, the left one of two equal ones."""
+    key, size, place = entry[0], len(heap), 0
+    half = size >> 1
+    while place < half:
+        child = 2 * place + 1
+        if child + 1 < size and heap[child][0] > heap[child + 1][0]:
+            child += 1
+        if key <= heap[child][0]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = entry
+
+
+def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Array:
+    """Rows of `keys` in the order in which a `java.util.HashMap` iterates over these task ids.
+
+    The map was filled in the order of `keys`; removing entries later does not change the order of the rest. Buckets of
+    nine and more entries, which Java turns into trees, keep the order of filling here (see docs/deviations.md).
+
+    Args:
+        tasks: the tasks of the state.
+        keys: (N,) task numbers, distinct.
+
+    Returns:
+        (N,) row numbers of `keys`.
+    """
+    names = np.array([0, *map(_string_hash, tasks.topology_names)], dtype=np.uint64)
+    keys = np.asarray(keys, dtype=np.int64)
+    hashed = np.uint64(31) + tasks.subtopology[keys].astype(np.uint64)
+    hashed = np.uint64(31) * hashed + tasks.partition[keys].astype(np.uint64)
+    hashed = (np.uint64(31) * hashed + names[tasks.topology[keys] + 1]) & np.uint64(0xFFFFFFFF)
+    bucket = (hashed ^ (hashed >> np.uint64(16))) & np.uint64(bucket_count(len(keys)) - 1)
+    return np.argsort(bucket, kind="stable")
+
+
+def bucket_count(entries: int) -> int:
+    """Buckets of a `java.util.HashMap` or `HashSet` after so many entries were put into an empty one."""
+    buckets = 16
+    while 3 * buckets < 4 * entries:
+        buckets *= 2
+    return buckets
+
+
+def process_hash(process_id: ProcessId) -> int:
+    """What a `java.util.HashMap` makes of the hash code of a process id (a UUID); its last bits are the bucket."""
+    halves = (process_id.id.int >> 64) ^ (process_id.id.int & 0xFFFFFFFFFFFFFFFF)
+    hashed = (halves >> 32) ^ (halves & 0xFFFFFFFF)
+    return hashed ^ (hashed >> 16)
+
+
+def _string_hash(text: str) -> int:
+    """Java's `String.hashCode`, as an unsigned number."""
+    units = np.frombuffer(text.encode("utf-16-be", "surrogatepass"), dtype=">u2").tolist()
+    hashed = 0
+    for unit in units:
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    return hashed

@@ -1,0 +1,115 @@
+"""The `least_loaded` primitive: the exact minimum by (load, client number); who may be chosen is the caller's business.
+
+A load is the double `count / threads`, as in Kafka, so that equal loads of unequal clients tie exactly where they tie
+there. Clients are numbered in `ProcessId` order: the smaller process id wins a tie.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from task_assignor.sdk.columns import Int32Array, Int64Array
+
+
+class LoadHeap:
+    """All clients by load. Choosing one adds one to its count.
+
+    Args:
+        counts: (C,) what each client has at the beginning.
+        threads: (C,) threads of each client.
+    """
+
+    __slots__ = ("_heap", "counts", "threads")
+
+    def __init__(self, counts: Int64Array, threads: Int64Array) -> None:
+        self.counts: list[int] = counts.tolist()
+        self.threads: list[int] = threads.tolist()
+        self._heap = [
+            (count / own, client) for client, (count, own) in enumerate(zip(self.counts, self.threads, strict=True))
+        ]
+        heapq.heapify(self._heap)
+
+    def take(self, number: int, barred: Collection[int]) -> list[int]:
+        """Choose up to `number` different clients that are not barred, lightest first; each gets one more.
+
+        Costs O((number + barred) log C).
+
+        Args:
+            number: clients wanted.
+            barred: clients that must not be chosen.
+
+        Returns:
+            Client numbers in the order chosen; fewer than `number` if there are no more.
+        """
+        heap = self._heap
+        chosen: list[int] = []
+        passed: list[tuple[float, int]] = []
+        while heap and len(chosen) < number:
+            entry = heap[0]
+            client = entry[1]
+            if client in barred:
+                passed.append(heapq.heappop(heap))
+                continue
+            chosen.append(client)
+            self.counts[client] += 1
+            grown = (self.counts[client] / self.threads[client], client)
+            if len(chosen) < number:
+                # Chosen once, it may not be chosen again in this call.
+                heapq.heappop(heap)
+                passed.append(grown)
+            else:
+                heapq.heapreplace(heap, grown)
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return chosen
+
+
+def least_loaded(clients: Iterable[int], counts: Sequence[int], threads: Sequence[int]) -> int:
+    """The client with the smallest (load, number) of those given; -1 if there is none."""
+    best, best_load = -1, 0.0
+    for client in clients:
+        load = counts[client] / threads[client]
+        if best < 0 or load < best_load or (load == best_load and client < best):
+            best, best_load = client, load
+    return best
+
+
+def deal_by_load(counts: Int64Array, threads: Int64Array, number: int) -> Int32Array:
+    """The clients chosen if `number` times the least loaded one gets one more.
+
+    Equal to `LoadHeap.take(1, ())` in a loop, without the loop: a client is chosen for the k-th time at load
+    (count + k) / threads, so the answer is the sorted merge of these series.
+
+    Args:
+        counts: (C,) what each client has at the beginning.
+        threads: (C,) threads of each client.
+        number: how often to choose.
+
+    Returns:
+        (number,) client numbers in the order chosen.
+    """
+    if not number:
+        return np.zeros(0, dtype=np.int32)
+    # A level up to which the series hold enough entries, hardly more.
+    low, high = float((counts / threads).min()), float(((counts + number) / threads).max())
+    while high - low > max(high * 1e-12, 0.5 / float(threads.max())):
+        middle = (low + high) / 2
+        if int(_entries_up_to(counts, threads, middle).sum()) >= number:
+            high = middle
+        else:
+            low = middle
+    # One more of each, so that rounding at the edge cannot leave out an entry that should be in.
+    entries = np.minimum(_entries_up_to(counts, threads, high) + 1, number)
+    client = np.repeat(np.arange(len(counts)), entries)
+    turn = np.arange(len(client)) - np.repeat(np.cumsum(entries) - entries, entries)
+    order = np.lexsort((client, (counts[client] + turn) / threads[client]))
+    return client[order[:number]].astype(np.int32)
+
+
+def _entries_up_to(counts: Int64Array, threads: Int64Array, level: float) -> Int64Array:
+    """(C,) how many entries of each client's series are not above `level`."""
+    entries: Int64Array = np.floor(level * threads).astype(np.int64) - counts + 1
+    return np.maximum(entries, 0)

@@ -1,0 +1,367 @@
+"""Staging a target on columns: tasks run where their state is until the wanted client has caught up (KIP-441).
+
+Whether a target is a good one is not asked here. The order of the movements and every choice in them are Kafka's; the
+public face is in `refiner.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import (
+    LATEST_OFFSET,
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    StateColumns,
+    int8_column,
+    int32_column,
+    offsets_of,
+)
+from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
+from task_assignor.sdk.errors import TaskAssignmentException
+from task_assignor.utils._client_queue import ClientQueue
+from task_assignor.utils._java_queue import poll_order
+
+
+class MoveKind(enum.IntEnum):
+    """What became of a copy whose client is not caught up, while another one is further."""
+
+    SWAP = 0
+    """Active and standby change places; costs no warm-up."""
+    WARM_UP = 1
+    """The wanted client keeps a copy that catches up; the task is served elsewhere meanwhile."""
+    NO_WARM_UP_LEFT = 2
+    """All warm-ups are given away: the wanted client gets nothing this time."""
+
+
+@attrs.frozen(eq=False)
+class Moves:
+    """Movements in the order in which they were made.
+
+    Args:
+        task: (M,) task numbers.
+        wanted: (M,) client of the target.
+        placed: (M,) client that has the copy for now.
+        kind: (M,) `MoveKind` numbers.
+    """
+
+    task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    wanted: Int32Array = attrs.field(converter=int32_column, repr=False)
+    placed: Int32Array = attrs.field(converter=int32_column, repr=False)
+    kind: Int8Array = attrs.field(converter=int8_column, repr=False)
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, int]]) -> Moves:
+        """Movements from tuples (task, wanted, placed, kind)."""
+        table = np.array(rows, dtype=np.int32).reshape(-1, 4)
+        return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+@attrs.frozen(eq=False)
+class Refined:
+    """A staged target.
+
+    Args:
+        active_owner: (T,) who runs each task now; -1: nobody.
+        standby_task: (S,) task numbers of standbys and warm-ups, sorted by task, then client.
+        standby_client: (S,) their client numbers.
+        active_moves: what happened to active tasks.
+        standby_moves: what happened to standbys.
+    """
+
+    active_owner: Int32Array = attrs.field(converter=int32_column, repr=False)
+    standby_task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    standby_client: Int32Array = attrs.field(converter=int32_column, repr=False)
+    active_moves: Moves
+    standby_moves: Moves
+
+    @property
+    def is_final(self) -> bool:
+        """Nothing is left to move: no probing rebalance is needed."""
+        return not len(self.active_moves) and not len(self.standby_moves)
+
+
+def refine_columns(
+    columns: StateColumns,
+    configs: AssignmentConfigs,
+    active_owner: Int32Array,
+    standby_task: Int32Array,
+    standby_client: Int32Array,
+) -> Refined:
+    """Stage a target: what is not caught up where it should be runs where it is caught up most.
+
+    Args:
+        columns: the state, with lags.
+        configs: acceptable recovery lag and number of warm-ups.
+        active_owner: (T,) target of the active tasks; -1: not placed. Tasks without changelog stay where they are.
+        standby_task: (S,) target of the standbys: task numbers, pairs sorted by task, then client.
+        standby_client: (S,) their client numbers.
+
+    Raises:
+        TaskAssignmentException: lags are not known.
+    """
+    lags = Lags(columns, configs.acceptable_recovery_lag)
+    clients = len(columns.clients)
+    counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
+    counts += np.bincount(standby_client, minlength=clients)
+    threads = columns.clients.num_processing_threads.tolist()
+    queue = ClientQueue(columns.clients.process_ids, counts.tolist(), threads)
+    plan = _Plan(queue, configs.max_warmup_replicas)
+    standbys = _StandbySets(standby_task, standby_client, len(columns.tasks))
+    owner = active_owner.copy()
+
+    placed = np.flatnonzero((active_owner >= 0) & columns.tasks.has_changelog)
+    behind = placed[lags.are_behind(placed, active_owner[placed])]
+    behind = behind[np.lexsort((behind, lags.caught_up_count[behind]))]
+    rows = lags.rows_of(behind)
+    for task in behind.tolist():
+        owner[task] = plan.move_active(task, int(owner[task]), standbys.of(task), rows)
+    active_moves = plan.take_moves()
+
+    pair_task, pair_client = standbys.pairs()
+    # Kafka looks at the standbys client by client; ties in its queue depend on that order.
+    order = np.lexsort((pair_task, pair_client))
+    pair_task, pair_client = pair_task[order], pair_client[order]
+    movable = columns.tasks.has_changelog[pair_task]
+    for task, client in plan.warm_ups:
+        movable &= (pair_task != task) | (pair_client != client)
+    pair_task, pair_client = pair_task[movable], pair_client[movable]
+    late = lags.are_behind(pair_task, pair_client)
+    pair_task, pair_client = pair_task[late], pair_client[late]
+    # Kafka fills a new queue of clients for the standbys.
+    plan.queue = ClientQueue(columns.clients.process_ids, plan.queue.counts, threads)
+    order = poll_order(lags.caught_up_count[pair_task] * max(len(columns.tasks), 1) + pair_task)
+    rows = lags.rows_of(pair_task)
+    for task, client in zip(pair_task[order].tolist(), pair_client[order].tolist(), strict=True):
+        plan.move_standby(task, client, int(owner[task]), standbys.of(task), rows)
+    pair_task, pair_client = standbys.pairs()
+    return Refined(owner, pair_task, pair_client, active_moves, plan.take_moves())
+
+
+class Lags:
+    """Who is how far behind, for all tasks that have a changelog.
+
+    A client is caught up on a task that was an active running task there, or of which the lag is acceptable. A lag that
+    is not known (-3) sorts before all others without being acceptable, as in Kafka.
+
+    Raises:
+        TaskAssignmentException: the lags of a client are not known at all.
+    """
+
+    def __init__(self, columns: StateColumns, acceptable: int) -> None:
+        if not columns.lags.is_computed.all() and columns.tasks.has_changelog.any():
+            client = columns.clients.process_ids[int(np.argmin(columns.lags.is_computed))]
+            raise TaskAssignmentException(
+                f"The lags of client {client} are not known (taskLags is null), so nobody can say where a task is caught "
+                "up. Maybe give the lags, or take an assignor that does not look at them, like sticky."
+            )
+        self._columns = columns
+        self._acceptable = acceptable
+        tasks, clients = len(columns.tasks), len(columns.clients)
+        pairs = columns.lags
+        self._key = pairs.client.astype(np.int64) * max(tasks, 1) + pairs.task
+        self._is_caught_up = self._caught_up(pairs.lag)
+        listed = np.bincount(pairs.task, minlength=tasks)
+        self._default = columns.tasks.end_offset_sum
+        # What is not listed has the end offset sum for its lag, which can be acceptable too.
+        self._has_others = listed < clients
+        self._others_caught_up = self._has_others & self._caught_up(self._default)
+        self.caught_up_count: Int64Array = np.bincount(pairs.task[self._is_caught_up], minlength=tasks)
+        """(T,) number of clients that are caught up."""
+        self.caught_up_count[self._others_caught_up] += (clients - listed)[self._others_caught_up]
+        least = np.where(self._has_others, self._default, INT64_MAX)
+        np.minimum.at(least, pairs.task, pairs.lag)
+        self._least = least
+
+    def _caught_up(self, lag: Int64Array) -> BoolArray:
+        if self._acceptable == INT64_MAX:
+            return np.ones(len(lag), dtype=np.bool_)
+        caught_up: BoolArray = (lag == LATEST_OFFSET) | ((lag >= 0) & (lag <= self._acceptable))
+        return caught_up
+
+    def of(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
+        """(N,) the lags of pairs."""
+        key = client.astype(np.int64) * max(len(self._columns.tasks), 1) + task
+        lag = self._default[task].copy()
+        if len(self._key):
+            row = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
+            found = self._key[row] == key
+            lag[found] = self._columns.lags.lag[row[found]]
+        return lag
+
+    def are_behind(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> BoolArray:
+        """(N,) whether the client is not caught up while another one is further."""
+        lag = self.of(task, client)
+        behind: BoolArray = ~self._caught_up(lag) & (self._least[task] < lag)
+        return behind
+
+    def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
+        """The lags of the given tasks, to be read task by task."""
+        wanted = np.zeros(len(self._columns.tasks), dtype=np.bool_)
+        wanted[tasks] = True
+        pairs = self._columns.lags
+        rows = np.flatnonzero(wanted[pairs.task])
+        rows = rows[np.lexsort((pairs.lag[rows], pairs.task[rows]))]
+        return LagRows(
+            clients=len(self._columns.clients),
+            offsets=offsets_of(pairs.task[rows], len(self._columns.tasks)),
+            client=pairs.client[rows],
+            lag=pairs.lag[rows],
+            is_caught_up=self._is_caught_up[rows],
+            default=self._default,
+            has_others=self._has_others,
+            others_caught_up=self._others_caught_up,
+        )
+
+
+@attrs.frozen(eq=False)
+class LagRows:
+    """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default."""
+
+    clients: int
+    offsets: Int64Array
+    client: Int32Array
+    lag: Int64Array
+    is_caught_up: BoolArray
+    default: Int64Array
+    has_others: BoolArray
+    others_caught_up: BoolArray
+
+    def _rows(self, task: int) -> slice:
+        return slice(int(self.offsets[task]), int(self.offsets[task + 1]))
+
+    def _others(self, rows: slice) -> Iterator[int]:
+        listed = set(self.client[rows].tolist())
+        return (client for client in range(self.clients) if client not in listed)
+
+    def caught_up(self, task: int) -> list[int]:
+        """The clients that are caught up, in no particular order."""
+        rows = self._rows(task)
+        found: list[int] = self.client[rows][self.is_caught_up[rows]].tolist()
+        return [*found, *self._others(rows)] if self.others_caught_up[task] else found
+
+    def by_lag(self, task: int) -> Iterator[int]:
+        """All clients by lag, then client number."""
+        rows = self._rows(task)
+        clients = self.client[rows].tolist()
+        if not self.has_others[task]:
+            return iter(clients)
+        first, last = (
+            np.searchsorted(self.lag[rows], self.default[task], "left"),
+            np.searchsorted(self.lag[rows], self.default[task], "right"),
+        )
+        tied = heapq.merge(clients[first:last], self._others(rows))
+        return itertools.chain(clients[:first], tied, clients[last:])
+
+
+class _Plan:
+    """Loads, warm-ups that are left, and the movements made so far."""
+
+    def __init__(self, queue: ClientQueue, warm_ups_left: int) -> None:
+        self.queue = queue
+        self._left = warm_ups_left
+        self._moves: list[tuple[int, int, int, int]] = []
+        self.warm_ups: list[tuple[int, int]] = []
+        """(task, client) of the warm-ups for active tasks."""
+
+    def take_moves(self) -> Moves:
+        """The movements since the last call."""
+        moves = Moves.of(self._moves)
+        self._moves = []
+        return moves
+
+    def _copy_to(self, placed: int, wanted: int) -> MoveKind:
+        """One more copy on `placed`; the one on `wanted` stays if there is a warm-up left."""
+        self.queue.change(placed, 1)
+        self._left -= 1
+        if self._left >= 0:
+            return MoveKind.WARM_UP
+        self.queue.change(wanted, -1)
+        return MoveKind.NO_WARM_UP_LEFT
+
+    def move_active(self, task: int, wanted: int, standbys: set[int], lags: LagRows) -> int:
+        """Run the task elsewhere: on a caught-up standby, a caught-up client, or the one that is caught up most.
+
+        Returns:
+            The client that runs the task for now.
+        """
+        caught_up = lags.caught_up(task)
+        placed = self.queue.poll(standbys.intersection(caught_up))
+        if placed < 0:
+            placed = self.queue.poll(caught_up)
+        if placed < 0:
+            # Somebody is further than the wanted client, else this would not be called.
+            placed = next(lags.by_lag(task))
+        if placed in standbys:
+            kind = MoveKind.SWAP
+            standbys.remove(placed)
+            standbys.add(wanted)
+        else:
+            kind = self._copy_to(placed, wanted)
+            if kind is MoveKind.WARM_UP:
+                standbys.add(wanted)
+                self.warm_ups.append((task, wanted))
+        self.queue.offer(placed, wanted)
+        self._moves.append((task, wanted, placed, kind))
+        return placed
+
+    def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
+        """Keep the standby on a client that is further, if there is one that has the task in no role."""
+        free = [client for client in lags.caught_up(task) if client not in standbys and client != owner]
+        placed = self.queue.poll(free)
+        if placed < 0:
+            for client in lags.by_lag(task):
+                if client == wanted:
+                    return
+                if client not in standbys and client != owner:
+                    placed = client
+                    break
+        standbys.add(placed)
+        kind = self._copy_to(placed, wanted)
+        if kind is MoveKind.NO_WARM_UP_LEFT:
+            standbys.remove(wanted)
+        self.queue.offer(placed, wanted)
+        self._moves.append((task, wanted, placed, kind))
+
+
+class _StandbySets:
+    """Standbys per task: sets where they may change, columns for the rest."""
+
+    def __init__(self, task: Int32Array, client: Int32Array, tasks: int) -> None:
+        order = np.lexsort((client, task))
+        self._task, self._client = task[order], client[order]
+        self._offsets = offsets_of(self._task, tasks)
+        self._sets: dict[int, set[int]] = {}
+        self._tasks = tasks
+
+    def of(self, task: int) -> set[int]:
+        """The clients that have a standby of the task; the caller may change the set."""
+        if task not in self._sets:
+            rows = slice(int(self._offsets[task]), int(self._offsets[task + 1]))
+            self._sets[task] = set(self._client[rows].tolist())
+        return self._sets[task]
+
+    def pairs(self) -> tuple[Int32Array, Int32Array]:
+        """(task, client) as they are now, sorted by task, then client."""
+        if not self._sets:
+            return self._task, self._client
+        untouched = np.ones(self._tasks, dtype=np.bool_)
+        untouched[list(self._sets)] = False
+        kept = untouched[self._task]
+        changed = [(task, client) for task, clients in self._sets.items() for client in clients]
+        table = np.array(changed, dtype=np.int32).reshape(-1, 2)
+        task = np.concatenate([self._task[kept], table[:, 0]])
+        client = np.concatenate([self._client[kept], table[:, 1]])
+        order = np.lexsort((client, task))
+        return task[order], client[order]

@@ -1,0 +1,244 @@
+"""Default standbys on columns: by load, and by client tags (KIP-708). Moving standbys afterwards is not done here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, int32_column, int64_column
+from task_assignor.sdk.configs import AssignmentConfigs
+from task_assignor.utils._java_queue import hash_map_order
+from task_assignor.utils._load import LoadHeap
+
+FloatArray = npt.NDArray[np.float64]
+_MOST_CACHED: Final = 20_000_000
+
+
+@attrs.frozen(eq=False)
+class Standbys:
+    """Standbys as pairs, and what could not be placed.
+
+    Args:
+        task: (S,) task numbers, pairs sorted by task, then client.
+        client: (S,) client numbers.
+        short_task: (N,) tasks that have fewer standbys than wanted, ascending.
+        missing: (N,) how many they lack.
+    """
+
+    task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    client: Int32Array = attrs.field(converter=int32_column, repr=False)
+    short_task: Int32Array = attrs.field(converter=int32_column, repr=False)
+    missing: Int64Array = attrs.field(converter=int64_column, repr=False)
+
+
+def default_standbys(
+    columns: StateColumns,
+    configs: AssignmentConfigs,
+    active_owner: Int32Array,
+    placed: tuple[Int32Array, Int32Array] | None = None,
+) -> Standbys:
+    """Give every task that has a changelog its standbys: by client tags if tags are configured, else by load.
+
+    Tasks are visited in task-id order. Loads count the active tasks and the standbys that are there, whatever the task.
+
+    Args:
+        columns: the state.
+        configs: number of standbys and tags.
+        active_owner: (T,) client number of the active owner; -1: nobody.
+        placed: (task, client) pairs of standbys that are there already; they count and stay.
+
+    Returns:
+        All standbys, those of `placed` included.
+    """
+    clients = len(columns.clients)
+    none = np.zeros(0, dtype=np.int32)
+    placed_task, placed_client = (none, none) if placed is None else placed
+    stateful = np.flatnonzero(columns.tasks.has_changelog)
+    owners = active_owner[stateful].tolist()
+    wanted = np.full(len(columns.tasks), configs.num_standby_replicas)
+    held: dict[int, list[int]] = {}
+    if len(placed_task):
+        np.subtract.at(wanted, placed_task, 1)
+        order = np.lexsort((placed_client, placed_task))
+        for task, client in zip(placed_task[order].tolist(), placed_client[order].tolist(), strict=True):
+            held.setdefault(task, []).append(client)
+    counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
+    counts += np.bincount(placed_client, minlength=clients)
+    lacking = np.maximum(wanted[stateful], 0)
+    if not lacking.any():
+        chosen_task, chosen_client = none, none
+        missing = lacking
+    else:
+        place = _by_tags if configs.rack_aware_assignment_tags else _by_load
+        chosen_task, chosen_client, missing = place(columns, configs, stateful, owners, lacking, held, counts)
+    task = np.concatenate([placed_task, chosen_task])
+    client = np.concatenate([placed_client, chosen_client])
+    order = np.lexsort((client, task))
+    short = np.flatnonzero(missing)
+    return Standbys(task[order], client[order], stateful[short], missing[short])
+
+
+def default_standby_columns(
+    columns: StateColumns, configs: AssignmentConfigs, active_owner: Int32Array
+) -> tuple[Int32Array, Int32Array, dict[int, int]]:
+    """`default_standbys` as (task, client, shortages): shortages map task numbers to how many standbys they lack."""
+    found = default_standbys(columns, configs, active_owner)
+    shortages = dict(zip(found.short_task.tolist(), found.missing.tolist(), strict=True))
+    return found.task, found.client, shortages
+
+
+_Placed = tuple[Int32Array, Int32Array, Int64Array]
+
+
+def _by_load(
+    columns: StateColumns,
+    _configs: AssignmentConfigs,
+    stateful: Int64Array,
+    owners: list[int],
+    lacking: Int64Array,
+    held: dict[int, list[int]],
+    counts: Int64Array,
+) -> _Placed:
+    """Each standby goes to the least loaded client that does not have the task."""
+    heap = LoadHeap(counts, columns.clients.num_processing_threads)
+    take = heap.take
+    found: list[int] = []
+    got: list[int] = []
+    for task, owner, number in zip(stateful.tolist(), owners, lacking.tolist(), strict=True):
+        chosen = take(number, (owner, *held[task]) if task in held else (owner,)) if number else ()
+        found += chosen
+        got.append(len(chosen))
+    number_got = np.array(got, dtype=np.int64)
+    return np.repeat(stateful, number_got).astype(np.int32), np.array(found, dtype=np.int32), lacking - number_got
+
+
+def _by_tags(
+    columns: StateColumns,
+    configs: AssignmentConfigs,
+    stateful: Int64Array,
+    owners: list[int],
+    lacking: Int64Array,
+    held: dict[int, list[int]],
+    counts: Int64Array,
+) -> _Placed:
+    """Each standby goes to the least loaded client that shares no tag value with the task's earlier copies (KIP-708).
+
+    A key of which the task's copies may already have seen every value no longer counts for this task. What finds no
+    client this way is left over; after all tasks the left-overs are placed by load, in the order of Java's map.
+    """
+    threads = columns.clients.num_processing_threads
+    entries = TagEntries(columns.clients.client_tags, configs.rack_aware_assignment_tags)
+    counts = counts.copy()
+    loads = counts / threads
+    found_task: list[int] = []
+    found_client: list[int] = []
+    left_over: list[int] = []
+    missing = lacking.copy()
+    holders: dict[int, list[int]] = {}
+    for row, (task, owner, number) in enumerate(zip(stateful.tolist(), owners, lacking.tolist(), strict=True)):
+        if not number:
+            continue
+        copies = [owner, *held.get(task, ())] if owner >= 0 else []
+        used: frozenset[int] = frozenset()
+        for seen, client in enumerate(copies, start=1):
+            used = entries.after(used, client, seen)
+        while owner >= 0 and missing[row]:
+            allowed = entries.allowed(used)
+            best = _lightest(loads, allowed, copies)
+            if best < 0:
+                break
+            copies.append(best)
+            found_task.append(task)
+            found_client.append(best)
+            counts[best] += 1
+            loads[best] = counts[best] / threads[best]
+            missing[row] -= 1
+            used = entries.after(used, best, len(copies))
+        if missing[row]:
+            left_over.append(row)
+            holders[row] = copies or list(held.get(task, ()))
+    if left_over:
+        heap = LoadHeap(counts, threads)
+        # Kafka's map starts with all stateful tasks; those placed are removed from it.
+        rest = np.zeros(len(stateful), dtype=np.bool_)
+        rest[left_over] = True
+        order = hash_map_order(columns.tasks, stateful)
+        for row in order[rest[order]].tolist():
+            chosen = heap.take(int(missing[row]), holders[row])
+            found_task += [int(stateful[row])] * len(chosen)
+            found_client += chosen
+            missing[row] -= len(chosen)
+    return np.array(found_task, dtype=np.int32), np.array(found_client, dtype=np.int32), missing
+
+
+def _lightest(loads: FloatArray, allowed: Int64Array | None, copies: Sequence[int]) -> int:
+    """The client of least (load, number) among the allowed ones (None: all) that has no copy yet; -1: nobody."""
+    kept = loads[copies]
+    loads[copies] = np.inf
+    if allowed is None:
+        best = int(loads.argmin())
+    elif len(allowed):
+        best = int(allowed[loads[allowed].argmin()])
+    else:
+        best = -1
+    if best >= 0 and loads[best] == np.inf:
+        best = -1
+    loads[copies] = kept
+    return best
+
+
+class TagEntries:
+    """Which clients carry which (key, value) of the configured tags.
+
+    Args:
+        client_tags: C mappings, key -> value.
+        keys: the configured keys; tags with other keys are ignored.
+    """
+
+    def __init__(self, client_tags: Sequence[Mapping[str, str]], keys: Sequence[str]) -> None:
+        numbers: dict[tuple[str, str], int] = {}
+        self._count = len(client_tags)
+        self._of_client: list[tuple[int, ...]] = []
+        for tags in client_tags:
+            own = [(key, tags[key]) for key in keys if key in tags]
+            self._of_client.append(tuple(numbers.setdefault(entry, len(numbers)) for entry in own))
+        values: dict[str, list[int]] = {}
+        for (key, _value), number in numbers.items():
+            values.setdefault(key, []).append(number)
+        self._siblings = [frozenset(values[key]) for key, _value in numbers]
+        self._clients: list[list[int]] = [[] for _ in numbers]
+        for client, own_numbers in enumerate(self._of_client):
+            for number in own_numbers:
+                self._clients[number].append(client)
+        self._allowed: dict[frozenset[int], Int64Array | None] = {}
+        self._cached = 0
+
+    def after(self, used: frozenset[int], client: int, copies: int) -> frozenset[int]:
+        """The entries in use after `client` got a copy, with which there are `copies` of the task."""
+        for entry in self._of_client[client]:
+            siblings = self._siblings[entry]
+            if len(siblings) <= copies:
+                used -= siblings
+            elif len(self._clients[entry]) > 1:
+                # What one client alone carries bars nobody else, and that client has its copy already.
+                used |= {entry}
+        return used
+
+    def allowed(self, used: frozenset[int]) -> Int64Array | None:
+        """Clients that carry none of the used entries, ascending; None: all."""
+        if not used:
+            return None
+        if used not in self._allowed:
+            if self._cached > _MOST_CACHED:
+                self._allowed.clear()
+                self._cached = 0
+            free = np.ones(self._count, dtype=np.bool_)
+            for entry in used:
+                free[self._clients[entry]] = False
+            self._allowed[used] = np.flatnonzero(free)
+            self._cached += self._count
+        return self._allowed[used]

@@ -1,0 +1,146 @@
+"""`refine_with_warmups`: from where tasks should end to what can run now. Any assignor can stage its target with it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, ProcessId, Role, TaskId
+from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.sdk.configs import INT64_MAX
+from task_assignor.utils._placement import Assignments, placement_of
+from task_assignor.utils._refiner import MoveKind, Refined, refine_columns
+from task_assignor.utils.result import AssignmentResult
+
+_PROBING_CLIENT: Final = 0  # The smallest process id.
+
+
+@attrs.frozen
+class Movement:
+    """A copy that cannot be where the target wants it yet, and where it is meanwhile.
+
+    Args:
+        task: the task.
+        role: role of the copy in the target.
+        wanted: its client in the target, which is not caught up.
+        placed_on: the client that has it for now, which is further.
+        kind: what the wanted client gets meanwhile.
+    """
+
+    task: TaskId
+    role: Role
+    wanted: ProcessId
+    placed_on: ProcessId
+    kind: MoveKind
+
+    def __str__(self) -> str:
+        what = "Task" if self.role is Role.ACTIVE else "The standby of task"
+        reason = {
+            MoveKind.SWAP: "which keeps a standby",
+            MoveKind.WARM_UP: "which gets a warm-up copy",
+            MoveKind.NO_WARM_UP_LEFT: "which gets nothing: all warm-ups are in use",
+        }[self.kind]
+        return f"{what} {self.task} is on {self.placed_on} until {self.wanted} has caught up, {reason}."
+
+
+class RefinedAssignment(AssignmentResult):
+    """A staged target: what can run now, and what is still to move.
+
+    Attributes:
+        movements: what is not where the target wants it, in the order decided: active tasks first.
+    """
+
+    __slots__ = ("movements",)
+
+    movements: tuple[Movement, ...]
+
+    @classmethod
+    def of_refined(
+        cls, application_state: ApplicationState, refined: Refined, columns: AssignmentColumns
+    ) -> RefinedAssignment:
+        """The objects for what `refine_columns` found."""
+        result = cls(columns.assignments())
+        tasks, ids = application_state.columns.tasks, application_state.columns.clients.process_ids
+        result.movements = tuple(
+            Movement(tasks.task_id(task), role, ids[wanted], ids[placed], MoveKind(kind))
+            for role, moves in ((Role.ACTIVE, refined.active_moves), (Role.STANDBY, refined.standby_moves))
+            for task, wanted, placed, kind in zip(
+                moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
+            )
+        )
+        return result
+
+    @property
+    def warm_ups(self) -> tuple[tuple[TaskId, ProcessId], ...]:
+        """(task, client) of the copies that are there to catch up, beyond what the target has; sorted."""
+        pairs = (move for move in self.movements if move.kind is MoveKind.WARM_UP)
+        return tuple(sorted((move.task, move.wanted) for move in pairs))
+
+    @property
+    def needs_probing_rebalance(self) -> bool:
+        """The target is not reached: one client asks for another rebalance after the probing interval."""
+        return bool(self.movements)
+
+
+def refine_with_warmups(application_state: ApplicationState, target: Assignments) -> RefinedAssignment:
+    """Stage a target so that every stateful task runs where its state is, while others catch up (KIP-441).
+
+    A copy whose client is not caught up (its lag is above `acceptable.recovery.lag`), while another client is further,
+    is placed elsewhere for now: an active task changes places with a caught-up standby if there is one; else it goes to
+    the least loaded caught-up client, else to the one that is furthest. The client of the target then keeps a
+    copy that catches up, a *warm-up*, as long as there are any of the `max.warmup.replicas`. A standby goes to a
+    caught-up, else further, client that does not have the task, if there is one. Tasks that fewest clients are caught up
+    on are served first.
+
+    While anything is left to move, the client with the smallest process id gets the follow-up rebalance deadline
+    `now + probing.rebalance.interval.ms`, unless it has an earlier one. (Kafka gives it to the client of the group's
+    leader, which an assignor cannot know.)
+
+    Args:
+        application_state: tasks, clients with lags, settings and time.
+        target: where tasks should end; it is not changed. Tasks without a changelog stay as they are in it.
+
+    Returns:
+        A new assignment, with what is still to move.
+
+    Raises:
+        StateException: unknown clients or tasks, or a task that is active on two clients.
+        TaskAssignmentException: the lags of a client are not known.
+    """
+    columns = application_state.columns
+    placed = placement_of(application_state, target)
+    refined = refine_columns(
+        columns,
+        application_state.assignment_configs,
+        placed.active_owner,
+        placed.standby_task,
+        placed.standby_client,
+    )
+    staged = staged_columns(application_state, refined, refined.active_owner, placed.deadline_ms)
+    return RefinedAssignment.of_refined(application_state, refined, staged)
+
+
+def staged_columns(
+    application_state: ApplicationState,
+    refined: Refined,
+    active_owner: Int32Array,
+    deadline_ms: Int64Array | None = None,
+) -> AssignmentColumns:
+    """The assignment of a staged target, with a probing rebalance if it is not final.
+
+    Args:
+        application_state: the state.
+        refined: the staged target.
+        active_owner: (T,) active owners, those that were not staged included.
+        deadline_ms: (C,) deadlines there are already; None: none.
+    """
+    columns = application_state.columns
+    deadlines = np.full(len(columns.clients), MISSING) if deadline_ms is None else deadline_ms.copy()
+    if not refined.is_final:
+        interval = application_state.assignment_configs.probing_rebalance_interval_ms
+        deadline = min(application_state.now_ms + interval, INT64_MAX)
+        if deadlines[_PROBING_CLIENT] == MISSING or deadlines[_PROBING_CLIENT] > deadline:
+            deadlines[_PROBING_CLIENT] = deadline
+    return AssignmentColumns.of(columns, active_owner, refined.standby_task, refined.standby_client, deadlines)
