@@ -11,9 +11,15 @@ from typing import Any
 
 import attrs
 
-from task_assignor.sdk import ApplicationState, KafkaStreamsAssignment, ProcessId, TaskAssignment
-from task_assignor.sdk.snapshot import state_from_json
-from task_assignor.sdk.snapshot_assignment import assignment_from_json, assignment_to_json
+from task_assignor.sdk import (
+    ApplicationState,
+    KafkaStreamsAssignment,
+    ProcessId,
+    TaskAssignment,
+    assignment_from_json,
+    assignment_to_json,
+    state_from_json,
+)
 
 FOLDER = Path(__file__).parent / "task_level"
 

@@ -1,0 +1,164 @@
+"""Assertions on what an assignor answers: valid, balanced, deterministic. They raise `AssertionError` with a text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignedTask,
+    KafkaStreamsAssignment,
+    ProcessId,
+    TaskAssignment,
+    TaskAssignor,
+    assignment_to_json,
+)
+from task_assignor.testing.specs import shuffled
+from task_assignor.validation import report_violations
+
+Assignor: TypeAlias = TaskAssignor | Callable[[], TaskAssignor]
+"""An assignor, or what makes a fresh one on every call, such as its class."""
+
+WhichTasks: TypeAlias = Literal["all", "stateful", "stateless"]
+
+
+def assert_valid(
+    state: ApplicationState,
+    assignment: TaskAssignment | Mapping[ProcessId, KafkaStreamsAssignment],
+    *,
+    strict: bool = False,
+) -> None:
+    """The assignment has no error.
+
+    Args:
+        state: what the assignor was given.
+        assignment: what it answered, or what a utility returned.
+        strict: nothing else either: standbys as many as configured, no warm-up.
+
+    Raises:
+        AssertionError: it has; with the whole report.
+    """
+    wrapped = TaskAssignment(assignment) if isinstance(assignment, Mapping) else assignment
+    report = report_violations(state, wrapped)
+    if not report.is_valid or (strict and report.violations):
+        raise AssertionError(report.to_text())
+
+
+def assert_balanced(
+    state: ApplicationState, assignment: TaskAssignment, *, spread: float = 1.0, tasks: WhichTasks = "all"
+) -> None:
+    """No client has more than `spread` active tasks per thread more than another one.
+
+    With one thread each and a spread of 1 that is as even as can be. Kafka's own tests ask for the same.
+
+    Args:
+        state: what the assignor was given.
+        assignment: what it answered.
+        spread: greatest allowed difference, in active tasks per thread.
+        tasks: which tasks count; stateful means that the task has a store.
+
+    Raises:
+        AssertionError: they differ more; names the clients.
+    """
+    counts = _active_counts(state, assignment, tasks)
+    clients = state.columns.clients
+    loads = counts / clients.num_processing_threads
+    if len(loads) and float(loads.max() - loads.min()) > spread:
+        most, least = int(loads.argmax()), int(loads.argmin())
+        raise AssertionError(
+            f"The {tasks} active tasks are not balanced: client {clients.process_ids[most]} has {counts[most]} "
+            f"({loads[most]:g} per thread), client {clients.process_ids[least]} has {counts[least]} "
+            f"({loads[least]:g} per thread); allowed is a difference of {spread:g} per thread."
+        )
+
+
+def assert_fair_shares(state: ApplicationState, assignment: TaskAssignment, *, tasks: WhichTasks = "all") -> None:
+    """Every client has its share of the active tasks by its threads, rounded down or up.
+
+    Args:
+        state: what the assignor was given.
+        assignment: what it answered.
+        tasks: which tasks count; stateful means that the task has a store.
+
+    Raises:
+        AssertionError: one has not; names it, its tasks and its share.
+    """
+    counts = _active_counts(state, assignment, tasks)
+    threads = state.columns.clients.num_processing_threads
+    in_all, all_threads = int(counts.sum()), int(threads.sum())
+    for client, process_id in enumerate(state.columns.clients.process_ids):
+        low, rest = divmod(in_all * int(threads[client]), all_threads)
+        high = low + (rest > 0)
+        if not low <= counts[client] <= high:
+            raise AssertionError(
+                f"Client {process_id} has {counts[client]} of {in_all} {tasks} active tasks; its share, with "
+                f"{threads[client]} of {all_threads} threads, is {low}{f' or {high}' if rest else ''}."
+            )
+
+
+def assert_deterministic(assignor: Assignor, state: ApplicationState, *, shuffles: int = 3) -> TaskAssignment:
+    """The assignor answers the same every time, and whatever the order in which the state was put together.
+
+    That its answer does not depend on `PYTHONHASHSEED` either is what `assert_same_in_every_process` looks at.
+
+    Args:
+        assignor: an assignor, or what makes a fresh one, such as its class.
+        state: what it is given.
+        shuffles: how many other orders to try.
+
+    Returns:
+        Its answer.
+
+    Raises:
+        AssertionError: two answers differ; names the first client whose tasks differ.
+    """
+    answer = _answer(assignor, state)
+    expected = assignment_to_json(answer)
+    assert_same(expected, assignment_to_json(_answer(assignor, state)), "The same state a second time")
+    for seed in range(shuffles):
+        other = assignment_to_json(_answer(assignor, shuffled(state, seed)))
+        assert_same(expected, other, f"The same state, put together in another order (shuffled(state, {seed}))")
+    return answer
+
+
+def assert_same(expected: Iterable[Mapping[str, Any]], actual: Iterable[Mapping[str, Any]], what: str) -> None:
+    """Two answers in their JSON form are equal.
+
+    Raises:
+        AssertionError: they are not; begins with `what`.
+    """
+    first, second = list(expected), list(actual)
+    if first == second:
+        return
+    differ = [(one, two) for one, two in zip(first, second, strict=False) if one != two]
+    text = f"{differ[0][0]}\nbecame\n{differ[0][1]}" if differ else f"{len(first)} clients became {len(second)}"
+    raise AssertionError(f"{what} gave another answer. The first difference:\n{text}")
+
+
+def _answer(assignor: Assignor, state: ApplicationState) -> TaskAssignment:
+    instance = assignor if isinstance(assignor, TaskAssignor) else assignor()
+    answer: object = instance.assign(state)
+    if not isinstance(answer, TaskAssignment):
+        raise AssertionError(f"{instance!r} answered {answer!r}, which is not a TaskAssignment.")
+    return answer
+
+
+def _active_counts(state: ApplicationState, assignment: TaskAssignment, tasks: WhichTasks) -> np.ndarray[Any, Any]:
+    """(C,) number of active tasks of each client."""
+    columns = state.columns
+    counts = np.zeros(len(columns.clients), dtype=np.int64)
+    for each in assignment:
+        client = columns.clients.find(each.process_id)
+        active = [task.id for task in each.tasks.values() if task.type is AssignedTask.Type.ACTIVE]
+        numbers = [number for number in map(columns.tasks.find, active) if number >= 0]
+        if client >= 0:
+            is_stateful = columns.tasks.is_stateful[numbers]
+            counts[client] += {
+                "all": len(numbers),
+                "stateful": int(is_stateful.sum()),
+                "stateless": len(numbers) - int(is_stateful.sum()),
+            }[tasks]
+    return counts

@@ -1,0 +1,60 @@
+"""Random states from a seed, many and fast, for tests in the mass. Those that shrink to a small case are in `strategies.py`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from task_assignor.sdk import ApplicationState, TaskAssignment
+from task_assignor.testing.drawing import StateShape, draw_assignment, draw_state
+
+Value = TypeVar("Value")
+
+
+class _SeededChoices:
+    """Choices of a seeded generator."""
+
+    def __init__(self, seed: str) -> None:
+        self._rng = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return self._rng.randint(low, high)
+
+    def element(self, values: Sequence[Value]) -> Value:
+        return values[int(self._rng.random() * len(values))]
+
+    def rarely(self, one_in: int) -> bool:
+        return self._rng.random() * one_in < 1
+
+
+def random_state(seed: int, number: int = 0, **shape: Any) -> ApplicationState:
+    """The state with this number of those that `random_states(seed, ...)` gives.
+
+    Args:
+        seed: equal seeds give equal states, on every machine.
+        number: which one.
+        **shape: as `StateShape` takes it, for example `max_tasks=50`.
+    """
+    return draw_state(_SeededChoices(f"{seed}/{number}"), StateShape(**shape))
+
+
+def random_states(seed: int, count: int, *, start: int = 0, **shape: Any) -> Iterator[ApplicationState]:
+    """Random states: all kinds of tasks, topologies, racks, tags, settings, lags and histories.
+
+    Args:
+        seed: equal seeds give equal states, on every machine.
+        count: how many.
+        start: number of the first one. Any state can be had again with `random_state(seed, number)`.
+        **shape: as `StateShape` takes it, for example `max_tasks=50`.
+
+    Examples:
+        >>> [len(state.all_tasks) <= 12 for state in random_states(1, 3)]
+        [True, True, True]
+    """
+    return (random_state(seed, number, **shape) for number in range(start, start + count))
+
+
+def random_assignment(state: ApplicationState, seed: int) -> TaskAssignment:
+    """A random answer to the state, usually a wrong one."""
+    return draw_assignment(_SeededChoices(f"assignment/{seed}"), state)
