@@ -1,3 +1,5 @@
 """What people type and see; everything it shows is worked out in the other rooms."""
 
-__all__: list[str] = []
+from task_assignor.cli.app import main
+
+__all__ = ["main"]

@@ -200,7 +200,8 @@ class StreamsApplication:
             commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
-            progress = Progress.after(commits.records(), sources, ends)
+            tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
+            progress = Progress.after(commits.records(), sources, ends, tables)
             recorder = _Recorder(on_event)
             self._run(run_id, commits, rebalances, progress, recorder)
             return recorder.result(self._application_id, self._layout.run_dir, progress.last_batch + 1)
@@ -209,7 +210,7 @@ class StreamsApplication:
         self, run_id: str, commits: CommitLog, rebalances: RebalanceLog, progress: Progress, recorder: _Recorder
     ) -> None:
         authkey = secrets.token_bytes(32)
-        server = self._server = CoordinatorServer(self._options.bind_host, authkey)
+        server = self._server = CoordinatorServer(self._bind_host, authkey)
         error: StreamsException | None = None
         is_done = False
         try:
@@ -249,8 +250,12 @@ class StreamsApplication:
                 )
             self._launcher.replace(ended.client)
 
+    @property
+    def _bind_host(self) -> str:
+        return self._options.bind_host or self._launcher.coordinator_host
+
     def _plan(self, run_id: str, port: int, authkey: bytes) -> LaunchPlan:
-        address = (self._options.advertised_host or self._options.bind_host, port)
+        address = (self._options.advertised_host or self._bind_host, port)
         return LaunchPlan(
             self._application_id,
             run_id,

@@ -67,8 +67,8 @@ class RuntimeOptions:
         max_losses_per_batch: the run fails if a single batch has cost so many clients and one more.
         max_assignment_retries: after so many failures in a row the run fails.
         compression: of output and changelog files: None, "lz4" or "zstd".
-        bind_host: address that the coordinator listens on.
-        advertised_host: address that clients connect to; None: `bind_host`.
+        bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
+        advertised_host: address that clients connect to; None: the same.
     """
 
     max_batch_rows: int = attrs.field(default=100_000, validator=_positive)
@@ -82,7 +82,7 @@ class RuntimeOptions:
     max_losses_per_batch: int = attrs.field(default=20, validator=_positive)
     max_assignment_retries: int = attrs.field(default=20, validator=_positive)
     compression: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, "lz4", "zstd")))
-    bind_host: str = "127.0.0.1"
+    bind_host: str | None = None
     advertised_host: str | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -158,6 +158,10 @@ class ClientExit:
 
 class Launcher(Protocol):
     """Starts clients and ends them. All calls come from one thread; none of them may block for long, but `stop`."""
+
+    @property
+    def coordinator_host(self) -> str:
+        """Address of this machine at which its clients reach the coordinator."""
 
     def start(self, plan: LaunchPlan) -> None:
         """Start all clients of the plan.

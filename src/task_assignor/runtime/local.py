@@ -34,6 +34,11 @@ class LocalProcessLauncher:
         self._processes: dict[str, BaseProcess] = {}
 
     @property
+    def coordinator_host(self) -> str:
+        """Its clients are on this machine."""
+        return "127.0.0.1"
+
+    @property
     def pids(self) -> dict[str, int]:
         """Client -> its process, for those that run."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -35,13 +35,20 @@ class Progress:
     Args:
         sources: task -> its source topics.
         ends: source topic -> end offset of each partition: how far the run goes.
+        tables: topics that a task reads to their end before its others.
     """
 
-    def __init__(self, sources: Mapping[TaskId, Sequence[str]], ends: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        sources: Mapping[TaskId, Sequence[str]],
+        ends: Mapping[str, Sequence[int]],
+        tables: Collection[str] = (),
+    ) -> None:
         self._tasks = {
             task: _TaskProgress(tuple(topics), dict.fromkeys(topics, 0)) for task, topics in sorted(sources.items())
         }
         self._ends = {topic: tuple(found) for topic, found in ends.items()}
+        self._tables = frozenset(tables)
         self._last_batch = -1
 
     @classmethod
@@ -50,13 +57,14 @@ class Progress:
         records: Iterable[CommitRecord],
         sources: Mapping[TaskId, Sequence[str]],
         ends: Mapping[str, Sequence[int]],
+        tables: Collection[str] = (),
     ) -> Progress:
         """The progress after committed batches: how a coordinator begins.
 
         Raises:
             CommitLogException: a record does not fit the tasks, the topics, or the record before it.
         """
-        progress = cls(sources, ends)
+        progress = cls(sources, ends, tables)
         for record in records:
             progress.advance(record)
         return progress
@@ -98,7 +106,7 @@ class Progress:
         """The next micro-batch: for each task that has rows left, the same share of what is left of each source.
 
         Equal shares keep the sources of a join at about the same time, so that its buffers stay small. The result
-        does not depend on it.
+        does not depend on it. Tables come first, alone.
 
         Args:
             max_rows: at most so many rows of each partition.
@@ -109,6 +117,8 @@ class Progress:
         ranges = {}
         for task, found in self._tasks.items():
             left = {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
+            if any(left[topic] for topic in left if topic in self._tables):
+                left = {topic: rows if topic in self._tables else 0 for topic, rows in left.items()}
             most = max(left.values())
             if most <= 0:
                 continue

@@ -64,6 +64,7 @@ class SubTopology:
             method `check_sources(topics: Mapping[str, TopicSpec])`, that is called before the run and may raise.
         stores: its stores.
         outputs: names, or `Output`s with a schema. May be empty.
+        tables: sources to look things up in: a task reads them to their end before it reads any other source.
 
     Raises:
         TopologyException: something of it is not allowed.
@@ -74,6 +75,7 @@ class SubTopology:
     processor: Callable[[], Processor]
     stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=_to_stores)
     outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
+    tables: tuple[str, ...] = attrs.field(default=(), converter=_to_names)
 
     def __attrs_post_init__(self) -> None:
         where = f"The sub-topology {self.name!r}"
@@ -83,6 +85,11 @@ class SubTopology:
             raise TopologyException(f"{where} needs at least one source topic.")
         if len(set(self.sources)) != len(self.sources):
             raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
+        strange = [table for table in self.tables if table not in self.sources]
+        if strange:
+            raise TopologyException(
+                f"{where} has tables {strange} that are not among its sources {list(self.sources)}."
+            )
         for store in self.stores:
             if not isinstance(store, (KeyValueStoreSpec, WindowStoreSpec)):
                 raise TopologyException(f"{where} has a store that is no store declaration: {store!r}.")

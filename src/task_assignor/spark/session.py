@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -202,13 +203,33 @@ def _raise_not_started(error: Exception, last_lines: Iterable[str]) -> NoReturn:
 
 
 def _forward(reader: int, last_lines: deque[str]) -> None:
-    """Pass the JVM's standard error on, without the warnings of the JVM itself that no setting turns off."""
+    """Pass the JVM's standard error on, without what no setting of Spark turns off.
+
+    That is the JVM's own warnings, and the traceback of a Python worker that Spark closed while it was waiting.
+    """
     with os.fdopen(reader, "rb") as lines:
+        block: list[bytes] = []
         for line in lines:
             text = line.decode(errors="replace").rstrip()
             last_lines.append(text)
-            if not text.startswith("WARNING: "):
-                try:
-                    os.write(2, line)
-                except OSError:
-                    return
+            if block or text == "Traceback (most recent call last):":
+                block.append(line)
+                if len(block) > 1 and not text.startswith(" "):
+                    _write_all([] if _is_closed_worker(block) else block)
+                    block = []
+            elif not text.startswith("WARNING: "):
+                _write_all([line])
+        _write_all(block)
+
+
+def _is_closed_worker(block: list[bytes]) -> bool:
+    places = [line for line in block if line.startswith(b"  File ")]
+    return block[-1].startswith((b"BrokenPipeError", b"ConnectionResetError")) and all(
+        b"/pyspark/daemon.py" in place for place in places
+    )
+
+
+def _write_all(lines: list[bytes]) -> None:
+    for line in lines:
+        with contextlib.suppress(OSError):
+            os.write(2, line)

@@ -1,0 +1,38 @@
+"""The command `task-assignor`: its sub-commands and what it does with errors. Each sub-command lives in a module of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from task_assignor.cli.assignors import assignors
+from task_assignor.cli.demo import demo
+from task_assignor.cli.output import BAD_INPUT
+from task_assignor.cli.plan import plan
+from task_assignor.cli.validate import validate
+from task_assignor.sdk import StreamsException
+
+app = typer.Typer(
+    name="task-assignor",
+    help="Write a Kafka Streams TaskAssignor in Python; check it, compare it, run what it decides.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+app.command("plan")(plan)
+app.command("validate")(validate)
+app.command("assignors")(assignors)
+app.command("demo")(demo)
+
+
+def main() -> None:
+    """Run the command line; an error that the package raises on purpose becomes one message and exit code 2."""
+    try:
+        app()
+    except StreamsException as error:
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(BAD_INPUT)

@@ -1,0 +1,226 @@
+"""What the demo shows while it runs: the events of a run as lines, a table of the assignment, live progress. It decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from task_assignor.runtime import (
+    BatchCommitted,
+    ClientJoined,
+    ClientLost,
+    ClientProgress,
+    ClientTasks,
+    Rebalanced,
+    ResultRefused,
+    RunEvent,
+    RunFailed,
+    RunFinished,
+    TaskRestored,
+)
+from task_assignor.sdk import TaskId
+
+PIPED_WIDTH = 100
+_RATE_WINDOW_S = 2.0
+_PIPED_STEP = 0.2
+
+
+def make_console() -> Console:
+    """A console for standard output; where that is a file or a pipe: no colours, and a width of its own."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH, no_color=True)
+
+
+class RunScreen:
+    """Shows the events of a run. Used as a context manager around it.
+
+    Args:
+        console: where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begin = time.monotonic()
+        self._attempts: dict[str, str] = {}
+        self._present: set[str] = set()
+        self._assignment: dict[str, ClientTasks] = {}
+        self._generation = 0
+        self._processed = 0
+        self._remaining = -1
+        self._batch = -1
+        self._recent: deque[tuple[float, Mapping[str, int]]] = deque()
+        self._restored_rows: Counter[str] = Counter()
+        self._standby_lag: dict[str, int] = {}
+        self._takeover: list[TaskRestored] = []
+        self._next_step = _PIPED_STEP
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress_table)
+
+    def __enter__(self) -> Self:
+        self._begin = time.monotonic()
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line, with the seconds since the run began in front."""
+        seconds = time.monotonic() - self._begin
+        line = Text(f"{seconds:6.1f} s  ", style="dim").append(text, style=style or "not dim")
+        self._console.print(line, soft_wrap=True)
+
+    def show(self, event: RunEvent) -> None:
+        """Show an event. Give this method to `StreamsApplication.run`, or call it from what you give."""
+        match event:
+            case ClientJoined():
+                self._joined(event)
+            case ClientLost():
+                self._present.discard(event.client)
+                self.say(f"{event.client} is lost: {event.reason}", "red")
+            case Rebalanced():
+                self._rebalanced(event)
+            case TaskRestored():
+                self._restored(event)
+            case BatchCommitted():
+                self._committed(event)
+            case ClientProgress():
+                self._standby_lag[event.client] = event.standby_lag
+            case ResultRefused():
+                self.say(f"refused a late answer for task {event.task}, batch {event.batch}: {event.reason}", "yellow")
+            case RunFinished():
+                self.say(
+                    f"finished: {event.batches} batches, {event.rows_in:,} rows in, {event.rows_out:,} rows out, "
+                    f"{event.rows_in / max(event.seconds, 1e-3):,.0f} rows/s",
+                    "green",
+                )
+            case RunFailed():
+                self.say(f"failed: {event.message}", "red")
+
+    def _joined(self, event: ClientJoined) -> None:
+        again = event.client in self._attempts
+        self._present.add(event.client)
+        self._attempts[event.client] = event.attempt
+        self._restored_rows[event.client] = 0
+        what = "is back" if again else "joined"
+        kept = f"; its folder has the state of {_count(len(event.restorable), 'task')}" if event.restorable else ""
+        self.say(f"{event.client} {what}: {event.attempt}{kept}")
+
+    def _rebalanced(self, event: Rebalanced) -> None:
+        if event.kept:
+            self.say(f"generation {event.generation} stays: {event.kept} ({event.reason})", "yellow")
+            return
+        former = {task: client for client, tasks in self._assignment.items() for task in tasks.active}
+        standbys = {(client, task) for client, tasks in self._assignment.items() for task in tasks.standby}
+        moves: Counter[tuple[str, str, bool]] = Counter()
+        for client, tasks in event.assignment.items():
+            for task in tasks.active:
+                if former and former.get(task) != client:
+                    moves[former.get(task, "nobody"), client, (client, task) in standbys] += 1
+        first = not self._assignment
+        self._assignment = dict(event.assignment)
+        self._generation = event.generation
+        self._takeover = []
+        total = sum(len(tasks.active) for tasks in event.assignment.values())
+        if first:
+            told = f"{total} tasks for {_count(len(event.assignment), 'client')}"
+        elif moves:
+            told = "; ".join(
+                f"{_count(number, 'task')} {source} -> {target}{' (its standby)' if standby else ''}"
+                for (source, target, standby), number in sorted(moves.items())
+            )
+        else:
+            told = "no active task moves"
+        self.say(f"generation {event.generation}, because {event.reason}: {told}", "bold")
+        if first:
+            self._console.print(self._assignment_table())
+
+    def _restored(self, event: TaskRestored) -> None:
+        self._restored_rows[event.client] += event.rows + event.snapshot_rows
+        if event.role == "active" and event.batch >= 0:
+            self._takeover.append(event)
+
+    def _committed(self, event: BatchCommitted) -> None:
+        now = time.monotonic()
+        if self._takeover:
+            rows = sum(restored.rows for restored in self._takeover)
+            state = "from memory" if not rows else f"after reading {rows:,} changelog rows"
+            tasks = _count(len(self._takeover), "task")
+            self.say(f"{tasks} taken over {state}; batch {event.batch} committed {event.seconds:.2f} s after it began")
+            self._takeover = []
+        self._batch = event.batch
+        self._processed += event.rows_in
+        self._remaining = event.remaining
+        self._recent.append((now, event.rows_by_client))
+        while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
+            self._recent.popleft()
+        share = self._processed / max(self._processed + self._remaining, 1)
+        if not self._console.is_terminal and share >= self._next_step:
+            self._next_step += _PIPED_STEP
+            rates = self._rates(now)
+            clients = ", ".join(f"{client} {rate / 1000:.0f}k" for client, rate in sorted(rates.items()))
+            self.say(
+                f"{share:4.0%} of the rows, batch {event.batch}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
+            )
+
+    def _rates(self, now: float) -> dict[str, float]:
+        """Client -> rows per second, lately."""
+        since = max(now - self._recent[0][0], 0.25) if self._recent else 1.0
+        rows: Counter[str] = Counter()
+        for _, by_client in self._recent:
+            rows.update(by_client)
+        return {client: rows[client] / since for client in self._attempts}
+
+    def _assignment_table(self) -> Table:
+        table = Table(title=f"The assignment, generation {self._generation}", title_justify="left")
+        for column in ("client", "runs as", "active tasks", "standby tasks"):
+            table.add_column(column)
+        for client, tasks in sorted(self._assignment.items()):
+            runs_as = self._attempts.get(client, "").split(" (")[0]
+            table.add_row(client, runs_as, _tasks(tasks.active), _tasks(tasks.standby))
+        return table
+
+    def _progress_table(self) -> Table:
+        total = self._processed + self._remaining if self._remaining >= 0 else 0
+        share = self._processed / total if total else 0.0
+        bar = "━" * round(share * 30)
+        table = Table(
+            title=f"{bar:╌<30} {share:4.0%}  batch {max(self._batch, 0)}  generation {self._generation}",
+            title_justify="left",
+        )
+        table.add_column("client")
+        for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
+            table.add_column(column, justify="right")
+        rates = self._rates(time.monotonic())
+        for client in sorted(self._attempts):
+            tasks = self._assignment.get(client, ClientTasks())
+            here = client in self._present
+            table.add_row(
+                client,
+                str(len(tasks.active)) if here else "gone",
+                str(len(tasks.standby)) if here else "",
+                f"{rates.get(client, 0.0):,.0f}" if here else "",
+                f"{self._restored_rows[client]:,}" if here else "",
+                f"{self._standby_lag.get(client, 0):,}" if here else "",
+                style="" if here else "red",
+            )
+        return table
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _tasks(tasks: tuple[TaskId, ...]) -> str:
+    return " ".join(map(str, tasks))
