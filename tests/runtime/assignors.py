@@ -1,0 +1,81 @@
+"""Task assignors as users write them, for tests: one that scatters, ones that fail in their ways."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignedTask,
+    AssignmentError,
+    GroupAssignment,
+    GroupSubscription,
+    KafkaStreamsAssignment,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskAssignor,
+)
+
+
+class ScatteringAssignor(TaskAssignor):
+    """Moves every task at every rebalance, as chance (the time) will have it. The worst that a runtime can be given."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Round robin from a place that depends on the time; one standby next door."""
+        clients = list(application_state.kafka_streams_states(compute_task_lags=False))
+        assigned: dict[int, list[AssignedTask]] = {number: [] for number in range(len(clients))}
+        for number, (task, info) in enumerate(application_state.all_tasks.items()):
+            owner = (number * 7 + application_state.now_ms) % len(clients)
+            assigned[owner].append(AssignedTask(task, AssignedTask.Type.ACTIVE))
+            if info.is_stateful and len(clients) > 1:
+                assigned[(owner + 1) % len(clients)].append(AssignedTask(task, AssignedTask.Type.STANDBY))
+        return TaskAssignment([KafkaStreamsAssignment.of(clients[n], tasks) for n, tasks in assigned.items()])
+
+
+class HesitatingAssignor(ScatteringAssignor):
+    """Asks to be asked again, until the time suits it."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """As above, two hundred milliseconds out of six hundred."""
+        if application_state.now_ms // 200 % 3:
+            raise TaskAssignmentException("not now")
+        return super().assign(application_state)
+
+
+class StubbornAssignor(TaskAssignor):
+    """Never gives an assignment."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Ask to be asked again."""
+        raise TaskAssignmentException("never")
+
+
+class BrokenAssignor(TaskAssignor):
+    """Has a bug."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Fail."""
+        raise KeyError("rack-7")
+
+
+class ForgetfulAssignor(TaskAssignor):
+    """Gives all tasks but the first; Kafka lets that pass."""
+
+    told: ClassVar[list[AssignmentError]] = []
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """All but the first to the first client."""
+        first, *others = application_state.kafka_streams_states(compute_task_lags=False)
+        tasks = list(application_state.all_tasks)[1:]
+        return TaskAssignment(
+            [
+                KafkaStreamsAssignment.of(first, [AssignedTask(task, AssignedTask.Type.ACTIVE) for task in tasks]),
+                *(KafkaStreamsAssignment.of(other) for other in others),
+            ]
+        )
+
+    def on_assignment_computed(
+        self, assignment: GroupAssignment, subscription: GroupSubscription, error: AssignmentError
+    ) -> None:
+        """Note what the callback was told."""
+        type(self).told.append(error)

@@ -1,0 +1,455 @@
+"""A whole application without a machine: real coordinator and clients, simulated network, disks, clock and faults.
+
+Processing a task is replaced by a lineage: the list of tries that led to a state. A commit is right if the lineage of
+every file is the committed lineage plus this try: then no row was lost, none was processed twice, and no try that was
+not committed has left a trace.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import attrs
+
+from task_assignor.group import GroupLeader, SubTopologyShape, make_tasks
+from task_assignor.runtime.client import (
+    ClientEvent,
+    ClientInstruction,
+    ClientMachine,
+    ClientPhase,
+    Connect,
+    Connected,
+    Disconnected,
+    End,
+    HeartbeatDue,
+    Job,
+    JobDone,
+    JobKind,
+    Received,
+    RunJob,
+    SendToCoordinator,
+)
+from task_assignor.runtime.commits import CommitRecord, FileRef, RebalanceRecord
+from task_assignor.runtime.coordinator import Coordinator
+from task_assignor.runtime.coordinator_values import (
+    Announce,
+    CloseConnection,
+    ConnectionLost,
+    CoordinatorEvent,
+    Finished,
+    FromClient,
+    SendToClient,
+    StoreCommit,
+    StoreGeneration,
+    Tick,
+)
+from task_assignor.runtime.events import RunEvent
+from task_assignor.runtime.launcher import ClientSpec, RuntimeOptions
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.protocol import (
+    START,
+    Hello,
+    Position,
+    Restored,
+    TaskFailure,
+    TaskResult,
+    ToClient,
+    ToCoordinator,
+)
+from task_assignor.sdk import AssignmentConfigs, StreamsConfig, TaskAssignor, TaskId
+
+Lineage = tuple[tuple[int, int], ...]
+"""(batch, generation) of every try that led to a state."""
+APPLICATION = "simulated"
+RUN = "run"
+ROWS_PER_BATCH = 10
+
+
+@attrs.define
+class Connection:
+    """One connection; both directions keep their order."""
+
+    number: int
+    client: SimulatedClient
+    to_coordinator: deque[ToCoordinator] = attrs.field(factory=deque)
+    to_client: deque[ToClient | None] = attrs.field(factory=deque)
+    is_open: bool = True
+    """The client's side."""
+    accepted: bool = True
+    """The coordinator's side."""
+    reported: bool = False
+    """The coordinator knows that it is lost."""
+
+
+@attrs.define(eq=False)
+class SimulatedClient:
+    """A client process: its machine, its memory, its disk."""
+
+    spec: ClientSpec
+    machine: ClientMachine
+    disk: dict[TaskId, list[tuple[Position, Lineage]]]
+    memory: dict[TaskId, Lineage] = attrs.field(factory=dict)
+    positions: dict[TaskId, Position | None] = attrs.field(factory=dict)
+    jobs: list[Job] = attrs.field(factory=list)
+    connection: Connection | None = None
+    wants_connection: bool = False
+    is_paused: bool = False
+    is_alive: bool = True
+
+
+class World:
+    """Everything, and one random step at a time.
+
+    Args:
+        seed: of all chance.
+        clients: how many.
+        standbys: `num.standby.replicas`.
+        faults: how many kills, pauses and cuts there may be; then the run must come to its end.
+        threads: of each client.
+        assignor: makes the assignor; None: the sticky one.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        clients: int = 3,
+        standbys: int = 1,
+        faults: int = 6,
+        threads: int = 1,
+        assignor: Callable[[], TaskAssignor] | None = None,
+        restart_coordinator: bool = True,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.faults = faults
+        self.is_slow = faults > 0
+        """Messages may take so long that a lease runs out."""
+        self.restart_coordinator = restart_coordinator
+        self.now_ms = 1_000
+        self.commits: list[CommitRecord] = []
+        self.rebalances: list[RebalanceRecord] = []
+        self.files: dict[tuple[TaskId, int, int], Lineage] = {}
+        self.committed: dict[TaskId, Lineage] = {}
+        self.events: list[RunEvent] = []
+        self.finished: list[Finished] = []
+        self.connections: list[Connection] = []
+        self.opened = 0
+        self.restored_rows: list[Restored] = []
+        shapes = [
+            SubTopologyShape("join", ("left", "right"), {"left-store": "left-log", "right-store": "right-log"}),
+            SubTopologyShape("plain", ("alone",), {}),
+        ]
+        self.tasks = make_tasks(shapes, {"left": 3, "right": 3, "alone": 2})
+        self.ends = {
+            topic: [self.random.choice((0, 5, 10, 37, 60)) for _ in range(count)]
+            for topic, count in (("left", 3), ("right", 3), ("alone", 2))
+        }
+        sticky = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"})
+        self.leader = GroupLeader(
+            assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks
+        )
+        self.options = RuntimeOptions(
+            max_batch_rows=ROWS_PER_BATCH, session_timeout_ms=1_000, heartbeat_interval_ms=100, max_losses_per_batch=99
+        )
+        self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients)]
+        self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
+        self.coordinator = self._new_coordinator()
+        self.clients: list[SimulatedClient] = []
+        for spec in self.specs:
+            self._start_client(spec)
+
+    def _new_coordinator(self) -> Coordinator:
+        sources = {task: ("left", "right") if task.subtopology == 0 else ("alone",) for task in self.tasks}
+        return Coordinator(
+            APPLICATION,
+            RUN,
+            self.leader,
+            Progress.after(self.commits, sources, self.ends),
+            self.options,
+            len(self.specs),
+            max((record.generation for record in self.rebalances), default=0),
+            self.now_ms,
+        )
+
+    def _start_client(self, spec: ClientSpec) -> None:
+        machine = ClientMachine(spec.threads, snapshot_every_batches=2)
+        client = SimulatedClient(spec, machine, self.disks[spec.name])
+        self.clients.append(client)
+        self._carry_out_client(client, machine.start())
+
+    # Running.
+
+    def run(self, max_steps: int = 20_000) -> None:
+        """Until the run is over."""
+        for _ in range(max_steps):
+            if self.finished:
+                return
+            self.step()
+        raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} batches committed")
+
+    def step(self) -> None:
+        """One thing that can happen, happens."""
+        actions = self._actions()
+        if not actions:
+            self._pass_time(self.random.randint(20, 400))
+            return
+        self.random.choice(actions)()
+        self.coordinator.validate_state()
+        for client in self.clients:
+            client.machine.validate_state()
+
+    def _actions(self) -> list[Callable[[], None]]:
+        actions: list[Callable[[], None]] = []
+        for connection in self.connections:
+            if connection.accepted and connection.to_coordinator:
+                actions.append(partial(self._deliver_to_coordinator, connection))
+            elif connection.accepted and not connection.is_open and not connection.reported:
+                actions.append(partial(self._report_loss, connection))
+            if connection.to_client and connection.is_open and not connection.client.is_paused:
+                actions.append(partial(self._deliver_to_client, connection))
+        for client in self.clients:
+            if client.is_paused:
+                actions.append(partial(self._resume, client))
+                continue
+            actions += [partial(self._finish_job, client, job) for job in client.jobs]
+            if client.wants_connection:
+                actions.append(partial(self._connect, client))
+        if self.is_slow and self.random.random() < 0.1:
+            actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
+        if self.faults > 0 and self.random.random() < 0.06:
+            actions.append(self._fault)
+        return actions
+
+    def _fault(self) -> None:
+        self.faults -= 1
+        kinds: list[Callable[[SimulatedClient], None]] = [self._kill, self._kill, self._pause, self._cut]
+        client = self.random.choice(self.clients)
+        if self.restart_coordinator and self.random.random() < 0.15:
+            self._restart_coordinator()
+        else:
+            self.random.choice(kinds)(client)
+
+    def _kill(self, client: SimulatedClient) -> None:
+        """kill -9, and another process with the same name and disk."""
+        client.is_alive = False
+        self.clients.remove(client)
+        if client.connection is not None:
+            client.connection.is_open = False
+        self._start_client(client.spec)
+
+    def _pause(self, client: SimulatedClient) -> None:
+        client.is_paused = True
+
+    def _resume(self, client: SimulatedClient) -> None:
+        # Mostly it stays so for longer than its lease.
+        if self.random.random() < 0.1:
+            client.is_paused = False
+        else:
+            self._pass_time(self.random.randint(100, 450))
+
+    def _cut(self, client: SimulatedClient) -> None:
+        """The network fails: both sides notice, each in its time."""
+        if client.connection is not None and client.connection.is_open:
+            self._lose_connection(client)
+
+    def _restart_coordinator(self) -> None:
+        """The coordinator is killed; another one reads the commit log."""
+        for connection in self.connections:
+            connection.accepted = False
+            connection.to_coordinator.clear()
+            connection.to_client.append(None)
+        self.coordinator = self._new_coordinator()
+
+    def _pass_time(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        self._to_coordinator(Tick(self.now_ms))
+        for client in self.clients:
+            if not client.is_paused:
+                self._to_client(client, HeartbeatDue())
+
+    # Network.
+
+    def _connect(self, client: SimulatedClient) -> None:
+        client.wants_connection = False
+        self.opened += 1
+        connection = Connection(self.opened, client)
+        self.connections.append(connection)
+        client.connection = connection
+        on_disk = {
+            task: tuple(position for position, _ in sorted(found, key=lambda pair: pair[0].batch, reverse=True))
+            for task, found in client.disk.items()
+        }
+        hello = Hello(
+            client.spec.name,
+            str(client.spec.process_id(APPLICATION)),
+            RUN,
+            client.spec.threads,
+            None,
+            {},
+            None,
+            f"attempt {self.opened}",
+            "host",
+            self.opened,
+            on_disk,
+        )
+        self._to_client(client, Connected(hello))
+
+    def _lose_connection(self, client: SimulatedClient) -> None:
+        assert client.connection is not None
+        client.connection.is_open = False
+        client.connection = None
+        self._to_client(client, Disconnected("cut"))
+
+    def _deliver_to_coordinator(self, connection: Connection) -> None:
+        message = connection.to_coordinator.popleft()
+        self._to_coordinator(FromClient(connection.number, message, self.now_ms))
+
+    def _report_loss(self, connection: Connection) -> None:
+        connection.reported = True
+        self._to_coordinator(ConnectionLost(connection.number, "connection closed", self.now_ms))
+
+    def _deliver_to_client(self, connection: Connection) -> None:
+        message = connection.to_client.popleft()
+        client = connection.client
+        if connection is not client.connection:
+            return
+        if message is None:
+            self._lose_connection(client)
+        else:
+            self._to_client(client, Received(message))
+
+    def _to_coordinator(self, event: CoordinatorEvent) -> None:
+        for instruction in self.coordinator.handle(event):
+            match instruction:
+                case SendToClient(number, message):
+                    connection = self.connections[number - 1]
+                    if connection.accepted:
+                        connection.to_client.append(message)
+                case CloseConnection(number):
+                    connection = self.connections[number - 1]
+                    # What was on its way to the coordinator is still read.
+                    connection.to_client.append(None)
+                    if self.random.random() < 0.5:
+                        connection.accepted = False
+                        connection.to_coordinator.clear()
+                case StoreGeneration(record):
+                    assert record.generation not in {found.generation for found in self.rebalances}
+                    self.rebalances.append(record)
+                case StoreCommit(record):
+                    self._check_commit(record)
+                    self.commits.append(record)
+                case Announce(happened):
+                    self.events.append(happened)
+                case Finished():
+                    self.finished.append(instruction)
+
+    def _to_client(self, client: SimulatedClient, event: ClientEvent) -> None:
+        if client.machine.phase is not ClientPhase.ENDED:
+            self._carry_out_client(client, client.machine.handle(event))
+
+    def _carry_out_client(self, client: SimulatedClient, instructions: Sequence[ClientInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case RunJob(job):
+                    client.jobs.append(job)
+                case SendToCoordinator(message):
+                    if client.connection is not None and client.connection.is_open:
+                        client.connection.to_coordinator.append(message)
+                case Connect():
+                    if client.connection is not None:
+                        client.connection.is_open = False
+                        client.connection = None
+                    client.wants_connection = True
+                case End():
+                    if client.connection is not None:
+                        client.connection.is_open = False
+
+    # Work.
+
+    def _finish_job(self, client: SimulatedClient, job: Job) -> None:
+        client.jobs.remove(job)
+        self._to_client(client, JobDone(job, self._do(client, job)))
+
+    def _do(self, client: SimulatedClient, job: Job) -> Restored | TaskResult | TaskFailure | None:
+        task = job.task
+        if job.kind is JobKind.CLOSE:
+            client.memory.pop(task, None)
+            client.positions.pop(task, None)
+            return None
+        position = client.positions.get(task, START)
+        if job.kind is JobKind.SNAPSHOT:
+            assert position is not None
+            client.disk.setdefault(task, []).append((position, client.memory.get(task, ())))
+            return None
+        if job.kind is JobKind.RESTORE:
+            assert job.target is not None
+            return self._restore(client, task, job.target)
+        order = job.order
+        assert order is not None
+        assert position is not None
+        assert position.is_same_try(order.base), "a client processes from another state than it was told"
+        lineage = (*client.memory.get(task, ()), (order.batch, order.generation))
+        client.memory[task] = lineage
+        rows = sum(end - start for start, end in order.ranges.values())
+        reached = Position(order.batch, order.generation, order.base.changelog_offset + rows)
+        client.positions[task] = reached
+        name = (task, order.batch, order.generation)
+        assert name not in self.files, f"two tries wrote the same file {name}"
+        self.files[name] = lineage
+        path = f"{task}/{order.batch}-{order.generation}"
+        return TaskResult(task, order.batch, order.generation, {"out": FileRef(path, rows)}, {}, reached)
+
+    def _restore(self, client: SimulatedClient, task: TaskId, target: Position) -> Restored:
+        """What `StreamTask.restore` does, on lineages."""
+        lineage = tuple(try_ for try_ in self._lineage_in_log(task) if try_[0] <= target.batch)
+        states = [*client.disk.get(task, [])]
+        position = client.positions.get(task, START)
+        if position is not None:
+            states.append((position, client.memory.get(task, ())))
+        usable = [found for found in states if found[1] == lineage[: len(found[1])]]
+        best = max(usable, key=lambda found: len(found[1]), default=(START, ()))
+        client.memory[task] = lineage
+        client.positions[task] = target
+        restored = Restored(task, target, len(lineage) - len(best[1]))
+        self.restored_rows.append(restored)
+        return restored
+
+    def _lineage_in_log(self, task: TaskId) -> Lineage:
+        return tuple((record.batch, record.tasks[task].generation) for record in self.commits if task in record.tasks)
+
+    # What must hold.
+
+    def _check_commit(self, record: CommitRecord) -> None:
+        assert record.batch == len(self.commits), "batches are committed one after the other, each once"
+        for task, commit in record.tasks.items():
+            before = self.committed.get(task, ())
+            this = (record.batch, commit.generation)
+            assert self.files[task, record.batch, commit.generation] == (*before, this), f"{task}: a state is wrong"
+            self.committed[task] = (*before, this)
+            owners = next(found for found in self.rebalances if found.generation == commit.generation).clients
+            name, tasks = owners[commit.member_id]
+            assert (name, task in tasks.active) == (commit.client, True), f"{task} was not assigned to {commit.client}"
+            for topic, (start, end) in commit.offsets.items():
+                done = sum(
+                    span[1] - span[0]
+                    for found in self.commits
+                    if task in found.tasks
+                    for name, span in found.tasks[task].offsets.items()
+                    if name == topic
+                )
+                assert start == done, f"{task}: rows of {topic} are lost or there twice"
+                assert end - start <= ROWS_PER_BATCH
+
+    def check_everything_is_done(self) -> None:
+        """All rows of all sources are in committed batches."""
+        read: dict[tuple[str, int], int] = {}
+        for record in self.commits:
+            for task, commit in record.tasks.items():
+                for topic, (_, end) in commit.offsets.items():
+                    read[topic, task.partition] = end
+        for topic, ends in self.ends.items():
+            for partition, end in enumerate(ends):
+                assert read.get((topic, partition), 0) == end

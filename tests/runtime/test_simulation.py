@@ -1,0 +1,70 @@
+"""Coordinator and clients together under random faults, without sockets, files or time."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.group import AssignmentRejectedException
+from task_assignor.runtime.events import ClientLost, Rebalanced, ResultRefused
+from tests.budget import examples
+from tests.runtime.assignors import HesitatingAssignor, ScatteringAssignor, StubbornAssignor
+from tests.runtime.simulation import World
+
+
+def _finish(world: World) -> None:
+    world.run()
+    assert [finished.error for finished in world.finished] == [None]
+    world.check_everything_is_done()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))
+@settings(max_examples=examples(300))
+def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
+    """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
+    world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads)
+    _finish(world)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(50))
+def test_without_faults_nobody_is_lost_and_nothing_is_restored(seed: int) -> None:
+    world = World(seed, faults=0)
+    _finish(world)
+    assert not [event for event in world.events if isinstance(event, ClientLost)]
+    assert len(world.rebalances) == 1
+
+
+@given(st.integers(0, 2**32), st.integers(2, 4))
+@settings(max_examples=examples(200))
+def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: int, clients: int) -> None:
+    """Tasks leave living clients in the middle of a batch; their late answers are refused."""
+    _finish(World(seed, clients=clients, faults=8, assignor=ScatteringAssignor))
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(60))
+def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> None:
+    world = World(seed, faults=5, assignor=HesitatingAssignor)
+    _finish(world)
+    kept = [event for event in world.events if isinstance(event, Rebalanced) and event.kept]
+    assert {event.kept for event in kept} == {"not now"}, "the run begins at a time that does not suit it"
+
+
+def test_late_answers_of_living_clients_do_occur_and_are_refused() -> None:
+    """The simulation reaches what it is there for."""
+    reasons = set()
+    for seed in range(60):
+        world = World(seed, clients=4, faults=8, assignor=ScatteringAssignor)
+        _finish(world)
+        reasons |= {event.reason for event in world.events if isinstance(event, ResultRefused)}
+    assert "the sender is no member any more" in reasons
+    assert "the task is not ordered from this client any more" in reasons
+
+
+def test_an_assignor_that_never_decides_fails_the_run() -> None:
+    world = World(1, faults=0, assignor=StubbornAssignor)
+    world.run()
+    assert [type(finished.error) for finished in world.finished] == [AssignmentRejectedException]
+    assert "21 times in a row" in str(world.finished[0].error)
+    assert world.commits == []
