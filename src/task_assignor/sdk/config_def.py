@@ -14,6 +14,10 @@ class _NoDefault:
     def __repr__(self) -> str:
         return "REQUIRED"
 
+    def __reduce__(self) -> str:
+        # The one below, in whatever process: it is compared with `is`.
+        return "REQUIRED"
+
 
 REQUIRED = _NoDefault()
 

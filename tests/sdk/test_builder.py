@@ -1,0 +1,79 @@
+"""The builder: what it refuses, and with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from task_assignor.sdk import (
+    ApplicationStateBuilder,
+    ProcessId,
+    StateException,
+    TaskId,
+    TaskTopicPartition,
+    TopicPartition,
+)
+
+CLIENT = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+TASK = TaskId(0, 0)
+CHANGELOG = TaskTopicPartition(TopicPartition("changelog", 0), is_source=False, is_changelog=True)
+
+
+def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
+    return builder.add_task(TASK, is_stateful=True, topic_partitions=[CHANGELOG])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda builder: builder.add_task(TASK).add_task(TASK), "task 0_0 is there twice"),
+        (lambda builder: builder.add_task("0_0"), r"Maybe use TaskId\.parse"),
+        (lambda builder: builder.add_task(TASK, end_offset_sum=-4), "end offset sum of task 0_0"),
+        (lambda builder: builder.add_task(TASK, end_offset_sum=-1).build(), "end offset sum"),
+        (lambda builder: builder.add_task(TASK, end_offset_sum=2**63), "end offset sum of task 0_0"),
+        (lambda builder: builder.add_task(TASK, end_offset_sum=True), "end offset sum of task 0_0"),
+        (lambda builder: builder.add_client(CLIENT).add_client(CLIENT), f"client {CLIENT} is there twice"),
+        (lambda builder: builder.add_client(str(CLIENT)), r"Maybe use ProcessId\.parse"),
+        (lambda builder: builder.add_client(CLIENT, num_processing_threads=0), "num_processing_threads of client"),
+        (lambda builder: builder.add_client(CLIENT, num_processing_threads=1.0), "num_processing_threads"),
+        (lambda builder: builder.add_client(CLIENT, num_processing_threads=True), "num_processing_threads"),
+        (lambda builder: builder.add_client(CLIENT, generation=-1), "generation of client"),
+        (lambda builder: builder.add_client(CLIENT, task_lags={TASK: 0}).build(), "no such task"),
+        (
+            lambda builder: with_task(builder).add_client(CLIENT, task_lags={}).build(),
+            f"lag of task 0_0 on client {CLIENT} is missing, and the task has no end offset sum",
+        ),
+        (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: -4}).build(), "lag of task 0_0"),
+        (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: -1}).build(), "of task 0_0"),
+        (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: 2**63}).build(), "lag of task 0_0"),
+        (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: True}).build(), "lag of task 0_0"),
+    ],
+)
+def test_what_cannot_be_a_state(build: Callable[[ApplicationStateBuilder], object], message: str) -> None:
+    with pytest.raises(StateException, match=message):
+        build(ApplicationStateBuilder())
+
+
+def test_a_state_may_be_empty() -> None:
+    state = ApplicationStateBuilder().build()
+    assert (len(state.all_tasks), len(state.kafka_streams_states(compute_task_lags=True))) == (0, 0)
+
+
+def test_a_task_can_be_taken_from_another_state() -> None:
+    info = with_task(ApplicationStateBuilder()).build().all_tasks[TASK]
+    state = ApplicationStateBuilder().add_task_info(info, end_offset_sum=3).add_client(CLIENT, task_lags={}).build()
+    assert info == state.all_tasks[TASK]
+    assert state.kafka_streams_states(compute_task_lags=True)[CLIENT].lag_for(TASK) == 3
+
+
+def test_what_was_given_may_change_afterwards() -> None:
+    tags, previous, lags = {"zone": "a"}, [TASK], {TASK: 1}
+    builder = with_task(ApplicationStateBuilder())
+    builder.add_client(CLIENT, client_tags=tags, previous_active_tasks=previous, task_lags=lags)
+    state = builder.build()
+    tags["zone"] = "b"
+    previous.clear()
+    lags[TASK] = 9
+    client = state.kafka_streams_states(compute_task_lags=True)[CLIENT]
+    assert (dict(client.client_tags), client.previous_active_tasks, client.lag_for(TASK)) == ({"zone": "a"}, (TASK,), 1)
