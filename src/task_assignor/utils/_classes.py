@@ -112,6 +112,45 @@ class RackRows:
         return crossings
 
 
+@attrs.frozen(eq=False)
+class GroupedRows:
+    """Rows split by group: the racks of a group are cells of its own.
+
+    Args:
+        rows: the split rows; their racks are the cells, `rack * groups + group`.
+        group: (K,) group of each row.
+        cell_group: (racks * groups,) group of each cell.
+    """
+
+    rows: RackRows
+    group: Int64Array
+    cell_group: Int64Array
+
+
+def grouped(rows: RackRows, group: Int64Array, groups: int) -> GroupedRows:
+    """Split rows by the group of their items.
+
+    Args:
+        rows: the rows.
+        group: (N,) group of each item.
+        groups: number of groups.
+    """
+    pair, row = np.unique(rows.row * groups + group, return_inverse=True)
+    base, of_group = pair // groups, pair % groups
+    size = np.bincount(rows.entry_row, minlength=len(rows))
+    entry = _ranges((np.cumsum(size) - size)[base], size[base])
+    entry_row = np.repeat(np.arange(len(pair)), size[base])
+    split = RackRows(
+        row.reshape(-1),
+        rows.partitions[base],
+        entry_row,
+        rows.entry_rack[entry] * groups + of_group[entry_row],
+        rows.entry_local[entry],
+        rows.racks * groups,
+    )
+    return GroupedRows(split, of_group, np.tile(np.arange(groups), rows.racks))
+
+
 def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions) -> RackRows:
     """Group tasks by where their replicas are. Partitions whose racks are not known cause no traffic anywhere.
 

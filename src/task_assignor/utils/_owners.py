@@ -22,6 +22,8 @@ from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve
 
 NOBODY: Final = -1
 FORBIDDEN: Final = -1
+MOST_ARCS: Final = 40_000_000
+"""A larger graph is an error: it would take minutes and gigabytes."""
 
 
 def _numbers(values: Any) -> Int64Array:
@@ -63,7 +65,6 @@ class OwnersProblem:
         exception_row: (X,) row, with `exception_place` strictly ascending.
         exception_place: (X,) place.
         exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
-        most_arcs: more arcs than this are an error.
     """
 
     item_row: Int64Array = attrs.field(converter=_numbers)
@@ -86,7 +87,6 @@ class OwnersProblem:
     exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
-    most_arcs: int = 40_000_000
 
     @property
     def pools(self) -> Int64Array:
@@ -220,9 +220,9 @@ class _Graph:
 
     def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, flags: Any) -> slice:
         where = self.arcs.add(tails, heads, capacities, costs)
-        if len(self.arcs) > self.problem.most_arcs:
+        if len(self.arcs) > MOST_ARCS:
             raise FlowError(
-                f"The flow model needs more than {self.problem.most_arcs} arcs. Maybe use fewer classes of tasks, or "
+                f"The flow model needs more than {MOST_ARCS} arcs. Maybe use fewer classes of tasks, or "
                 "fewer exceptions for pairs of class and client."
             )
         size = where.stop - where.start
@@ -382,10 +382,10 @@ def _exceptions(
     start = np.cumsum(size) - size
     arcs = int(size[apart_cell].sum())
     rows = np.unique(apart_row)
-    if arcs + len(rows) * len(problem.cell_hub) > problem.most_arcs:
+    if arcs + len(rows) * len(problem.cell_hub) > MOST_ARCS:
         raise FlowError(
             f"{len(rows)} classes of tasks have dearer or forbidden clients; taken apart they need more than "
-            f"{problem.most_arcs} arcs. Maybe use fewer exceptions, or higher costs for whole racks or clients."
+            f"{MOST_ARCS} arcs. Maybe use fewer exceptions, or higher costs for whole racks or clients."
         )
     members = np.repeat(apart_row, size[apart_cell])
     places = by_cell[

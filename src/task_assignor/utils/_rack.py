@@ -19,6 +19,7 @@ from task_assignor.utils._classes import (
     Partitions,
     RackRows,
     crossings_of,
+    grouped,
     rack_problem,
     rack_rows,
     strategy_problem,
@@ -111,13 +112,26 @@ def _room(left: int, step: int) -> int:
     return INT32_MAX if step == 0 else max(left, 0) // step
 
 
-def _costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, places: int, cells: int) -> tuple[int, int]:
+def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, places: int, cells: int) -> tuple[int, int]:
     """Costs for the solver: as given, unless they are large."""
     if max(traffic_cost, non_overlap_cost) <= _LARGE_COST:
         return traffic_cost, non_overlap_cost
     # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
     arcs = 2 * (places + 2 * cells + 1)
     return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
+
+
+def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Int64Array]:
+    """The arguments of `OwnersProblem` that say what rows cost in racks, and moving."""
+    return {
+        "item_row": rows.row,
+        "default_cost": traffic_cost * rows.partitions,
+        "entry_row": rows.entry_row,
+        "entry_cell": rows.entry_rack,
+        "entry_cost": traffic_cost * (rows.partitions[rows.entry_row] - rows.entry_local),
+        "move_cost": np.full(len(rows), move_cost),
+        "stay_cost": np.zeros(len(rows), dtype=np.int64),
+    }
 
 
 def optimize_active_columns(
@@ -213,18 +227,12 @@ def _min_traffic(
     """
     rack = columns.clients.rack.astype(np.int64)
     racks = len(columns.clients.racks)
-    traffic, move = _costs(traffic_cost, non_overlap_cost, rows, racks, racks)
+    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, racks, racks)
     counts = np.bincount(rack[owner], minlength=racks)
     problem = OwnersProblem(
-        item_row=rows.row,
+        **rack_costs(rows, traffic, move),
         item_owner=rack[owner],
-        default_cost=traffic * rows.partitions,
         row_hub=np.zeros(len(rows)),
-        entry_row=rows.entry_row,
-        entry_cell=rows.entry_rack,
-        entry_cost=traffic * (rows.partitions[rows.entry_row] - rows.entry_local),
-        move_cost=np.full(len(rows), move),
-        stay_cost=np.zeros(len(rows)),
         cell_hub=np.zeros(racks),
         place_cell=np.arange(racks),
         lower=counts,
@@ -252,34 +260,20 @@ def _balance_subtopology(
     rack = columns.clients.rack.astype(np.int64)
     racks = len(columns.clients.racks)
     _, group, group_size = np.unique(task_group, return_inverse=True, return_counts=True)
-    group = group.reshape(-1).astype(np.int64)
+    group = group.reshape(-1)
     groups = len(group_size)
     clients, client = np.unique(owner, return_inverse=True)
     client = client.reshape(-1)
     counts = np.bincount(client)
     # Kafka's arithmetic, in its order, in doubles: ceil(14 * 1.0 / 50 * 25) is 8.
     share = np.ceil((counts * 1.0 / len(owner))[:, None] * group_size[None, :]).astype(np.int64)
-    traffic, move = _costs(traffic_cost, non_overlap_cost, rows, share.size + len(clients), racks * groups)
-    # A row of a group is a row of its own; its cells are the group's.
-    pair, item_row = np.unique(rows.row * groups + group, return_inverse=True)
-    base, of_group = pair // groups, pair % groups
-    size = np.bincount(rows.entry_row, minlength=len(rows))
-    start = np.cumsum(size) - size
-    entry_row = np.repeat(np.arange(len(pair)), size[base])
-    entry = (
-        np.arange(len(entry_row)) - np.repeat(np.cumsum(size[base]) - size[base], size[base]) + start[base][entry_row]
-    )
+    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, share.size + len(clients), racks * groups)
+    split = grouped(rows, group, groups)
     problem = OwnersProblem(
-        item_row=item_row.reshape(-1),
+        **rack_costs(split.rows, traffic, move),
         item_owner=client * groups + group,
-        default_cost=traffic * rows.partitions[base],
-        row_hub=of_group,
-        entry_row=entry_row,
-        entry_cell=rows.entry_rack[entry] * groups + of_group[entry_row],
-        entry_cost=traffic * (rows.partitions[base][entry_row] - rows.entry_local[entry]),
-        move_cost=np.full(len(pair), move),
-        stay_cost=np.zeros(len(pair)),
-        cell_hub=np.tile(np.arange(groups), racks),
+        row_hub=split.group,
+        cell_hub=split.cell_group,
         place_cell=(rack[clients][:, None] * groups + np.arange(groups)[None, :]).reshape(-1),
         place_upper=share.reshape(-1),
         place_pool=np.repeat(np.arange(len(clients)), groups),
@@ -329,17 +323,11 @@ def min_cost_owners(
         rack = np.zeros(len(columns.clients), dtype=np.int64)
         rows = _one_row(len(tasks))
     racks = max(len(columns.clients.racks), 1)
-    traffic, move = _costs(traffic_cost, non_overlap_cost, rows, len(rack), racks)
+    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, len(rack), racks)
     problem = OwnersProblem(
-        item_row=rows.row,
+        **rack_costs(rows, traffic, move),
         item_owner=owner,
-        default_cost=traffic * rows.partitions,
         row_hub=np.zeros(len(rows)),
-        entry_row=rows.entry_row,
-        entry_cell=rows.entry_rack,
-        entry_cost=traffic * (rows.partitions[rows.entry_row] - rows.entry_local),
-        move_cost=np.full(len(rows), move),
-        stay_cost=np.zeros(len(rows)),
         cell_hub=np.zeros(racks),
         place_cell=rack,
         lower=lower,
