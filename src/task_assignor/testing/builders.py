@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -23,6 +23,8 @@ from task_assignor.sdk import (
 )
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
+END_OFFSET_SUM: Final = 150_000
+"""End offset sum of tasks by default: more than what `acceptable_recovery_lag` is by default, so who has nothing is not caught up."""
 _NO_LAGS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -52,7 +54,7 @@ def a_stateful_task(
     *,
     racks: Iterable[str] | None = None,
     changelog_racks: Iterable[str] | None = None,
-    end_offset_sum: int | None = 1_000,
+    end_offset_sum: int | None = END_OFFSET_SUM,
 ) -> TaskSpec:
     """A task with one store that reads one topic and writes one changelog.
 
@@ -150,7 +152,7 @@ def a_state(
         ApplicationState(2 tasks, 2 clients)
         >>> client = state.kafka_streams_states(compute_task_lags=True)[a_process_id(1)]
         >>> client.previous_active_tasks, client.lag_for(TaskId(0, 0)), client.lag_for(TaskId(0, 1))
-        ((TaskId(0_0),), -2, 1000)
+        ((TaskId(0_0),), -2, 150000)
     """
     all_tasks = [task if isinstance(task, TaskSpec) else a_stateful_task(task) for task in tasks]
     numbered = range(1, clients + 1) if isinstance(clients, int) else clients

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Final
 
 import attrs
 
@@ -23,12 +22,9 @@ from task_assignor.sdk import (
     TaskId,
 )
 from task_assignor.testing.assertions import Assignor
-from task_assignor.testing.builders import a_client, a_stateful_task, a_stateless_task
+from task_assignor.testing.builders import END_OFFSET_SUM, a_client, a_stateful_task, a_stateless_task
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 from task_assignor.validation import report_violations
-
-END_OFFSET_SUM: Final = 150_000
-"""End offset sum of tasks for which none is given: far more than is acceptable as a lag."""
 
 
 class NotConvergedError(AssertionError):

@@ -1,0 +1,138 @@
+"""States written by hand: short, and complete where something is left out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.sdk import ApplicationState, AssignedTask, StateException, TaskId, state_to_json
+from task_assignor.testing import (
+    a_client,
+    a_process_id,
+    a_state,
+    a_stateful_task,
+    a_stateless_task,
+    an_assignment,
+    application_states,
+    shuffled,
+    specs_of,
+    state_of,
+    stateful_tasks,
+    stateless_tasks,
+)
+
+T0, T1 = TaskId(0, 0), TaskId(0, 1)
+
+
+def test_ids_stand_for_stateful_tasks_and_numbers_for_clients_that_had_nothing() -> None:
+    state = a_state(["0_0"], 2, now_ms=5, num_standby_replicas=1)
+
+    info = state.all_tasks[T0]
+    assert info.is_stateful
+    assert info.has_changelog
+    assert list(state.kafka_streams_states(compute_task_lags=False)) == [a_process_id(1), a_process_id(2)]
+    assert state.now_ms == 5
+    assert state.assignment_configs.num_standby_replicas == 1
+
+
+def test_previous_tasks_bring_their_lags() -> None:
+    state = a_state(["0_0", "0_1", "0_2"], [a_client(1, active=["0_0"], standby=["0_1"], lags={"0_2": 7}), 2])
+
+    first, second = state.kafka_streams_states(compute_task_lags=True).values()
+    assert dict(first.stateful_tasks_to_lag_sums) == {T0: -2, T1: 0, TaskId(0, 2): 7}
+    assert set(second.stateful_tasks_to_lag_sums.values()) == {150_000}
+
+
+def test_lags_that_are_given_win_over_those_that_follow() -> None:
+    state = a_state(["0_0"], [a_client(1, active=["0_0"], lags={"0_0": 3})])
+    (client,) = state.kafka_streams_states(compute_task_lags=True).values()
+    assert client.lag_for(T0) == 3
+
+
+def test_lags_can_be_unknown() -> None:
+    state = a_state(["0_0"], [a_client(1, active=["0_0"], lags=None)])
+    assert not state.columns.lags.is_computed[0]
+
+
+def test_previous_stateful_tasks_are_dealt_to_the_consumers() -> None:
+    tasks = [*stateful_tasks(0, 3), *stateless_tasks(1, 1)]
+    state = a_state(tasks, [a_client(1, threads=2, active=["0_0", "0_2", "1_0"], standby=["0_1"])])
+    (client,) = state.kafka_streams_states(compute_task_lags=True).values()
+    had = [client.prev_tasks_by_lag(consumer) for consumer in client.consumer_client_ids]
+    assert had == [(T0, TaskId(0, 2)), (T1,)]
+
+
+def test_stateless_tasks_and_vanished_tasks_get_no_lags() -> None:
+    state = a_state([a_stateless_task("0_0")], [a_client(1, active=["0_0", "5_5"], standby=["6_6"])])
+    (client,) = state.kafka_streams_states(compute_task_lags=True).values()
+    assert dict(client.stateful_tasks_to_lag_sums) == {}
+    assert client.previous_active_tasks == (T0, TaskId(5, 5))
+
+
+def test_racks_tags_and_threads_arrive() -> None:
+    task = a_stateful_task("0_0", racks=["r1"], changelog_racks=["r2"])
+    state = a_state([task, "0_1"], [a_client(3, threads=4, rack="r9", tags={"zone": "a"}, generation=2)])
+
+    source, changelog = state.all_tasks[T0].topic_partitions
+    assert (source.rack_ids, source.is_source, source.is_changelog) == (frozenset({"r1"}), True, False)
+    assert (changelog.rack_ids, changelog.is_source, changelog.is_changelog) == (frozenset({"r2"}), False, True)
+    assert {partition.rack_ids for partition in state.all_tasks[T1].topic_partitions} == {None}
+    (client,) = state.kafka_streams_states(compute_task_lags=False).values()
+    assert (client.num_processing_threads, client.rack_id, dict(client.client_tags)) == (4, "r9", {"zone": "a"})
+    assert state.columns.clients.generation.tolist() == [2]
+
+
+def test_named_topologies_have_topics_of_their_own() -> None:
+    state = a_state(["a__0_0", "b__0_0"], 1)
+    topics = {partition.topic_partition for info in state.all_tasks.values() for partition in info.topic_partitions}
+    assert len(topics) == 4
+
+
+def test_an_assignment_names_every_client_and_those_given_besides() -> None:
+    assignment = an_assignment(a_state(["0_0"], 2), active={1: ["0_0"]}, standby={9: [T0]})
+    assert {each.process_id.id.int: [str(task) for task in each.tasks.values()] for each in assignment} == {
+        1: ["ACTIVE 0_0"],
+        2: [],
+        9: ["STANDBY 0_0"],
+    }
+    assert AssignedTask(T0, AssignedTask.Type.ACTIVE) in assignment.assignment[0].tasks.values()
+
+
+def test_what_makes_no_state_is_refused_as_by_the_builder() -> None:
+    with pytest.raises(StateException, match="The task 0_0 is there twice"):
+        a_state(["0_0", "0_0"], 1)
+
+
+@given(application_states(lags_known=False))
+def test_a_state_taken_apart_and_put_together_is_the_same(state: ApplicationState) -> None:
+    again = state_of(*specs_of(state), state.assignment_configs, state.now_ms)
+    assert state_to_json(again) == state_to_json(state)
+
+
+@given(application_states(lags_known=False), st.integers(0, 5))
+def test_a_shuffled_state_is_the_same(state: ApplicationState, seed: int) -> None:
+    assert state_to_json(shuffled(state, seed)) == state_to_json(state)
+
+
+def test_all_but_the_strategies_works_without_hypothesis() -> None:
+    code = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "hypothesis":
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Hide())
+from task_assignor.testing import a_state, random_state
+print(a_state(["0_0"], 1), len(random_state(1).columns.clients) > 0)
+from task_assignor.sdk import MissingExtraException
+try:
+    from task_assignor.testing import application_states
+except MissingExtraException as error:
+    print(error.extra, error.missing)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["ApplicationState(1 tasks, 1 clients) True", "testing hypothesis"], done.stderr

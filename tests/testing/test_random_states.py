@@ -1,0 +1,157 @@
+"""Random states: repeatable, of the shape asked for, and with every oddity that the sdk allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from task_assignor.sdk import MISSING, ApplicationState, Role, state_to_json
+from task_assignor.testing import random_assignment, random_state, random_states
+from task_assignor.validation import report_violations
+
+
+def test_equal_seeds_give_equal_states_and_each_can_be_had_alone() -> None:
+    states = [state_to_json(state) for state in random_states(3, 20)]
+    assert [state_to_json(random_state(3, number)) for number in range(20)] == states
+    assert [state_to_json(state) for state in random_states(3, 5, start=15)] == states[15:]
+    assert [state_to_json(state) for state in random_states(4, 20)] != states
+
+
+def features(state: ApplicationState) -> Iterator[str]:
+    """What is special about a state."""
+    columns, configs = state.columns, state.assignment_configs
+    tasks, clients, previous, lags = columns.tasks, columns.clients, columns.previous, columns.lags
+    yield f"strategy {configs.rack_aware_assignment_strategy}"
+    for name, cost in (
+        ("traffic", configs.rack_aware_traffic_cost),
+        ("non-overlap", configs.rack_aware_non_overlap_cost),
+    ):
+        yield f"{name} cost {'none' if cost is None else 'zero' if cost == 0 else 'positive'}"
+    yield f"{configs.num_standby_replicas} standbys"
+    yield f"{len(configs.rack_aware_assignment_tags)} rack tags"
+    yield f"{len(clients)} clients"
+    if not len(tasks):
+        yield "no task"
+        return
+    names = {tasks.topology[row] < 0 for row in range(len(tasks))}
+    yield "named and unnamed topologies" if len(names) == 2 else "unnamed" if names == {True} else "named"
+    yield "several sub-topologies" if len(tasks.group_offsets) > 2 else "one sub-topology"
+    if (np.diff(tasks.partition) > 1).any():
+        yield "partitions missing"
+    if (tasks.is_stateful & ~tasks.has_changelog).any():
+        yield "stores without changelog"
+    if (tasks.partition_is_source & tasks.partition_is_changelog).any():
+        yield "source changelog"
+    if (~tasks.is_stateful).any():
+        yield "stateless"
+    if (tasks.end_offset_sum == MISSING)[tasks.has_changelog].any():
+        yield "no end offset sum"
+    if (tasks.end_offset_sum == -3).any():
+        yield "end offset sum unknown"
+    racks = {None if row < 0 else len(tasks.rack_sets[row]) for row in tasks.partition_rack_set.tolist()}
+    yield from (f"partition with racks: {count}" for count in racks)
+    yield from {"client without rack" if rack < 0 else "client with rack" for rack in clients.rack.tolist()}
+    if any(process_id.id.int >> 127 for process_id in clients.process_ids):
+        yield "process id with the high bit"
+    if len(set(clients.num_processing_threads.tolist())) > 1:
+        yield "different threads"
+    if any(clients.client_tags):
+        yield "client tags"
+    if (clients.generation != MISSING).any():
+        yield "generations"
+    if any(clients.host_infos):
+        yield "host"
+    if any(len(names) > 1 for names in clients.consumers):
+        yield "several consumers"
+    owners = Counter(previous.pairs(Role.ACTIVE)[1].tolist())
+    if max(owners.values(), default=0) > 1:
+        yield "two claim a task"
+    if previous.vanished:
+        yield "vanished"
+    pairs = [set(zip(*(column.tolist() for column in previous.pairs(role)), strict=True)) for role in Role]
+    if pairs[0] & pairs[1]:
+        yield "both roles"
+    if not len(previous.task):
+        yield "no history"
+    yield from (f"lag {lag}" for lag in {-2, -3, 0, 2**63 - 1} & set(lags.lag.tolist()))
+    if len(lags.lag) < int(tasks.has_changelog.sum()) * len(clients):
+        yield "sparse lags"
+    if not lags.is_computed.all():
+        yield "lags not known"
+
+
+EXPECTED = {
+    *(f"strategy {name}" for name in ("none", "min_traffic", "balance_subtopology")),
+    *(f"{which} cost {cost}" for which in ("traffic", "non-overlap") for cost in ("none", "zero", "positive")),
+    *(f"{count} standbys" for count in range(4)),
+    *(f"{count} rack tags" for count in range(3)),
+    *(f"{count} clients" for count in range(1, 7)),
+    *(f"partition with racks: {count}" for count in (None, 0, 1, 2, 3)),
+    *(f"lag {lag}" for lag in (-2, -3, 0, 2**63 - 1)),
+    "no task",
+    "named and unnamed topologies",
+    "named",
+    "unnamed",
+    "several sub-topologies",
+    "one sub-topology",
+    "partitions missing",
+    "stores without changelog",
+    "source changelog",
+    "stateless",
+    "no end offset sum",
+    "end offset sum unknown",
+    "client without rack",
+    "client with rack",
+    "process id with the high bit",
+    "different threads",
+    "client tags",
+    "generations",
+    "host",
+    "several consumers",
+    "two claim a task",
+    "vanished",
+    "both roles",
+    "no history",
+    "sparse lags",
+    "lags not known",
+}
+
+
+def test_every_feature_of_states_occurs_and_often_enough() -> None:
+    found = Counter(feature for state in random_states(1, 600, lags_known=False) for feature in features(state))
+    assert set(found) == EXPECTED
+    assert {feature: count for feature, count in found.items() if count < 6} == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "never"),
+    [
+        ({"consistent": True}, {"vanished", "two claim a task", "both roles"}),
+        ({"racks_known": True}, {"client without rack", "partition with racks: None", "partition with racks: 0"}),
+        ({}, {"lags not known"}),
+        ({"max_standbys": 0}, {"1 standbys", "2 standbys", "3 standbys"}),
+        ({"max_threads": 1}, {"different threads", "several consumers"}),
+        ({"max_clients": 1}, {"2 clients", "two claim a task"}),
+    ],
+)
+def test_the_shape_is_kept(shape: dict[str, int], never: set[str]) -> None:
+    found = {feature for state in random_states(2, 300, **shape) for feature in features(state)}
+    assert found & never == set()
+
+
+def test_big_states_can_be_asked_for() -> None:
+    sizes = [
+        (len(s.columns.tasks), len(s.columns.clients)) for s in random_states(5, 20, max_tasks=300, max_clients=40)
+    ]
+    assert max(tasks for tasks, _ in sizes) > 150
+    assert max(clients for _, clients in sizes) > 20
+
+
+def test_random_answers_are_usually_wrong_in_many_ways_and_sometimes_right() -> None:
+    reports = [report_violations(state, random_assignment(state, 1)) for state in random_states(7, 600)]
+    kinds = Counter(violation.kind for report in reports for violation in report.violations)
+    assert sum(report.is_valid for report in reports) > 10
+    assert len(kinds) >= 11
