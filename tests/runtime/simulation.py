@@ -363,9 +363,12 @@ class World:
                         client.connection.is_open = False
                         client.connection = None
                     client.wants_connection = True
-                case End():
+                case End(_, was_told):
                     if client.connection is not None:
                         client.connection.is_open = False
+                    if not was_told and not self.finished:
+                        self.clients.remove(client)
+                        self._start_client(client.spec)
 
     # Work.
 

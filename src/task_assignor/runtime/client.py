@@ -151,9 +151,15 @@ class Connect:
 
 @attrs.frozen
 class End:
-    """The client is done."""
+    """The client is done.
+
+    Args:
+        reason: why.
+        was_told: it was told to stop, because the run is over; else whoever launched it may start another one.
+    """
 
     reason: str
+    was_told: bool
 
 
 ClientInstruction = RunJob | SendToCoordinator | Connect | End
@@ -201,7 +207,7 @@ class ClientMachine:
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
         self._stop_reason = ""
-        self._snapshots_at_end = False
+        self._was_told = False
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
 
     @property
@@ -243,7 +249,7 @@ class ClientMachine:
         instructions.extend(self._next_jobs())
         if self._phase is ClientPhase.STOPPING and not self._running:
             self._phase = ClientPhase.ENDED
-            instructions += [SendToCoordinator(Goodbye()), End(self._stop_reason)]
+            instructions += [SendToCoordinator(Goodbye()), End(self._stop_reason, self._was_told)]
         return instructions
 
     def _react(self, event: ClientEvent) -> Iterator[ClientInstruction]:
@@ -291,9 +297,9 @@ class ClientMachine:
                 if may_rejoin:
                     yield from self._lose_membership()
                 else:
-                    yield from self._begin_stop(reason, snapshots=False)
+                    yield from self._begin_stop(reason, snapshots=False, was_told=False)
             case Stop(reason, snapshot):
-                yield from self._begin_stop(reason, snapshots=snapshot)
+                yield from self._begin_stop(reason, snapshots=snapshot, was_told=True)
 
     def _take_assignment(
         self, generation: int, active: Mapping[TaskId, Position], standby: Mapping[TaskId, Position]
@@ -324,10 +330,10 @@ class ClientMachine:
                 task.role, task.order = "", None
             yield Connect()
 
-    def _begin_stop(self, reason: str, *, snapshots: bool) -> Iterator[ClientInstruction]:
+    def _begin_stop(self, reason: str, *, snapshots: bool, was_told: bool) -> Iterator[ClientInstruction]:
         self._phase = ClientPhase.STOPPING
+        self._was_told = was_told
         self._stop_reason = reason
-        self._snapshots_at_end = snapshots
         for task in self._tasks.values():
             task.order = None
             task.closing = not (snapshots and task.role)

@@ -31,6 +31,7 @@ from task_assignor.runtime.client import (
     SendToCoordinator,
 )
 from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.launcher import ClientBootstrap
 from task_assignor.runtime.protocol import Hello, Restored, TaskFailure, TaskResult, ToCoordinator
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
@@ -52,10 +53,12 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
         attempt: what executes it, for the commit records: a process, a Spark task attempt.
 
     Returns:
-        Why it ended.
+        Why the application stopped it.
 
     Raises:
-        StreamsException: a topic cannot be opened.
+        ClientException: it ended although nobody told it to: the coordinator cannot be reached, or another client
+            has taken its name. Whoever launched it may start another one.
+        TopicException: a topic cannot be opened.
     """
     # One task is one thread: several clients share a machine, and polars would start a thread per core in each.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -83,6 +86,7 @@ class _ClientShell:
         self._tasks: dict[TaskId, StreamTask] = {}
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._ended: str | None = None
+        self._was_told = False
 
     def run(self) -> str:
         interval = self._bootstrap.options.heartbeat_interval_ms / 1000
@@ -100,7 +104,8 @@ class _ClientShell:
         self._drop_channel()
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
-        _log.info("Client %s ended: %s", self._bootstrap.spec.name, self._ended)
+        if not self._was_told:
+            raise ClientException(f"The client {self._bootstrap.spec.name} ended: {self._ended}.")
         return self._ended
 
     def _carry_out(self, instructions: list[ClientInstruction]) -> None:
@@ -112,8 +117,8 @@ class _ClientShell:
                     self._send(message)
                 case Connect():
                     self._connect()
-                case End(reason):
-                    self._ended = reason
+                case End(reason, was_told):
+                    self._ended, self._was_told = reason, was_told
 
     # Connection.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -10,14 +11,22 @@ from multiprocessing.process import BaseProcess
 
 from task_assignor.runtime.client_shell import run_client
 from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan
+from task_assignor.sdk import StreamsException
+
+_log = logging.getLogger(__name__)
 
 
 def _main(bootstrap: ClientBootstrap) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    run_client(bootstrap, f"pid {os.getpid()}")
+    code = 0
+    try:
+        run_client(bootstrap, f"pid {os.getpid()}")
+    except StreamsException as error:
+        _log.error("%s", error)
+        code = 1
     # Threads of a job that hangs would keep the interpreter from ending.
-    os._exit(0)
+    os._exit(code)
 
 
 class LocalProcessLauncher:
