@@ -120,7 +120,7 @@ def _suggestion(name: str, points: Mapping[str, object]) -> str:
     word = re.split(r"[.:]", name)[-1]
     word = re.sub(r"(?<=.)(Task)?Assignor$", "", word)
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word)
-    near = nearest(word, points)
+    near = nearest(name, points) or nearest(word, points)
     maybe = f"Maybe {near} is meant. " if near else ""
     return f"{maybe}Registered are: {listed(points)}."
 
