@@ -57,10 +57,11 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
     clients = [
         _client(state, placement) for placement in sorted(assignment, key=lambda one: one.process_id.signed_halves)
     ]
+    names = _short_names([client.placement.process_id for client in clients])
     has_deadline = any(client.placement.followup_rebalance_deadline_ms is not None for client in clients)
     table = Table(header_style="bold")
-    for heading in ("client", "rack"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("client", no_wrap=True)
+    table.add_column("rack", overflow="fold")
     table.add_column("threads", justify="right")
     table.add_column("active", overflow="fold")
     table.add_column("standby", overflow="fold")
@@ -73,7 +74,7 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
         known = states.get(process_id)
         deadline = client.placement.followup_rebalance_deadline_ms
         table.add_row(
-            str(process_id),
+            names[process_id],
             escape("unknown" if known is None else known.rack_id or "-"),
             "-" if known is None else str(known.num_processing_threads),
             _cell(client.active),
@@ -82,6 +83,16 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
             *([] if not has_deadline else ["-" if deadline is None else str(deadline)]),
         )
     return table
+
+
+def _short_names(process_ids: list[ProcessId]) -> dict[ProcessId, str]:
+    """The first parts of the ids, as many as tell them apart."""
+    distinct = set(process_ids)
+    for length in (8, 13, 18, 23, 36):
+        names = {process_id: str(process_id)[:length] for process_id in distinct}
+        if len(set(names.values())) == len(distinct):
+            break
+    return names
 
 
 def _client(state: ApplicationState, placement: KafkaStreamsAssignment) -> _Client:

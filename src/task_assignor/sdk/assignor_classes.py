@@ -15,7 +15,7 @@ from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtr
 from task_assignor.sdk.text import listed, nearest
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
-DEFAULT_ASSIGNOR: Final = "sticky"
+DEFAULT_ASSIGNOR: Final = "high-availability"
 
 _STREAMS: Final = "org.apache.kafka.streams.processor"
 JAVA_ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
