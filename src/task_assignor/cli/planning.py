@@ -94,7 +94,7 @@ class Planner:
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        _make_importable(Path.cwd())
+        make_importable(Path.cwd())
         # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
         without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
         config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
@@ -128,7 +128,7 @@ def _failure(assignor: type, error: Exception) -> str:
     return f"The assignor {name} failed with {type(error).__name__}: {error}{place}"
 
 
-def _make_importable(folder: Path) -> None:
+def make_importable(folder: Path) -> None:
     """A dotted path may lead to a module in the current folder, as with `python -m`; nothing is hidden by it."""
     if not {"", str(folder)} & set(sys.path):
         sys.path.append(str(folder))

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from task_assignor.cli.tables import ranges
 from task_assignor.runtime import (
     BatchCommitted,
     ClientJoined,
@@ -26,7 +27,6 @@ from task_assignor.runtime import (
     RunFinished,
     TaskRestored,
 )
-from task_assignor.sdk import TaskId
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -110,39 +110,43 @@ class RunScreen:
 
     def _joined(self, event: ClientJoined) -> None:
         again = event.client in self._attempts
+        runs_as = f"{_short(event.attempt)}, process {event.pid}"
         self._present.add(event.client)
         self._attempts[event.client] = event.attempt
         self._restored_rows[event.client] = 0
-        what = "is back" if again else "joined"
-        kept = f"; its folder has the state of {_count(len(event.restorable), 'task')}" if event.restorable else ""
-        self.say(f"{event.client} {what}: {event.attempt}{kept}")
+        kept = f"; its folder has state of {_count(len(event.restorable), 'task')}" if event.restorable else ""
+        self.say(f"{event.client} {'is back' if again else 'joined'} as {runs_as}{kept}")
 
     def _rebalanced(self, event: Rebalanced) -> None:
         if event.kept:
-            self.say(f"generation {event.generation} stays: {event.kept} ({event.reason})", "yellow")
+            self.say(f"generation {event.generation} stays, {_reason(event.reason)}: {event.kept}", "yellow")
             return
         former = {task: client for client, tasks in self._assignment.items() for task in tasks.active}
         standbys = {(client, task) for client, tasks in self._assignment.items() for task in tasks.standby}
-        moves: Counter[tuple[str, str, bool]] = Counter()
+        moves: dict[str, Counter[str]] = {}
+        by_standby: Counter[tuple[str, str]] = Counter()
         for client, tasks in event.assignment.items():
             for task in tasks.active:
-                if former and former.get(task) != client:
-                    moves[former.get(task, "nobody"), client, (client, task) in standbys] += 1
+                source = former.get(task, "nobody")
+                if former and source != client:
+                    moves.setdefault(source, Counter())[client] += 1
+                    by_standby[source, client] += (client, task) in standbys
         first = not self._assignment
         self._assignment = dict(event.assignment)
         self._generation = event.generation
         self._takeover = []
         total = sum(len(tasks.active) for tasks in event.assignment.values())
         if first:
-            told = f"{total} tasks for {_count(len(event.assignment), 'client')}"
+            told = f"{_count(total, 'task')} for {_count(len(event.assignment), 'client')}"
         elif moves:
             told = "; ".join(
-                f"{_count(number, 'task')} {source} -> {target}{' (its standby)' if standby else ''}"
-                for (source, target, standby), number in sorted(moves.items())
+                f"{source} -> "
+                + ", ".join(_moved(client, number, by_standby[source, client]) for client, number in found)
+                for source, found in ((source, sorted(moves[source].items())) for source in sorted(moves))
             )
         else:
             told = "no active task moves"
-        self.say(f"generation {event.generation}, because {event.reason}: {told}", "bold")
+        self.say(f"generation {event.generation}, {_reason(event.reason)}: {told}", "bold")
         if first:
             self._console.print(self._assignment_table())
 
@@ -154,10 +158,7 @@ class RunScreen:
     def _committed(self, event: BatchCommitted) -> None:
         now = time.monotonic()
         if self._takeover:
-            rows = sum(restored.rows for restored in self._takeover)
-            state = "from memory" if not rows else f"after reading {rows:,} changelog rows"
-            tasks = _count(len(self._takeover), "task")
-            self.say(f"{tasks} taken over {state}; batch {event.batch} committed {event.seconds:.2f} s after it began")
+            self.say(_takeover_line(self._takeover))
             self._takeover = []
         self._batch = event.batch
         self._processed += event.rows_in
@@ -187,8 +188,7 @@ class RunScreen:
         for column in ("client", "runs as", "active tasks", "standby tasks"):
             table.add_column(column)
         for client, tasks in sorted(self._assignment.items()):
-            runs_as = self._attempts.get(client, "").split(" (")[0]
-            table.add_row(client, runs_as, _tasks(tasks.active), _tasks(tasks.standby))
+            table.add_row(client, _short(self._attempts.get(client, "")), ranges(tasks.active), ranges(tasks.standby))
         return table
 
     def _progress_table(self) -> Table:
@@ -219,8 +219,35 @@ class RunScreen:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _tasks(tasks: tuple[TaskId, ...]) -> str:
-    return " ".join(map(str, tasks))
+def _moved(client: str, tasks: int, of_standbys: int) -> str:
+    """How many tasks a client gets, and of how many of them it was the standby."""
+    standbys = "" if not of_standbys else ", its standby" if of_standbys == tasks else f", standby of {of_standbys}"
+    return f"{client} ({_count(tasks, 'task')}{standbys})"
+
+
+def _short(attempt: str) -> str:
+    """What executes a client, without the details in brackets."""
+    return attempt.split(" (", maxsplit=1)[0]
+
+
+def _reason(reason: str) -> str:
+    """A client whose name says that it is one need not be introduced."""
+    return reason.replace("client client", "client")
+
+
+def _takeover_line(restored: list[TaskRestored]) -> str:
+    """How the state of tasks with a new owner was brought up to date, and what had to be read for it."""
+    parts = []
+    for origin, told in (
+        ("memory", "from a standby in memory"),
+        ("snapshot", "from a local snapshot"),
+        ("changelog", "from the changelog alone"),
+    ):
+        found = [one for one in restored if one.origin == origin]
+        if found:
+            rows = sum(one.rows for one in found)
+            parts.append(f"{_count(len(found), 'task')} {told} ({_count(rows, 'changelog row')} read)")
+    return "state restored: " + "; ".join(parts)

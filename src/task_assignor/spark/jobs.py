@@ -130,7 +130,9 @@ def failed_attempts(spark: SparkSession, group: str, at_least: int = 1) -> list[
 
 
 def short_reason(text: str) -> str:
-    """The error that a Python worker raised, out of the pages that Spark prints around it; else the first line."""
+    """The error that a Python worker raised, out of the pages that Spark prints around it; else the first sentence."""
     found = _PYTHON_ERROR.findall(text)
-    lines = text.strip().splitlines()
-    return str(found[-1]) if found else lines[0] if lines else "no reason given"
+    lines = text.strip().splitlines() or ["no reason given"]
+    if found and "Traceback (most recent call last)" in text:
+        return str(found[-1])
+    return lines[0].removeprefix("org.apache.spark.SparkException: ").split(". Consider setting ")[0]

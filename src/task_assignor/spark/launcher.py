@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.cloudpickle import dumps as pickle_by_value
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from task_assignor.runtime import ClientException, ClientExit, LaunchPlan
@@ -24,6 +24,7 @@ from task_assignor.spark.jobs import failed_attempts, short_reason
 from task_assignor.spark.session import check_session, is_local
 
 _LOOK_EVERY_S: Final = 0.5
+_GRACE_S: Final = 3.0
 _CANCEL_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
@@ -107,16 +108,20 @@ class SparkLauncher:
         return found
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the clients, which were told to stop; cancel the job if they do not."""
+        """Wait for the clients, which were told to stop; cancel the job if some are left.
+
+        Those that were members have said goodbye by now. What is left is one that Spark has just started again, which
+        would look for the coordinator in vain, or one that hangs.
+        """
         self._stopping = True
         if self._thread is None:
             return
-        self._thread.join(timeout_s)
+        self._thread.join(min(timeout_s, _GRACE_S))
         if self._thread.is_alive():
-            logger.warning("Some clients did not stop within %.1f s; their Spark job is cancelled.", timeout_s)
+            logger.info("Some clients are left after the run; their Spark job is cancelled.")
             try:
                 self.spark.sparkContext.cancelJobGroup(self._group)
-            except PySparkException as error:  # pragma: no cover (the session was stopped meanwhile)
+            except Py4JError as error:  # the session was stopped meanwhile
                 logger.warning("The Spark job of the clients could not be cancelled: %s", error)
             self._thread.join(_CANCEL_TIMEOUT_S)
 

@@ -27,6 +27,7 @@ MAX_FAILURES: Final = 1000
 _FEW_FAILURES: Final = 100
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
+_CLOSED: Final = (b"BrokenPipeError", b"ConnectionResetError")
 
 logger = logging.getLogger(__name__)
 
@@ -212,20 +213,20 @@ def _forward(reader: int, last_lines: deque[str]) -> None:
         for line in lines:
             text = line.decode(errors="replace").rstrip()
             last_lines.append(text)
-            if block or text == "Traceback (most recent call last):":
+            if _is_of_closed_worker(line, bool(block)):
+                # Several workers may be closed at the same time, and their lines are mixed.
                 block.append(line)
-                if len(block) > 1 and not text.startswith(" "):
-                    _write_all([] if _is_closed_worker(block) else block)
-                    block = []
-            elif not text.startswith("WARNING: "):
+                continue
+            if block and not block[-1].startswith(_CLOSED):
+                _write_all(block)
+            block = []
+            if not text.startswith("WARNING: "):
                 _write_all([line])
-        _write_all(block)
 
 
-def _is_closed_worker(block: list[bytes]) -> bool:
-    places = [line for line in block if line.startswith(b"  File ")]
-    return block[-1].startswith((b"BrokenPipeError", b"ConnectionResetError")) and all(
-        b"/pyspark/daemon.py" in place for place in places
+def _is_of_closed_worker(line: bytes, inside: bool) -> bool:
+    return line.startswith(b"Traceback (most recent call last):") or (
+        inside and (line.startswith(_CLOSED) or b"/pyspark/daemon.py" in line)
     )
 
 

@@ -1,0 +1,266 @@
+"""Streams clients as Spark tasks: they run exactly what the assignor chose, survive kills, and end cleanly."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.runtime import (
+    BatchCommitted,
+    ClientException,
+    ClientJoined,
+    CommitLog,
+    Processor,
+    ProcessorException,
+    RebalanceLog,
+    RunEvent,
+    RuntimeOptions,
+    StreamsApplication,
+    SubTopology,
+    TaskContext,
+    Topology,
+    WindowedJoin,
+    committed_files,
+    write_topic,
+)
+from task_assignor.sdk import StreamsConfig
+from task_assignor.spark import SparkLauncher, SparkSessionError, read_results
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 4
+CLIENTS = 4
+ROWS = 20_000
+WINDOW_MS = 50
+ATTEMPT = re.compile(r"spark task (\d+) \(stage (\d+), attempt (\d+), executor (\S+), process (\d+)\)")
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two topics with equal keys; the times rise."""
+    root = tmp_path_factory.mktemp("topics")
+    for name, step in (("left", 7919), ("right", 104_729)):
+        numbers = pl.int_range(ROWS, eager=True)
+        table = pl.DataFrame({"key": numbers * step % 500, "time": numbers, name: numbers}).to_arrow()
+        write_topic(root, name, table, partitions=PARTITIONS, key=["key"], timestamp="time")
+    return root
+
+
+def config(**settings: object) -> StreamsConfig:
+    given = {"application.id": "test", "task.assignor.class": StickyTaskAssignor, "num.standby.replicas": 1}
+    return StreamsConfig(given | settings)
+
+
+def join() -> Topology:
+    return Topology(
+        [
+            WindowedJoin(left="left", right="right", before_ms=WINDOW_MS, after_ms=WINDOW_MS).sub_topology(
+                "join", output="pairs"
+            )
+        ]
+    )
+
+
+def expected_pairs(topics: Path) -> list[tuple[Any, ...]]:
+    left, right = (pl.scan_ipc(sorted(topics.glob(f"{name}/*/*.arrow"))) for name in ("left", "right"))
+    return (
+        left.join(right, on="key", suffix="_right")
+        .filter((pl.col("time_right") - pl.col("time")).is_between(-WINDOW_MS, WINDOW_MS))
+        .select("left", "right")
+        .sort("left", "right")
+        .collect()
+        .rows()
+    )
+
+
+@attrs.define
+class Watcher:
+    """Keeps who joined, and kills a client after each of the given batches."""
+
+    kill_after: tuple[int, ...] = ()
+    joined: dict[str, ClientJoined] = attrs.field(factory=dict)
+    present: dict[str, int] = attrs.field(factory=dict)
+    killed: int = 0
+
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, ClientJoined):
+            self.joined[event.member_id] = event
+            self.present[event.client] = event.pid
+        elif isinstance(event, BatchCommitted) and event.batch in self.kill_after:
+            os.kill(self.present[f"client-{self.killed % CLIENTS + 1}"], signal.SIGKILL)
+            self.killed += 1
+
+
+def spark_tasks(spark: SparkSession, stage: int) -> dict[int, tuple[int, int, str]]:
+    """What Spark itself recorded of a stage: attempt id -> (partition, number of the attempt, status)."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
+    tasks = store.taskList(stage, 0, 1_000)
+    found = (tasks.apply(number) for number in range(tasks.size()))
+    return {task.taskId(): (task.index(), task.attempt(), task.status()) for task in found}
+
+
+def wait_until_idle(spark: SparkSession) -> None:
+    """No job is left. Spark's own record of that comes a moment late."""
+    deadline = time.monotonic() + 30
+    while spark.sparkContext.statusTracker().getActiveJobsIds():
+        assert time.monotonic() < deadline, "a Spark job is left"
+        time.sleep(0.05)
+
+
+def test_three_kills_change_nothing_and_every_task_runs_where_the_assignor_put_it(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    watcher = Watcher(kill_after=(6, 14, 22))
+    application = StreamsApplication(
+        join(),
+        config(),
+        topics_root=topics,
+        run_dir=tmp_path,
+        clients=CLIENTS,
+        launcher=SparkLauncher(spark),
+        options=RuntimeOptions(max_batch_rows=ROWS // PARTITIONS // 30),
+    )
+
+    result = application.run(on_event=watcher)
+
+    assert watcher.killed == 3
+    assert len(result.lost_clients) == 3
+    found = pl.from_arrow(read_results(spark, tmp_path, "pairs").toArrow())
+    assert isinstance(found, pl.DataFrame)
+    assert expected_pairs(topics) == found.select("left", "right").sort("left", "right").rows()
+    wait_until_idle(spark)
+
+    assignments = {record.generation: record.clients for record in RebalanceLog(tmp_path).records()}
+    names = [spec.name for spec in application.clients]
+    stages = {int(ATTEMPT.fullmatch(event.attempt)[2]) for event in watcher.joined.values()}  # type: ignore[index]
+    assert len(stages) == 1
+    in_spark = spark_tasks(spark, stages.pop())
+    task_runs = 0
+    for record in CommitLog(tmp_path).records():
+        for task, commit in record.tasks.items():
+            client, tasks = assignments[commit.generation][commit.member_id]
+            assert (commit.client, True) == (client, task in tasks.active)
+            joined = watcher.joined[commit.member_id]
+            assert (joined.client, joined.process_id, joined.attempt) == (
+                commit.client,
+                commit.process_id,
+                commit.attempt,
+            )
+            match = ATTEMPT.fullmatch(commit.attempt)
+            assert match is not None
+            assert int(match[5]) == joined.pid
+            # Spark's own record: the client is the partition of the job that this attempt ran.
+            partition, number, _ = in_spark[int(match[1])]
+            assert (commit.client, number, "driver") == (names[partition], int(match[3]), match[4])
+            task_runs += 1
+    assert task_runs >= 30 * PARTITIONS
+    failed = {attempt for attempt, (_, _, status) in in_spark.items() if status == "FAILED"}
+    killed = {int(ATTEMPT.fullmatch(watcher.joined[lost.member_id].attempt)[1]) for lost in result.lost_clients}  # type: ignore[index]
+    assert killed <= failed
+
+
+class Broken(Processor):
+    """Fails in the third batch of one task."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        if context.batch == 2 and context.partition == 1:
+            raise ValueError("this one is broken")
+        return batch["left"]
+
+
+def test_a_processor_that_raises_ends_the_run_with_its_place_and_frees_the_slots(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    topology = Topology([SubTopology("copy", ["left"], Broken, outputs=["copy"])])
+    application = StreamsApplication(
+        topology,
+        config(),
+        topics_root=topics,
+        run_dir=tmp_path,
+        clients=2,
+        launcher=SparkLauncher(spark),
+        options=RuntimeOptions(max_batch_rows=1_000),
+    )
+
+    with pytest.raises(ProcessorException, match=r"this one is broken") as caught:
+        application.run()
+
+    for place in ("0_1", "left", "partition 1", "2000", "Broken"):
+        assert place in str(caught.value)
+    # What was committed before stays, and nothing else is visible.
+    assert CommitLog(tmp_path).last_batch == 1
+    assert read_results(spark, tmp_path, "copy").count() == 2 * 1_000 * PARTITIONS
+    wait_until_idle(spark)
+
+
+@pytest.fixture
+def unknown_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module with a processor that this process finds, and Spark's workers do not."""
+    (tmp_path / "only_in_the_driver.py").write_text(
+        "from task_assignor.runtime import Processor\n\n\n"
+        "class Copy(Processor):\n    def process_batch(self, batch, context):\n        return batch['left']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "only_in_the_driver"
+    sys.modules.pop("only_in_the_driver", None)
+
+
+def test_clients_that_cannot_start_end_the_run_soon_with_the_reason(
+    spark: SparkSession, topics: Path, tmp_path: Path, unknown_module: str
+) -> None:
+    processor = __import__(unknown_module).Copy
+    topology = Topology([SubTopology("copy", ["left"], processor, outputs=["copy"])])
+    application = StreamsApplication(
+        topology, config(), topics_root=topics, run_dir=tmp_path / "run", clients=2, launcher=SparkLauncher(spark)
+    )
+
+    with pytest.raises(ClientException, match="No module named 'only_in_the_driver'"):
+        application.run()
+
+    wait_until_idle(spark)
+
+
+def test_more_clients_than_slots_are_refused_before_anything_starts(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    application = StreamsApplication(
+        join(), config(), topics_root=topics, run_dir=tmp_path, clients=9, launcher=SparkLauncher(spark)
+    )
+
+    with pytest.raises(SparkSessionError, match=r"9 clients need a slot each .* Use local\[10,1000\]"):
+        application.run()
+
+
+def test_only_what_is_committed_is_read(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    topology = Topology([SubTopology("copy", ["left"], Copy, outputs=["copy"])])
+    StreamsApplication(
+        topology, config(), topics_root=topics, run_dir=tmp_path, clients=2, launcher=SparkLauncher(spark)
+    ).run()
+    committed = committed_files(tmp_path, "copy")
+    left_behind = committed[0].with_name("000000000099-00000001.arrow")
+    left_behind.write_bytes(committed[0].read_bytes())
+
+    found = read_results(spark, tmp_path, "copy")
+
+    assert sorted(row["left"] for row in found.collect()) == list(range(ROWS))
+
+
+class Copy(Processor):
+    """Gives back what it gets."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """One source, one output."""
+        return batch["left"]
