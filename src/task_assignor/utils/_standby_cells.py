@@ -10,13 +10,16 @@ import numpy as np
 
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._classes import RackRows, grouped
+from task_assignor.utils._flow import InfeasibleFlowError
 from task_assignor.utils._owners import FORBIDDEN, OwnersProblem, min_cost_places
 from task_assignor.utils._rack import rack_costs, solver_costs
 
-MOST_ROUNDS: Final = 12
-"""So often the flow is solved again for copies that found no client in their rack; then everything stays as it was."""
+MOST_ROUNDS: Final = 4
+"""So often the flow is solved again for copies that found no client in their rack; then they are exchanged one by one."""
 MOST_TRIES: Final = 5_000
-"""So many copies are asked to change places with one that found no client."""
+"""So many copies of the same rack are asked to change places with one that found no client."""
+MOST_OFFERS: Final = 20_000
+"""So many copies of all racks are looked at for the cheapest exchange with one that found no client."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -25,7 +28,7 @@ class ManyCopies:
 
     Args:
         task: (N,) task number of each copy, ascending.
-        client: (N,) where it is.
+        client: (N,) where it is, ascending for each task.
         active: (N,) client that has the copy's task active; -1: nobody.
         rack: (C,) rack of each client.
         kind: (C,) a copy stays among clients of one kind: those with equal tag values. So no task gets less diverse.
@@ -41,10 +44,13 @@ class ManyCopies:
     rows: RackRows
     costs: tuple[int, int]
 
-    def cost(self, client: Int64Array, rows: RackRows) -> tuple[int, int]:
-        """(cost, moves) of a placement."""
-        moves = int((client != self.client).sum())
-        return int(rows.crossings(rows.row, self.rack[client]).sum()) * self.costs[0] + moves * self.costs[1], moves
+    def cost(self, client: Int64Array) -> tuple[int, int]:
+        """(cost, copies that are not where one was) of a placement."""
+        clients = len(self.rack)
+        moves = len(np.setdiff1d(self.task * clients + client, self.task * clients + self.client))
+        return int(self.rows.crossings(self.rows.row, self.rack[client]).sum()) * self.costs[0] + moves * self.costs[
+            1
+        ], moves
 
 
 def place_many(copies: ManyCopies) -> tuple[Int64Array, int]:
@@ -57,12 +63,14 @@ def place_many(copies: ManyCopies) -> tuple[Int64Array, int]:
     best, current = copies.client, copies
     while True:
         found = _place(current)
-        if found is None or (found == current.client).all():
+        if found is None:
             break
-        if current.cost(found, current.rows) >= current.cost(current.client, current.rows):
+        # As a second call would see it: by task, then client.
+        found = found[np.lexsort((found, copies.task))]
+        if current.cost(found) >= current.cost(current.client):
             break
         best = found
-        if copies.cost(best, copies.rows)[0] == bound:
+        if copies.cost(best)[0] == bound:
             break
         # Seen from the result, moving back is no longer free: look again until all is quiet.
         current = attrs.evolve(current, client=best)
@@ -97,14 +105,20 @@ def _place(copies: ManyCopies) -> Int64Array | None:
     cell = copies.rack * kinds + copies.kind
     problem = _problem(copies, split.rows, cell, split.group, kinds)
     apart: set[tuple[int, int]] = set()
+    clients = None
     for _ in range(MOST_ROUNDS):
-        target = min_cost_places(_with_own_arcs(problem, sorted(apart))).place
+        try:
+            target = min_cost_places(_with_own_arcs(problem, sorted(apart))).place
+        except InfeasibleFlowError:
+            return None
         clients = _Cells(copies, cell, target)
         homeless = clients.settle()
         if not homeless:
             return clients.client
         apart |= homeless
-    return None
+    assert clients is not None
+    homes = all(clients.exchange(item) for item, _ in sorted(homeless))
+    return clients.client if homes else None
 
 
 def _with_own_arcs(problem: OwnersProblem, apart: list[tuple[int, int]]) -> OwnersProblem:
@@ -209,20 +223,58 @@ class _Cells:
                 continue
             if self._is_blocked(new_ours) or self._is_blocked(new_theirs):
                 continue
-            for key, change in (
-                (self._key(item, ours), -1),
-                (self._key(other, theirs), -1),
-                (new_ours, 1),
-                (new_theirs, 1),
-            ):
-                self.pairs[key] = self.pairs.get(key, 0) + change
-            self.client[item], self.client[other] = theirs, ours
+            self._apply(item, other)
             return True
         return False
+
+    def exchange(self, item: int) -> bool:
+        """Change clients with a copy of any rack whose client has the same tag values: the cheapest of many offers."""
+        if not self._in_conflict(item):
+            return True
+        copies, ours = self.copies, int(self.client[item])
+        number = len(copies.task)
+        offers = (item + 1 + np.arange(min(number - 1, MOST_OFFERS))) % number
+        theirs = self.client[offers]
+        fits = (copies.kind[theirs] == copies.kind[ours]) & (theirs != ours)
+        fits &= copies.task[offers] != copies.task[item]
+        same_task = slice(*np.searchsorted(copies.task, [copies.task[item], copies.task[item] + 1]))
+        fits &= ~np.isin(theirs, np.append(self.client[same_task], copies.active[item]))
+        fits &= ~np.isin(copies.task[offers], copies.task[self.client == ours]) & (copies.active[offers] != ours)
+        offers, theirs = offers[fits], theirs[fits]
+        if not len(offers):
+            return False
+        other = int(offers[np.argmin(self._cost_of_exchange(item, ours, offers, theirs))])
+        self._apply(item, other)
+        return True
+
+    def _cost_of_exchange(self, item: int, ours: int, offers: Int64Array, theirs: Int64Array) -> Int64Array:
+        copies, (traffic, move) = self.copies, self.copies.costs
+        rows, racks = copies.rows.row[offers], copies.rack[theirs]
+        here, mine = np.full_like(rows, copies.rack[ours]), np.full_like(rows, copies.rows.row[item])
+        crossings = copies.rows.crossings(mine, racks) + copies.rows.crossings(rows, here)
+        crossings -= copies.rows.crossings(rows, racks)
+        moves = (
+            (theirs != copies.client[item]) * 1 + (copies.client[offers] != ours) - (copies.client[offers] != theirs)
+        )
+        costs: Int64Array = crossings * traffic + moves * move
+        return costs
+
+    def _apply(self, item: int, other: int) -> None:
+        ours, theirs = int(self.client[item]), int(self.client[other])
+        for key, change in (
+            (self._key(item, ours), -1),
+            (self._key(other, theirs), -1),
+            (self._key(item, theirs), 1),
+            (self._key(other, ours), 1),
+        ):
+            self.pairs[key] = self.pairs.get(key, 0) + change
+        self.client[item], self.client[other] = theirs, ours
 
 
 def _by(keys: Int64Array, items: Int64Array) -> dict[int, list[int]]:
     """Key -> its items, ascending."""
+    if not len(items):
+        return {}
     order = np.lexsort((items, keys))
     distinct, starts = np.unique(keys[order], return_index=True)
     parts = np.split(items[order], starts[1:])

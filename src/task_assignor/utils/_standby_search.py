@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import attrs
@@ -10,6 +11,8 @@ import numpy as np
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._standby_flow import Copies, Rules, place_copies
 
+REPAIR_ROUNDS: Final = 5
+"""So often the flow is solved again for the tasks that lost diversity; then all tasks keep the tag values they have."""
 SWAP_ROUNDS: Final = 4
 """Rounds over all pairs of clients; Kafka's `STANDBY_OPTIMIZER_MAX_ITERATION`."""
 MOST_CLIENTS_FOR_PAIRS: Final = 128
@@ -119,12 +122,20 @@ def _relaxed(copies: Copies) -> BoolArray:
 
 
 def _search(copies: Copies, relaxed: BoolArray) -> BoolArray:
-    """The best of several starts, each improved until nothing helps."""
-    starts = [copies.held, _repaired(copies, relaxed)]
-    if copies.held.shape[1] <= MOST_CLIENTS_FOR_PAIRS:
-        starts.append(swap_pairs(copies, copies.held))
-    found = [_improved(copies, start) for start in starts]
-    return min(found, key=copies.total)
+    """The best of several starts, each improved until nothing helps; done as soon as one reaches the bound."""
+    bound = copies.total(relaxed)[0]
+    best = copies.held
+    for start in (_repaired(copies, relaxed), None, copies.held):
+        if start is None:
+            if copies.held.shape[1] > MOST_CLIENTS_FOR_PAIRS:
+                continue
+            start = swap_pairs(copies, copies.held)
+        found = _improved(copies, start, bound)
+        if copies.total(found) < copies.total(best):
+            best = found
+        if copies.total(best)[0] == bound:
+            break
+    return best
 
 
 def _repaired(copies: Copies, relaxed: BoolArray) -> BoolArray:
@@ -132,20 +143,22 @@ def _repaired(copies: Copies, relaxed: BoolArray) -> BoolArray:
     rules = _rules(copies)
     kept = np.zeros(len(copies.needed), dtype=np.bool_)
     held = relaxed
-    while True:
+    for turn in itertools.count(1):
         lost = copies.diversity(held) < copies.needed
         if not lost.any():
-            return held
-        kept |= lost
+            break
+        # One by one would be better and slower; the search that follows makes up for it.
+        kept |= lost if turn < REPAIR_ROUNDS else rules.supply > 0
         held = place_copies(copies, attrs.evolve(rules, same_vector=kept))
+    return held
 
 
-def _improved(copies: Copies, held: BoolArray) -> BoolArray:
+def _improved(copies: Copies, held: BoolArray, bound: int) -> BoolArray:
     """Free one copy of every task at a time and place these by a flow, in turn; then swap pairs; until nothing helps."""
     best = copies.total(held)
     most = int(held.sum(axis=1).max(initial=0))
     quiet, turn = 0, 0
-    while quiet < most:
+    while quiet < most and best[0] > bound:
         candidate = _one_free(copies, held, turn)
         total = copies.total(candidate)
         quiet += 1
