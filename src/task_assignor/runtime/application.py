@@ -43,7 +43,8 @@ from task_assignor.sdk import StreamsConfig, StreamsException
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 15.0
-_EARLY_EXITS = 3
+_EARLY_EXITS = {False: 3, True: 50}
+"""So often in a row a client's process may end before it joins; by whether it has joined before."""
 
 
 @attrs.frozen
@@ -95,6 +96,7 @@ class _Recorder:
         self.first: float | None = None
         self.early_exits: Counter[str] = Counter()
         """Client -> how often its process has ended since it joined the last time."""
+        self.joined: set[str] = set()
         self.last = 0.0
 
     def __call__(self, event: RunEvent) -> None:
@@ -102,6 +104,7 @@ class _Recorder:
             case ClientJoined():
                 # The end of this process will be counted, but it is not an early one.
                 self.early_exits[event.client] = -1
+                self.joined.add(event.client)
             case Rebalanced():
                 self.first = self.first or time.monotonic()
             case BatchCommitted():
@@ -243,9 +246,10 @@ class StreamsApplication:
                 continue
             _log.warning("Client %s has ended: %s", ended.client, ended.reason)
             recorder.early_exits[ended.client] += 1
-            if recorder.early_exits[ended.client] >= _EARLY_EXITS:
+            limit = _EARLY_EXITS[ended.client in recorder.joined]
+            if recorder.early_exits[ended.client] >= limit:
                 raise ClientException(
-                    f"Client {ended.client} ended {_EARLY_EXITS} times in a row before it joined (the last time: "
+                    f"Client {ended.client} ended {limit} times in a row before it joined (the last time: "
                     f'{ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
                 )
             self._launcher.replace(ended.client)

@@ -110,6 +110,8 @@ class Coordinator:
         self._members: dict[str, Member] = {}
         self._by_connection: dict[int, str] = {}
         self._joined = 0
+        self._owners: dict[TaskId, str] = {}
+        """Task -> name of its owner in the last assignment, for telling what moved."""
         self._batch: Batch | None = None
         self._waiting_since_ms = now_ms
         self._started_ms = now_ms
@@ -388,7 +390,6 @@ class Coordinator:
 
     def _rebalance(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         reason = "; ".join(self._reasons)
-        before = {task: member.name for member in self._members.values() for task in member.tasks.active}
         outcome = self._leader.rebalance(
             [member.for_leader(self._progress) for member in self._members.values()],
             self._progress.changelog_ends(),
@@ -407,6 +408,7 @@ class Coordinator:
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = self._generation
             owners.update(dict.fromkeys(assignment.active, member))
+        before, self._owners = self._owners, {task: owners[task].name for task in sorted(owners)}
         clients = {member.member_id: (member.name, member.tasks) for member in self._members.values()}
         yield StoreGeneration(RebalanceRecord(self._generation, reason, clients, self._progress.last_batch))
         yield Announce(
@@ -415,9 +417,9 @@ class Coordinator:
                 reason,
                 {member.name: member.tasks for _, member in sorted(self._members.items())},
                 tuple(
-                    (task, before.get(task, ""), owners[task].name)
-                    for task in sorted(owners)
-                    if before.get(task, "") != owners[task].name
+                    (task, before.get(task, ""), name)
+                    for task, name in self._owners.items()
+                    if before.get(task, "") != name
                 ),
                 "",
                 -1 if self._batch is None else self._batch.number,

@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import signal
 import time
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import Literal
 
 from task_assignor.runtime.client_shell import run_client
 from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan
@@ -30,15 +32,20 @@ def _main(bootstrap: ClientBootstrap) -> None:
 
 
 class LocalProcessLauncher:
-    """One process per client, started anew by `multiprocessing` (spawn): a script needs `if __name__ == "__main__":`.
+    """One process per client, started by `multiprocessing`: a script needs `if __name__ == "__main__":`.
 
     Args:
         replace_lost: start another process when one has ended although nobody told it to.
+        start_method: "spawn": every client begins with a fresh interpreter; "forkserver": clients are forked from a
+            process that has imported what they need and nothing else, which is quicker.
     """
 
-    def __init__(self, *, replace_lost: bool = True) -> None:
+    def __init__(self, *, replace_lost: bool = True, start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
         self._replace_lost = replace_lost
-        self._context = multiprocessing.get_context("spawn")
+        self._context: BaseContext = multiprocessing.get_context(start_method)
+        if start_method == "forkserver":
+            # Not polars: it must not be forked. https://docs.pola.rs/user-guide/misc/multiprocessing
+            self._context.set_forkserver_preload(["task_assignor.runtime.client_shell"])
         self._plan: LaunchPlan | None = None
         self._processes: dict[str, BaseProcess] = {}
 
@@ -67,7 +74,9 @@ class LocalProcessLauncher:
         before = os.environ.get("POLARS_MAX_THREADS")
         os.environ["POLARS_MAX_THREADS"] = before or "1"
         try:
-            process = self._context.Process(target=_main, args=(bootstrap,), name=bootstrap.spec.name, daemon=True)
+            process = self._context.Process(  # type: ignore[attr-defined]
+                target=_main, args=(bootstrap,), name=bootstrap.spec.name, daemon=True
+            )
             process.start()
         finally:
             if before is None:

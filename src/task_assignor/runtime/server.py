@@ -33,7 +33,7 @@ from task_assignor.runtime.transport import Channel, listen
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.25
+_POLL_S = 0.05
 """How often the launcher is asked for processes that ended."""
 
 

@@ -1,0 +1,453 @@
+"""Whole applications with clients as processes of this machine: exactness under faults, takeover, errors."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    BatchCommitted,
+    ClientException,
+    ClientJoined,
+    ClientLost,
+    CommitLog,
+    CommitLogException,
+    CorruptLogException,
+    LocalProcessLauncher,
+    Output,
+    ProcessorException,
+    Rebalanced,
+    RebalanceLog,
+    RunFailed,
+    RuntimeOptions,
+    SubTopology,
+    TaskRestored,
+    Topology,
+    read_output,
+    write_topic,
+)
+from task_assignor.sdk import StreamsException, TaskId
+from tests.runtime.assignors import BrokenAssignor, ForgetfulAssignor, ScatteringAssignor
+from tests.runtime.support import (
+    QUICK,
+    FailsAtRow,
+    Watch,
+    application,
+    count_topology,
+    in_order,
+    join_topology,
+    plain_join,
+    settings,
+    stream,
+    write_streams,
+)
+
+
+def _no_child_lives(launcher: LocalProcessLauncher, joined: list[ClientJoined]) -> bool:
+    def lives(pid: int) -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    return not launcher.pids and not any(lives(event.pid) for event in joined)
+
+
+def _check_placement(run_dir: Path) -> int:
+    """Every committed task was active on the committing client in the generation of its order. Gives the tasks checked."""
+    assigned = {record.generation: record.clients for record in RebalanceLog(run_dir).records()}
+    checked = 0
+    for record in CommitLog(run_dir).records():
+        for task, commit in record.tasks.items():
+            client, tasks = assigned[commit.generation][commit.member_id]
+            assert client == commit.client
+            assert task in tasks.active
+            checked += 1
+    return checked
+
+
+def test_join_with_two_clients_equals_the_plain_computation(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=4_000, keys=150)
+    launcher = LocalProcessLauncher()
+    watch = Watch()
+    result = application(tmp_path, join_topology(), launcher=launcher).run(watch)
+    expected = plain_join(left, right)
+    assert expected.num_rows > 1_000
+    assert in_order(expected).equals(in_order(result.table("joined")))
+    assert (4_000 + 2_000, expected.num_rows) == (result.rows_in, result.rows_out)
+    assert _check_placement(result.run_dir) == sum(len(record.tasks) for record in result.commits.records())
+    attempts = {commit.attempt for record in result.commits.records() for commit in record.tasks.values()}
+    assert {f"pid {event.pid}" for event in watch.of(ClientJoined)} == attempts
+    assert _no_child_lives(launcher, watch.of(ClientJoined))
+
+
+class Killer:
+    """Kills clients -9 at random moments, as long as another one lives; each is replaced.
+
+    Args:
+        watch: knows who has joined.
+        kills: how many.
+        seed: of chance.
+    """
+
+    def __init__(self, watch: Watch, kills: int, seed: int) -> None:
+        self._watch = watch
+        self._kills = kills
+        self._chance = random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.killed: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while len(self.killed) < self._kills and not self._over.wait(self._chance.uniform(0.0, 0.03)):
+            alive = [event.pid for event in self._watch.of(ClientJoined) if event.pid not in self.killed]
+            if self._watch.of(BatchCommitted) and len(alive) >= 2:
+                pid = self._chance.choice(alive)
+                self.killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
+
+
+def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
+    left, right = write_streams(root / "topics", rows=rows, keys=rows // 30)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    watch = Watch()
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=7)
+    config = settings(num_standby_replicas=standbys)
+    app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
+    with Killer(watch, kills, seed=standbys) as killer:
+        app.run(watch)
+    assert len(killer.killed) == kills, "the run was over before all kills were done"
+    assert in_order(plain_join(left, right)).equals(in_order(read_output(root / "run", "joined")))
+    # The last one may be killed when the run is as good as over.
+    assert len(watch.of(ClientLost)) >= kills - 1
+    assert _check_placement(root / "run") > rows * 1.5 // 40
+    assert _no_child_lives(launcher, watch.of(ClientJoined))
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_join_is_exact_under_twenty_random_kills(tmp_path: Path, standbys: int) -> None:
+    _join_under_kills(tmp_path, rows=30_000, kills=20, standbys=standbys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_join_is_exact_under_two_hundred_random_kills(tmp_path: Path, standbys: int) -> None:
+    _join_under_kills(tmp_path, rows=300_000, kills=200, standbys=standbys)
+
+
+def _takeover(root: Path, standbys: int) -> tuple[int, int, int]:
+    """Kill the owner of task 0_0 in the middle; rows restored for the tasks it had: (all, greatest per task, from snapshots)."""
+    launcher = LocalProcessLauncher(replace_lost=False, start_method="forkserver")
+    watch = Watch()
+    lost: list[str] = []
+
+    def kill_once(event: BatchCommitted) -> None:
+        if event.batch == 25 and not lost:
+            first = watch.of(Rebalanced)[0]
+            lost.extend(name for name, tasks in first.assignment.items() if TaskId(0, 0) in tasks.active)
+            os.kill(launcher.pids[lost[0]], signal.SIGKILL)
+
+    watch.on(BatchCommitted, kill_once)
+    options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_every_batches=1_000)
+    config = settings(num_standby_replicas=standbys)
+    run_dir = root / f"run-{standbys}"
+    application(
+        root, join_topology(), clients=2, launcher=launcher, options=options, config=config, run_dir=run_dir
+    ).run(watch)
+    second = watch.of(Rebalanced)[1]
+    moved = {task for task, before, _ in second.moved if before == lost[0]}
+    assert len(moved) == 2
+    restores = [
+        event
+        for event in watch.of(TaskRestored)
+        if event.task in moved and event.role == "active" and event.batch >= 25
+    ]
+    assert {event.task for event in restores} == moved
+    return (
+        sum(event.rows for event in restores),
+        max(event.rows for event in restores),
+        sum(event.snapshot_rows for event in restores),
+    )
+
+
+def test_takeover_by_a_standby_replays_only_the_changelogs_tail(tmp_path: Path) -> None:
+    """Without a standby everything is read from the changelog; with one at most what it had not yet seen."""
+    left, right = write_streams(tmp_path / "topics", rows=12_000, keys=400)
+    whole, _, _ = _takeover(tmp_path, standbys=0)
+    _, tail, from_disk = _takeover(tmp_path, standbys=1)
+    # 26 batches of up to 50 + 50 rows for 2 tasks.
+    assert whole > 2_000
+    assert from_disk == 0
+    assert tail <= 200, "a standby is at most a batch or two behind"
+    expected = in_order(plain_join(left, right))
+    for standbys in (0, 1):
+        assert expected.equals(in_order(read_output(tmp_path / f"run-{standbys}", "joined")))
+
+
+def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_path: Path) -> None:
+    """SIGSTOP: its lease runs out, its tasks move. SIGCONT: it joins again as a new member; no late file counts."""
+    left, right = write_streams(tmp_path / "topics", rows=16_000, keys=600)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    watch = Watch()
+    stopped: list[ClientJoined] = []
+    lost_at: list[int] = []
+
+    def stop(event: BatchCommitted) -> None:
+        if event.batch == 5 and not stopped:
+            stopped.append(watch.of(ClientJoined)[0])
+            os.kill(stopped[0].pid, signal.SIGSTOP)
+
+    def go_on(event: ClientLost) -> None:
+        if stopped and event.member_id == stopped[0].member_id:
+            lost_at.append(watch.of(BatchCommitted)[-1].batch)
+            os.kill(stopped[0].pid, signal.SIGCONT)
+
+    def slow_down(event: BatchCommitted) -> None:
+        if lost_at and len(watch.of(ClientJoined)) < 3:
+            time.sleep(0.01)  # so that the run is not over before it comes back
+
+    watch.on(BatchCommitted, stop)
+    watch.on(ClientLost, go_on)
+    watch.on(BatchCommitted, slow_down)
+    options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=700)
+    application(tmp_path, join_topology(), clients=2, launcher=launcher, options=options).run(watch)
+    assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
+    old = stopped[0]
+    assert [event.reason for event in watch.of(ClientLost)] == ["no heartbeat for 700 ms"]
+    # As the member that it was it commits nothing after the lease ran out.
+    after = [record for record in CommitLog(tmp_path / "run").records() if record.batch > lost_at[0]]
+    assert not [record for record in after for commit in record.tasks.values() if commit.member_id == old.member_id]
+    again = [event for event in watch.of(ClientJoined) if event.pid == old.pid]
+    assert len(again) == 2, "the same process joined a second time"
+    assert again[1].member_id != old.member_id
+    assert _check_placement(tmp_path / "run") > 100
+
+
+def test_a_run_goes_on_after_the_last_committed_batch(tmp_path: Path) -> None:
+    """Stopped in the middle and run again; the clients have their snapshots and restore almost nothing."""
+    left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
+    watch = Watch()
+    first = application(tmp_path, join_topology())
+    watch.on(BatchCommitted, lambda event: first.request_stop("enough") if event.batch == 3 else None)
+    stopped = first.run(watch)
+    assert 0 < stopped.rows_in < 9_000
+    again = application(tmp_path, join_topology()).run()
+    assert stopped.rows_in + again.rows_in == 9_000
+    assert in_order(plain_join(left, right)).equals(in_order(again.table("joined")))
+    assert {event.origin for event in again.restores if event.role == "active"} == {"snapshot"}
+    assert sum(event.rows for event in again.restores) == 0
+    nothing_left = application(tmp_path, join_topology()).run()
+    assert (nothing_left.rows_in, nothing_left.batches) == (0, again.batches)
+
+
+def test_a_killed_coordinator_leaves_only_whole_batches(tmp_path: Path) -> None:
+    """What an interrupted run has written without committing is not seen, and not in the way of the next run."""
+    left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
+
+    def interrupt(event: BatchCommitted) -> None:
+        if event.batch == 4:
+            raise KeyboardInterrupt
+
+    watch = Watch()
+    watch.on(BatchCommitted, interrupt)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    with pytest.raises(KeyboardInterrupt):
+        application(tmp_path, join_topology(), launcher=launcher).run(watch)
+    assert _no_child_lives(launcher, watch.of(ClientJoined))
+    assert CommitLog(tmp_path / "run").last_batch == 4
+    result = application(tmp_path, join_topology()).run()
+    assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
+    assert {record.batch for record in result.commits.records()} == set(range(result.batches))
+
+
+def test_users_processor_with_a_store_keeps_its_totals_through_kills(tmp_path: Path) -> None:
+    rows = stream(6_000, keys=50, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=4, key=["key"], timestamp="at")
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    watch = Watch()
+
+    def kill(event: BatchCommitted) -> None:
+        if event.batch in (5, 12):
+            os.kill(min(launcher.pids.items())[1], signal.SIGKILL)
+
+    watch.on(BatchCommitted, kill)
+    options = attrs.evolve(QUICK, max_batch_rows=50)
+    result = application(tmp_path, count_topology(), launcher=launcher, options=options).run(watch)
+    last = {row["key"]: (row["count"], row["sum"]) for row in result.table("totals-out").to_pylist()}
+    sums = rows.group_by("key").aggregate([("at", "count"), ("at", "sum")]).to_pylist()
+    assert {row["key"]: (row["at_count"], row["at_sum"]) for row in sums} == last
+    counted = sum(commit.counters["keys"] for record in result.commits.records() for commit in record.tasks.values())
+    assert counted == result.rows_out
+
+
+def test_two_sub_topologies_run_side_by_side(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=100)
+    more = stream(1_000, keys=20, seed=3)
+    write_topic(tmp_path / "topics", "more", more, partitions=3, key=["key"], timestamp="at")
+    topology = Topology([*join_topology().sub_topologies, *count_topology("more").sub_topologies])
+    result = application(tmp_path, topology, clients=2).run()
+    assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
+    totals = {row["key"]: row["count"] for row in result.table("totals-out").to_pylist()}
+    assert Counter(more.column("key").to_pylist()) == Counter(totals)
+    tasks = {task for record in result.commits.records() for task in record.tasks}
+    assert {str(task) for task in tasks} == {"0_0", "0_1", "0_2", "0_3", "1_0", "1_1", "1_2"}
+
+
+def test_clients_with_several_threads(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=4_000, keys=150)
+    result = application(tmp_path, join_topology(), clients=2, config=settings(num_stream_threads=2)).run()
+    assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
+
+
+def test_a_users_assignor_decides_even_if_it_moves_everything(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=4_000, keys=150)
+    config = settings(task_assignor_class=f"{ScatteringAssignor.__module__}.ScatteringAssignor")
+    result = application(tmp_path, join_topology(), config=config).run()
+    assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
+    _check_placement(result.run_dir)
+
+
+# Errors: one clear message, nothing partial visible, nobody left behind.
+
+
+def _fails(app: Any, launcher: LocalProcessLauncher, error: type[StreamsException]) -> str:
+    watch = Watch()
+    with pytest.raises(error) as caught:
+        app.run(watch)
+    assert isinstance(caught.value, StreamsException)
+    assert [str(caught.value)] == [event.message for event in watch.of(RunFailed)]
+    assert _no_child_lives(launcher, watch.of(ClientJoined))
+    return str(caught.value)
+
+
+def test_a_processor_that_raises_is_named_with_its_rows(tmp_path: Path) -> None:
+    rows = stream(1_000, keys=20, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    topology = Topology([SubTopology("failing", "left", FailsAtRow, [], ["out"])])
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    message = _fails(application(tmp_path, topology, clients=1, launcher=launcher), launcher, ProcessorException)
+    for part in (
+        "task 0_0",
+        "topic left, partition 0, offsets 600 to 799",
+        "FailsAtRow",
+        "'failing'",
+        "ZeroDivisionError: delay per mile of a flight of 0 miles",
+    ):
+        assert part in message
+    assert read_output(tmp_path / "run", "out").num_rows == 600
+    assert CommitLog(tmp_path / "run").last_batch == 2
+
+
+def test_a_corrupt_topic_file_is_named(tmp_path: Path) -> None:
+    rows = stream(1_000, keys=20, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
+    path = tmp_path / "topics" / "left" / "0" / f"{500:020d}.arrow"
+    whole = path.read_bytes()
+    # The footer stays, so that the length of the topic is known; a column's bytes are garbage.
+    at = whole.index(b"1-600")
+    path.write_bytes(whole[:at] + b"\xff" * 5 + whole[at + 5 :])
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    app = application(tmp_path, count_topology(), clients=1, launcher=launcher)
+    message = _fails(app, launcher, CorruptLogException)
+    for part in ("left, partition 0, offset 500", str(path), "Task 0_0"):
+        assert part in message
+    # Two batches of 200 rows lie before it.
+    assert CommitLog(tmp_path / "run").last_batch == 1
+
+
+def test_a_topic_file_that_was_cut_off_is_named_before_anything_starts(tmp_path: Path) -> None:
+    rows = stream(1_000, keys=20, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
+    path = tmp_path / "topics" / "left" / "0" / f"{750:020d}.arrow"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CorruptLogException, match=r"left, partition 0, offset 750 .*00750\.arrow"):
+        application(tmp_path, count_topology(), clients=1).run()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "parts"),
+    [(ForgetfulAssignor, ("ForgetfulAssignor", "0_0")), (BrokenAssignor, ("BrokenAssignor", "KeyError", "rack-7"))],
+)
+def test_an_assignors_wrong_answer_ends_the_run(tmp_path: Path, assignor: type, parts: tuple[str, ...]) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    config = settings(task_assignor_class=f"{assignor.__module__}.{assignor.__name__}")
+    app = application(tmp_path, join_topology(), config=config, launcher=launcher)
+    message = _fails(app, launcher, StreamsException)
+    for part in parts:
+        assert part in message
+    assert CommitLog(tmp_path / "run").last_batch == -1
+
+
+def test_a_folder_has_one_coordinator_one_application_and_one_topology(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=1_000, keys=10)
+    watch = Watch()
+    problems: list[str] = []
+
+    def second(event: Rebalanced) -> None:
+        with pytest.raises(CommitLogException) as caught:
+            application(tmp_path, join_topology()).run()
+        problems.append(str(caught.value))
+
+    watch.on(Rebalanced, second)
+    application(tmp_path, join_topology(), clients=1).run(watch)
+    assert "Another coordinator runs" in problems[0]
+    with pytest.raises(CommitLogException, match="belongs to the application 'test', not to 'other'"):
+        application(tmp_path, join_topology(), config=settings(application_id="other")).run()
+    with pytest.raises(CommitLogException, match="sources or stores have changed"):
+        application(tmp_path, count_topology()).run()
+
+
+def test_clients_that_do_not_come_are_an_error(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+
+    class Lazy(LocalProcessLauncher):
+        def start(self, plan: Any) -> None:
+            super().start(attrs.evolve(plan, bootstraps=plan.bootstraps[:1]))
+
+    launcher = Lazy()
+    options = RuntimeOptions(startup_timeout_ms=1_500)
+    app = application(tmp_path, join_topology(), clients=3, launcher=launcher, options=options)
+    message = _fails(app, launcher, ClientException)
+    assert "Only 1 of 3 clients came" in message
+    assert "client-1" in message
+
+
+def test_the_declared_columns_are_there_even_without_rows(tmp_path: Path) -> None:
+    empty = stream(0, keys=1, seed=1)
+    for name in ("left", "right"):
+        write_topic(tmp_path / "topics", name, empty, partitions=2, key=["key"], timestamp="at")
+    result = application(tmp_path, join_topology(), clients=1).run()
+    assert result.table("joined").schema.names == ["key", "at", "value", "at_right", "value_right"]
+    with pytest.raises(CommitLogException, match="no output 'joint'; its outputs: joined"):
+        result.table("joint")
+
+
+def test_outputs_are_cast_to_their_declared_schema(tmp_path: Path) -> None:
+    rows = stream(10, keys=2, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    schema = pa.schema([("value", pa.int64())])
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    topology = Topology([SubTopology("failing", "left", FailsAtRow, [], [Output("out", schema)])])
+    app = application(tmp_path, topology, clients=1, launcher=launcher)
+    message = _fails(app, launcher, ProcessorException)
+    assert "the output 'out' has type string and cannot be cast to int64" in message
