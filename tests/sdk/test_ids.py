@@ -166,3 +166,12 @@ def test_the_other_names_print_as_in_kafka() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"
     assert str(HostInfo("example", 80)) == "example:80"
     assert TopicPartition("a", 2) < TopicPartition("a", 10) < TopicPartition("b", 0)
+
+
+def test_absurd_numbers_and_texts_are_short_errors() -> None:
+    for wrong in ("9" * 5_000 + "_0", "0_" + "1" * 5_000, "x" * 10**6):
+        with pytest.raises(TaskIdFormatException) as caught:
+            TaskId.parse(wrong)
+        assert len(str(caught.value)) < 400
+    with pytest.raises(TaskIdFormatException, match="an integer of 16610 bits"):
+        TaskId(10**5_000, 0)

@@ -45,7 +45,7 @@ def ranges(tasks: Iterable[TaskId]) -> str:
 class _Client:
     """What one row shows."""
 
-    placement: KafkaStreamsAssignment
+    process_id: ProcessId
     active: list[TaskId]
     standby: list[TaskId]
     gained: int
@@ -57,8 +57,7 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
     clients = [
         _client(state, placement) for placement in sorted(assignment, key=lambda one: one.process_id.signed_halves)
     ]
-    names = _short_names([client.placement.process_id for client in clients])
-    has_deadline = any(client.placement.followup_rebalance_deadline_ms is not None for client in clients)
+    names = _short_names([client.process_id for client in clients])
     table = Table(header_style="bold")
     table.add_column("client", no_wrap=True)
     table.add_column("rack", overflow="fold")
@@ -66,13 +65,10 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
     table.add_column("active", overflow="fold")
     table.add_column("standby", overflow="fold")
     table.add_column("moves", justify="right")
-    if has_deadline:
-        table.add_column("rebalance at ms", justify="right")
     states = state.kafka_streams_states(compute_task_lags=False)
     for client in clients:
-        process_id = client.placement.process_id
+        process_id = client.process_id
         known = states.get(process_id)
-        deadline = client.placement.followup_rebalance_deadline_ms
         table.add_row(
             names[process_id],
             escape("unknown" if known is None else known.rack_id or "-"),
@@ -80,7 +76,6 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
             _cell(client.active),
             _cell(client.standby),
             f"+{client.gained} -{client.lost}",
-            *([] if not has_deadline else ["-" if deadline is None else str(deadline)]),
         )
     return table
 
@@ -100,7 +95,7 @@ def _client(state: ApplicationState, placement: KafkaStreamsAssignment) -> _Clie
     active = [task.id for task in tasks if task.type is AssignedTask.Type.ACTIVE]
     previous = _previous(state, placement.process_id)
     return _Client(
-        placement,
+        placement.process_id,
         active,
         [task.id for task in tasks if task.type is AssignedTask.Type.STANDBY],
         gained=len(set(active) - previous),
@@ -122,7 +117,7 @@ def _cell(tasks: list[TaskId]) -> str:
 
 
 def plan_summary(state: ApplicationState, assignment: TaskAssignment) -> str:
-    """One sentence: how much there is, and how much of it moves."""
+    """How much there is, how much of it moves, and when there shall be another rebalance."""
     owners: dict[TaskId, ProcessId] = {}
     actives = standbys = 0
     for placement in assignment:
@@ -138,9 +133,15 @@ def plan_summary(state: ApplicationState, assignment: TaskAssignment) -> str:
             before.setdefault(task_id, set()).add(process_id)
     moved = sum(task in before and owner not in before[task] for task, owner in owners.items())
     started = sum(task not in before for task in owners)
+    deadlines = [
+        placement.followup_rebalance_deadline_ms
+        for placement in assignment
+        if placement.followup_rebalance_deadline_ms is not None
+    ]
+    again = f" Another rebalance in {max(min(deadlines) - state.now_ms, 0)} ms." if deadlines else ""
     return (
         f"{_count(len(state.all_tasks), 'task')} on {_count(len(state.columns.clients), 'client')}: "
-        f"{actives} active ({started} started, {moved} moved), {_count(standbys, 'standby')}."
+        f"{actives} active ({started} started, {moved} moved), {_count(standbys, 'standby')}.{again}"
     )
 
 

@@ -28,6 +28,7 @@ from task_assignor.sdk.columns import (
 from task_assignor.sdk.configs import INT64_MAX
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
+from task_assignor.sdk.text import shown
 
 
 @attrs.frozen
@@ -176,7 +177,7 @@ class KafkaStreamsAssignment:
         """
         if not isinstance(process_id, ProcessId):
             raise StateException(
-                f"The process_id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text)."
+                f"The process_id ({shown(process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
             )
         tasks: dict[TaskId, AssignedTask] = {}
         for assigned in assigned_tasks:
@@ -204,7 +205,7 @@ class KafkaStreamsAssignment:
         """
         if type(rebalance_deadline_ms) is not int or not -INT64_MAX <= rebalance_deadline_ms <= INT64_MAX:
             raise StateException(
-                f"The followup rebalance deadline ({rebalance_deadline_ms!r}) must be an int of milliseconds since the "
+                f"The followup rebalance deadline ({shown(rebalance_deadline_ms)}) must be an int of milliseconds since the "
                 "epoch, less than 2^63. Maybe use state.now_ms + a number of milliseconds."
             )
         tasks = None if self._tasks is None else dict(self._tasks)
@@ -293,7 +294,9 @@ class TaskAssignment:
         values = tuple(assignment.values() if isinstance(assignment, Mapping) else assignment)
         for value in values:
             if not isinstance(value, KafkaStreamsAssignment):
-                raise StateException(f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {value!r}.")
+                raise StateException(
+                    f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {shown(value)}."
+                )
         self._assignment = values
 
     @classmethod
@@ -332,4 +335,4 @@ class TaskAssignment:
 
 def _check_assigned(assigned: object) -> None:
     if not isinstance(assigned, AssignedTask):
-        raise StateException(f"An assigned task ({assigned!r}) must be an AssignedTask(task_id, type).")
+        raise StateException(f"An assigned task ({shown(assigned)}) must be an AssignedTask(task_id, type).")

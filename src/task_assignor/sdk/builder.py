@@ -22,6 +22,7 @@ from task_assignor.sdk.configs import INT32_MAX, INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
 from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition
+from task_assignor.sdk.text import shown
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -105,7 +106,7 @@ class ApplicationStateBuilder:
             StateException: the task is there already, or a value is of the wrong kind.
         """
         if not isinstance(task_id, TaskId):
-            raise StateException(f"The task id ({task_id!r}) must be a TaskId. Maybe use TaskId.parse(text).")
+            raise StateException(f"The task id ({shown(task_id)}) must be a TaskId. Maybe use TaskId.parse(text).")
         if task_id in self._tasks:
             raise StateException(f"The task {task_id} is there twice.")
         if end_offset_sum is not None:
@@ -158,7 +159,7 @@ class ApplicationStateBuilder:
         """
         if not isinstance(process_id, ProcessId):
             raise StateException(
-                f"The process id ({process_id!r}) must be a ProcessId. Maybe use ProcessId.parse(text)."
+                f"The process id ({shown(process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
             )
         if process_id in self._clients:
             raise StateException(f"The client {process_id} is there twice.")
@@ -314,4 +315,4 @@ def _lag_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> LagColum
 
 def _check_int(what: str, value: object, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise StateException(f"{what} ({value!r}) must be an int from {low} to {high}.")
+        raise StateException(f"{what} ({shown(value)}) must be an int from {low} to {high}.")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from task_assignor.sdk.errors import ConfigException
+from task_assignor.sdk.text import shown
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
@@ -29,39 +30,39 @@ def _whole_number(low: int, high: int, optional: bool = False) -> Callable[[Any,
         if value is None and optional:
             return
         if type(value) is not int or not low <= value <= high:
-            raise ConfigException(f"The {attribute.name} ({value!r}) must be an int from {low} to {high}.")
+            raise ConfigException(f"The {attribute.name} ({shown(value)}) must be an int from {low} to {high}.")
 
     return check
 
 
 def _tags(_instance: object, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
     if any(not isinstance(tag, str) or not tag for tag in value):
-        raise ConfigException(f"The {attribute.name} ({list(value)!r}) must be a list of non-empty strings.")
+        raise ConfigException(f"The {attribute.name} ({shown(list(value))}) must be a list of non-empty strings.")
     if len(set(value)) != len(value):
-        raise ConfigException(f"The {attribute.name} ({list(value)!r}) must not name a tag twice.")
+        raise ConfigException(f"The {attribute.name} ({shown(list(value))}) must not name a tag twice.")
     if len(value) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
         raise ConfigException(
-            f"The {attribute.name} ({list(value)!r}) must have at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags."
+            f"The {attribute.name} ({shown(list(value))}) must have at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags."
         )
 
 
 def _strategy(_instance: object, attribute: attrs.Attribute[str], value: object) -> None:
     if value not in RACK_AWARE_ASSIGNMENT_STRATEGIES:
         raise ConfigException(
-            f"The {attribute.name} ({value!r}) must be one of {', '.join(RACK_AWARE_ASSIGNMENT_STRATEGIES)}."
+            f"The {attribute.name} ({shown(value)}) must be one of {', '.join(RACK_AWARE_ASSIGNMENT_STRATEGIES)}."
         )
 
 
 def _to_tuple(value: object) -> object:
     if isinstance(value, str):
         raise ConfigException(
-            f"The rack_aware_assignment_tags ({value!r}) must be a list of strings, not one string. "
-            f"Maybe write [{value!r}]."
+            f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings, not one string. "
+            f"Maybe write [{shown(value)}]."
         )
     try:
         return tuple(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ConfigException(f"The rack_aware_assignment_tags ({value!r}) must be a list of strings.") from None
+        raise ConfigException(f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings.") from None
 
 
 @attrs.frozen(kw_only=True)

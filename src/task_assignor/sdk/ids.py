@@ -10,9 +10,12 @@ from typing import Final
 import attrs
 
 from task_assignor.sdk.errors import StateException, TaskIdFormatException
+from task_assignor.sdk.text import shown
 
 INT32_MAX: Final = 2**31 - 1
-_TASK_ID: Final = re.compile(r"(?:(?P<topology>.+)__)?(?P<subtopology>\d+)_(?P<partition>\d+)", re.ASCII | re.DOTALL)
+_TASK_ID: Final = re.compile(
+    r"(?:(?P<topology>.+)__)?(?P<subtopology>\d{1,40})_(?P<partition>\d{1,40})", re.ASCII | re.DOTALL
+)
 _SIGN: Final = 1 << 63
 _MASK: Final = (1 << 64) - 1
 
@@ -45,7 +48,7 @@ class ProcessId:
     def _check_id(self, _attribute: object, value: object) -> None:
         if not isinstance(value, uuid.UUID):
             raise StateException(
-                f"The id of a ProcessId ({value!r}) must be a uuid.UUID. Maybe use ProcessId.parse(text)."
+                f"The id of a ProcessId ({shown(value)}) must be a uuid.UUID. Maybe use ProcessId.parse(text)."
             )
 
     @classmethod
@@ -63,7 +66,9 @@ class ProcessId:
             else:
                 if str(parsed) == text.lower():
                     return cls(parsed)
-        raise StateException(f"The process id ({text!r}) must be a UUID such as 00000000-0000-0000-0000-000000000001.")
+        raise StateException(
+            f"The process id ({shown(text)}) must be a UUID such as 00000000-0000-0000-0000-000000000001."
+        )
 
     @property
     def signed_halves(self) -> tuple[int, int]:
@@ -118,11 +123,11 @@ class TaskId:
         for what, number in (("subtopology", self.subtopology), ("partition", self.partition)):
             if type(number) is not int or not 0 <= number <= INT32_MAX:
                 raise TaskIdFormatException(
-                    f"The {what} of a TaskId ({number!r}) must be an int from 0 to {INT32_MAX}."
+                    f"The {what} of a TaskId ({shown(number)}) must be an int from 0 to {INT32_MAX}."
                 )
         if self.topology_name is not None and not isinstance(self.topology_name, str):
             raise TaskIdFormatException(
-                f"The topology_name of a TaskId ({self.topology_name!r}) must be a str or None."
+                f"The topology_name of a TaskId ({shown(self.topology_name)}) must be a str or None."
             )
 
     @classmethod
@@ -135,7 +140,7 @@ class TaskId:
         match = _TASK_ID.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise TaskIdFormatException(
-                f"The task id ({text!r}) must have the form subtopology_partition, such as 0_3, "
+                f"The task id ({shown(text)}) must have the form subtopology_partition, such as 0_3, "
                 "or topology__subtopology_partition."
             )
         return cls(int(match["subtopology"]), int(match["partition"]), match["topology"])

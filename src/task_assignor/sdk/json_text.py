@@ -34,7 +34,7 @@ def bad_value(path: str, message: str) -> SnapshotException:
 
 def member_path(path: str, key: str) -> str:
     """The path of member `key` of the object at `path`: `$.clients`, or `$.taskLags['0_1']`."""
-    if _NAME.fullmatch(key):
+    if len(key) <= _LONGEST_KEY and _NAME.fullmatch(key):
         return f"{path}.{key}"
     short = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
     return f"{path}[{short!a}]"

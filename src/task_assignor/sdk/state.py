@@ -11,6 +11,7 @@ from task_assignor.sdk.columns import MISSING, Int64Array, Role, StateColumns
 from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownTaskError
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
+from task_assignor.sdk.text import shown
 
 
 def _racks(racks: Iterable[str] | None) -> frozenset[str] | None:
@@ -301,7 +302,7 @@ class ApplicationState:
         self, columns: StateColumns, assignment_configs: AssignmentConfigs | None = None, now_ms: int = 0
     ) -> None:
         if type(now_ms) is not int or not 0 <= now_ms <= INT64_MAX:
-            raise StateException(f"The now_ms ({now_ms!r}) must be an int of milliseconds from 0 to 2^63 - 1.")
+            raise StateException(f"The now_ms ({shown(now_ms)}) must be an int of milliseconds from 0 to 2^63 - 1.")
         self._columns = columns
         self._configs = AssignmentConfigs() if assignment_configs is None else assignment_configs
         self._now_ms = now_ms
