@@ -2,6 +2,11 @@
 
 from task_assignor.utils._refiner import MoveKind
 from task_assignor.utils.identity import identity_assignment
+from task_assignor.utils.rack_aware import (
+    RackAwareOptimizationParams,
+    optimize_rack_aware_active_tasks,
+    optimize_rack_aware_standby_tasks,
+)
 from task_assignor.utils.refiner import Movement, RefinedAssignment, refine_with_warmups
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.standby import default_standby_task_assignment
@@ -10,10 +15,13 @@ __all__ = [
     "AssignmentResult",
     "MoveKind",
     "Movement",
+    "RackAwareOptimizationParams",
     "RefinedAssignment",
     "SkipReason",
     "Skipped",
     "default_standby_task_assignment",
     "identity_assignment",
+    "optimize_rack_aware_active_tasks",
+    "optimize_rack_aware_standby_tasks",
     "refine_with_warmups",
 ]
