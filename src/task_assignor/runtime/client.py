@@ -404,6 +404,9 @@ class ClientMachine:
             return None
         for task in free:
             if task.order is not None and task.is_current:
+                # A due snapshot comes first: under load there is always another batch, and it would never be written.
+                if self._snapshot_is_due(task):
+                    return Job(JobKind.SNAPSHOT, task.task)
                 return Job(JobKind.PROCESS, task.task, order=task.order)
         for role in ("active", "standby"):
             for task in free:
@@ -421,8 +424,12 @@ class ClientMachine:
             self._snapshot_every > 0
             and bool(task.role)
             and task.is_current
-            and task.committed.batch - task.snapshot.batch >= self._snapshot_every
+            and task.committed.batch - task.snapshot.batch >= self._snapshot_every + self._delay_of(task)
         )
+
+    def _delay_of(self, task: _Task) -> int:
+        """Batches by which a task's first snapshot is late, so that not all tasks write theirs in the same batch."""
+        return task.task.partition % self._snapshot_every if task.snapshot == START else 0
 
     def _last_snapshot(self, free: list[_Task]) -> Job | None:
         for task in free:

@@ -303,7 +303,9 @@ def list_topics(root: str | Path) -> list[str]:
     folder = Path(root)
     if not folder.is_dir():
         return []
-    return sorted(entry.name for entry in folder.iterdir() if (entry / "topic.json").is_file())
+    return sorted(
+        entry.name for entry in folder.iterdir() if _NAME.fullmatch(entry.name) and (entry / "topic.json").is_file()
+    )
 
 
 @attrs.frozen
@@ -334,7 +336,7 @@ class TopicBuilder:
     @property
     def staging(self) -> Path:
         """Where the files are until `commit`."""
-        return Path(self.root) / f".{self.spec.name}.staging"
+        return Path(self.root) / f"{self.spec.name}~staging"
 
     def write(self, partition: int, base_offset: int, table: pa.Table) -> int:
         """Write the rows `base_offset` and following of a partition as one file; writing it again replaces it.
@@ -366,11 +368,11 @@ class TopicBuilder:
             TopicException: a topic of this name has appeared.
             CorruptLogException: files do not follow each other or cannot be read.
         """
-        write_json(self.staging / "topic.json", self.spec.to_json())
         written = Topic(self.root, self.spec)
         written.path = self.staging
         written.end_offsets()
         self._check_is_new()
+        write_json(self.staging / "topic.json", self.spec.to_json())
         final = Path(self.root) / self.spec.name
         self.staging.rename(final)
         return Topic(self.root, self.spec)

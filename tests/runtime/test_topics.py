@@ -1,0 +1,186 @@
+"""The topic log: what is written is read, by partition and offset; damage is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    CorruptLogException,
+    Topic,
+    TopicBuilder,
+    TopicException,
+    TopicSpec,
+    list_topics,
+    partitions_of,
+    write_topic,
+)
+from tests.budget import examples
+
+ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "at": list(range(40, 0, -1)), "n": list(range(40))})
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.data(),
+)
+@settings(max_examples=examples(40))
+def test_any_range_of_offsets_gives_its_rows(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], partitions: int, segment_rows: int, data: st.DataObject
+) -> None:
+    """Whatever the tables and the files were: rows of a partition keep their order, offsets have no gaps."""
+    tables = [ROWS.slice(number, size) for number, size in enumerate(sizes)]
+    root = tmp_path_factory.mktemp("topics")
+    topic = write_topic(root, "t", tables, partitions=partitions, key=["key"], segment_rows=segment_rows)
+    whole = pa.concat_tables(tables)
+    owner = partitions_of(whole, ["key"], partitions)
+    for partition in range(partitions):
+        expected = whole.filter(pa.array(owner == partition))
+        assert expected.num_rows == topic.end_offset(partition)
+        start = data.draw(st.integers(0, expected.num_rows))
+        end = data.draw(st.integers(start, expected.num_rows))
+        assert expected.slice(start, end - start).equals(Topic.open(root, "t").read(partition, start, end))
+
+
+def test_columns_can_be_chosen(tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
+    assert topic.read(0, 3, 5, ["n", "key"]).to_pydict() == {"n": [3, 4], "key": ["k3", "k4"]}
+    assert topic.read(0, 3, 3, ["n"]).schema == pa.schema([("n", pa.int64())])
+
+
+def test_a_table_can_be_sorted_by_time_before_it_is_written(tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"], timestamp="at", sort_by_timestamp=True)
+    for partition in range(2):
+        times = topic.read(partition, 0, topic.end_offset(partition)).column("at").to_pylist()
+        assert sorted(times) == times
+
+
+def test_the_description_comes_back_as_it_was(tmp_path: Path) -> None:
+    kinds = pa.schema([("k", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("x", pa.list_(pa.float32()))])
+    spec = TopicSpec("t", 2, kinds, ("k",), "at", (frozenset({"r1", "r2"}), None))
+    TopicBuilder.create(tmp_path, spec).commit()
+    assert spec == Topic.open(tmp_path, "t").spec
+    assert list_topics(tmp_path) == ["t"]
+
+
+def test_a_topic_is_visible_only_when_it_is_whole(tmp_path: Path) -> None:
+    builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
+    offset = builder.write(0, 0, ROWS.slice(0, 10))
+    assert list_topics(tmp_path) == []
+    builder.write(0, offset, ROWS.slice(10))
+    topic = builder.commit()
+    assert ROWS.equals(topic.read(0, 0, 40))
+    with pytest.raises(TopicException, match="already is a topic 't'"):
+        TopicBuilder.create(tmp_path, topic.spec)
+
+
+def test_writing_a_file_again_replaces_it(tmp_path: Path) -> None:
+    """A Spark task that is tried again writes the same files."""
+    builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
+    builder.write(0, 0, ROWS.slice(0, 10))
+    builder.write(0, 0, ROWS)
+    assert builder.commit().end_offset(0) == 40
+
+
+def test_files_that_do_not_follow_each_other_are_not_committed(tmp_path: Path) -> None:
+    builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
+    builder.write(0, 0, ROWS.slice(0, 10))
+    builder.write(0, 11, ROWS.slice(11))
+    with pytest.raises(
+        CorruptLogException, match=r"offsets are missing .* starts at offset 11, but should start at 10"
+    ):
+        builder.commit()
+    assert list_topics(tmp_path) == []
+
+
+def _damaged(tmp_path: Path) -> tuple[Topic, Path]:
+    write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"], segment_rows=10)
+    return Topic.open(tmp_path, "t"), tmp_path / "t" / "0" / f"{20:020d}.arrow"
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "text", "empty"])
+def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
+    topic, path = _damaged(tmp_path)
+    whole = path.read_bytes()
+    at = whole.index(b"k6k0")
+    path.write_bytes(
+        {
+            "cut": whole[:-30],
+            "noise": whole[:at] + b"\xff\xfe\xff\xfe" + whole[at + 4 :],
+            "text": b"not arrow at all",
+            "empty": b"",
+        }[damage]
+    )
+    with pytest.raises(CorruptLogException) as caught:
+        topic.read(0, 15, 25)
+    error = caught.value
+    assert ("t", 0, 20, path) == (error.topic, error.partition, error.offset, error.path)
+    for part in ("t, partition 0, offset 20", str(path)):
+        assert part in str(error)
+    assert topic.read(0, 10, 20).num_rows == 10, "the other files can be read"
+
+
+def test_missing_rows_are_named(tmp_path: Path) -> None:
+    topic, path = _damaged(tmp_path)
+    path.unlink()
+    with pytest.raises(CorruptLogException, match=r"offsets 15 to 24 were asked for, but .* hold only 5 of these 10"):
+        topic.read(0, 15, 25)
+    with pytest.raises(CorruptLogException, match=r"partition 0: offsets are missing before the file .*00030\.arrow"):
+        topic.end_offset(0)
+
+
+def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
+    topic, path = _damaged(tmp_path)
+    other = write_topic(tmp_path, "other", ROWS.drop_columns(["n"]), partitions=1, key=["key"])
+    path.write_bytes((other.path / "0" / f"{0:020d}.arrow").read_bytes())
+    with pytest.raises(CorruptLogException, match="offset 20 has other columns"):
+        topic.read(0, 20, 30)
+
+
+def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+    write_topic(tmp_path, "flights", ROWS, partitions=1, key=["key"])
+    with pytest.raises(TopicException, match=r"no topic 'flight' in .*; the topics there: flights"):
+        Topic.open(tmp_path, "flight")
+
+
+def test_a_broken_description_is_named(tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
+    path = topic.path / "topic.json"
+    document = json.loads(path.read_text())
+    for broken in ("{", json.dumps({**document, "formatVersion": 9}), json.dumps({**document, "partitions": 0})):
+        path.write_text(broken)
+        with pytest.raises(TopicException):
+            Topic.open(tmp_path, "t")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "a/b"}, "The topic name"),
+        ({"partitions": 0}, r"partitions \(0\) of topic t must be an int of at least 1"),
+        ({"key": ()}, "needs at least one key column"),
+        ({"key": ("x",)}, r"no column 'x'. Its columns are \['key', 'at', 'n'\]"),
+        ({"timestamp": "key"}, "must be a timestamp or an integer"),
+        ({"racks": [{"a"}]}, "2 partitions, but racks for 1"),
+    ],
+)
+def test_a_wrong_description_is_refused(change: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {"name": "t", "partitions": 2, "schema": ROWS.schema, "key": ("key",), **change}
+    with pytest.raises(TopicException, match=message):
+        TopicSpec(**given)  # type: ignore[arg-type]
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_stays(tmp_path: Path) -> None:
+    text = ROWS.set_column(2, "n", pa.array(["x"] * 40))
+    with pytest.raises(TopicException, match="column 'n' for topic t has type string and cannot be cast to int64"):
+        write_topic(tmp_path, "t", [ROWS, text], partitions=1, key=["key"])
+    with pytest.raises(TopicException, match=r"have no columns \['n'\]"):
+        write_topic(tmp_path, "t", [ROWS, ROWS.drop_columns(["n"])], partitions=1, key=["key"])
+    assert list(tmp_path.iterdir()) == []
