@@ -82,6 +82,13 @@ def test_fair_shares_are_rounded_down_or_up() -> None:
         assert_fair_shares(state, an_assignment(state, active={1: ["0_0"], 2: ["0_1", "0_2", "0_3", "0_4"]}))
 
 
+def test_a_fair_share_that_is_whole_is_exact() -> None:
+    state = a_state(stateful_tasks(0, 4), [a_client(1), a_client(2), a_client(3, threads=2)])
+    assert_fair_shares(state, an_assignment(state, active={1: ["0_0"], 2: ["0_1"], 3: ["0_2", "0_3"]}))
+    with pytest.raises(AssertionError, match=r"Client .*1 has 2 of 4 .*with 1 of 4 threads, is 1\."):
+        assert_fair_shares(state, an_assignment(state, active={1: ["0_0", "0_1"], 2: ["0_2"], 3: ["0_3"]}))
+
+
 class Modulo(TaskAssignor):
     """As it should be."""
 

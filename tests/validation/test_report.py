@@ -118,6 +118,27 @@ def test_unknown_and_missing_clients_and_unknown_tasks_are_all_listed() -> None:
     assert report.kafka_error is AssignmentError.UNKNOWN_TASK_ID
 
 
+def test_unknown_tasks_come_in_task_order_then_client_order() -> None:
+    unknown = [TaskId(8, number) for number in (5, 3, 4, 1, 2)]
+    state = a_state([], 2)
+    report = report_violations(state, an_assignment(state, standby={2: unknown, 1: unknown[::2]}))
+    assert [(task, client) for _, _, task, client in found(report)] == [
+        ("8_1", 2),
+        ("8_2", 1),
+        ("8_2", 2),
+        ("8_3", 2),
+        ("8_4", 1),
+        ("8_4", 2),
+        ("8_5", 1),
+        ("8_5", 2),
+    ]
+
+
+def test_a_task_without_owner_is_not_also_one_with_too_few_standbys() -> None:
+    state = a_state(["0_0"], 3, num_standby_replicas=2)
+    assert found(report_violations(state, an_assignment(state))) == [("error", "TASK_WITHOUT_ACTIVE", "0_0", None)]
+
+
 def test_a_client_that_is_listed_twice_is_an_error_that_kafka_lets_pass() -> None:
     """Kafka would take the last one, and so lose 0_0; here it also makes the task active and standby on one client."""
     state = a_state(["0_0"], 1)
