@@ -1,0 +1,245 @@
+"""How time and memory grow from a thousand to a million tasks, a hundred tasks per client: the exponent is fitted in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import numpy as np
+
+from benchmarks.case import Case, Goal, Work
+from benchmarks.states import (
+    END_OFFSET,
+    clients_in_racks,
+    replicated_state,
+    shuffled_owners,
+    source_and_changelog,
+)
+from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
+from task_assignor.sdk import (
+    ApplicationState,
+    ApplicationStateBuilder,
+    AssignmentColumns,
+    AssignmentConfigs,
+    ClientColumns,
+    LagColumns,
+    PreviousColumns,
+    Role,
+    StateColumns,
+    TaskAssignment,
+    TaskColumns,
+    TaskId,
+    TaskTopicPartition,
+    TopicPartition,
+)
+from task_assignor.sdk.columns import LATEST_OFFSET
+from task_assignor.utils import default_standby_task_assignment
+from task_assignor.utils._rack import optimize_active_columns
+from task_assignor.validation import report_violations, validate_task_assignment
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+QUICK_SIZES = (200, 400)
+TASKS_PER_CLIENT = 100
+GOAL = Goal(exponent=1.1)
+
+
+def cases(is_quick: bool = False) -> list[Case]:
+    """One case per series and size."""
+    series: dict[str, Callable[[int, int], Work]] = {
+        "sticky, 1 % of the clients are new": _sticky,
+        "high availability, all is new": _high_availability_first,
+        "high availability, 1 % of the clients are new": _high_availability,
+        "rack-aware, min_traffic": _racks,
+        "default standbys": _default_standbys,
+        "validation": _validation,
+        "report of violations": _report,
+        "state from columns": _state_from_columns,
+        "state from objects": _state_from_objects,
+    }
+    return [
+        Case(
+            name=f"growth/{name}/{size}",
+            prepare=partial(make, size, max(size // TASKS_PER_CLIENT, 3)),
+            goal=GOAL,
+            series=name,
+            size=size,
+        )
+        for name, make in series.items()
+        for size in (QUICK_SIZES if is_quick else SIZES)
+    ]
+
+
+def running_state(tasks: int, clients: int, standbys: int = 1) -> ApplicationState:
+    """A group that runs: one active and one standby per task, dealt at random; the last 1 % of the clients have nothing."""
+    return _tables(tasks, clients).state(AssignmentConfigs(num_standby_replicas=standbys))
+
+
+@attrs.frozen
+class Tables:
+    """The parts of a state."""
+
+    tasks: TaskColumns
+    clients: ClientColumns
+    previous: PreviousColumns
+    lags: LagColumns
+
+    def state(self, configs: AssignmentConfigs) -> ApplicationState:
+        return ApplicationState(StateColumns(self.tasks, self.clients, self.previous, self.lags), configs)
+
+
+def _tables(tasks: int, clients: int) -> Tables:
+    old = clients - max(clients // 100, 1)
+    active = shuffled_owners(tasks, old).astype(np.int64)
+    standby = (active + 1 + np.arange(tasks) % max(old - 1, 1)) % old
+    owner = np.concatenate([active, standby])
+    task = np.tile(np.arange(tasks), 2)
+    role = np.repeat([int(Role.ACTIVE), int(Role.STANDBY)], tasks)
+    rows = np.lexsort((task, role, owner)) if old > 1 else np.arange(tasks)
+    client, role, task = owner[rows], role[rows], task[rows]
+    by_consumer = np.lexsort((task, client))
+    lag = np.where(role == Role.ACTIVE, LATEST_OFFSET, 0)
+    return Tables(
+        source_and_changelog(np.arange(tasks) * 4 // tasks, np.arange(tasks)),
+        clients_in_racks(clients, 1, 3),
+        PreviousColumns(
+            client=client, role=role, task=task, consumer=client[by_consumer], consumer_task=task[by_consumer]
+        ),
+        LagColumns(
+            client=client[by_consumer],
+            task=task[by_consumer],
+            lag=lag[by_consumer],
+            is_computed=np.ones(clients, dtype=np.bool_),
+        ),
+    )
+
+
+def _sticky(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    return lambda: StickyTaskAssignor().assign(state)
+
+
+def _high_availability(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    return lambda: HighAvailabilityTaskAssignor().assign(state)
+
+
+def _high_availability_first(tasks: int, clients: int) -> Work:
+    lags = LagColumns.empty(clients, is_computed=True)
+    tables = attrs.evolve(_tables(tasks, clients), previous=PreviousColumns.empty(), lags=lags)
+    state = tables.state(AssignmentConfigs(num_standby_replicas=1))
+    return lambda: HighAvailabilityTaskAssignor().assign(state)
+
+
+def _racks(tasks: int, clients: int) -> Work:
+    state, owner = replicated_state(tasks, clients, racks=5), shuffled_owners(tasks, clients)
+    return lambda: optimize_active_columns(
+        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
+    )
+
+
+def _default_standbys(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    actives = AssignmentColumns.of(state.columns, shuffled_owners(tasks, clients)).assignments()
+    return lambda: default_standby_task_assignment(state, actives)
+
+
+def _answer(tasks: int, clients: int) -> tuple[ApplicationState, TaskAssignment]:
+    state = running_state(tasks, clients)
+    owner = shuffled_owners(tasks, clients)
+    columns = AssignmentColumns.of(state.columns, owner, np.arange(tasks), (owner + 1) % clients)
+    return state, TaskAssignment.of_columns(columns)
+
+
+def _validation(tasks: int, clients: int) -> Work:
+    state, answer = _answer(tasks, clients)
+    return lambda: validate_task_assignment(state, answer)
+
+
+def _report(tasks: int, clients: int) -> Work:
+    state, answer = _answer(tasks, clients)
+    return lambda: report_violations(state, answer)
+
+
+def _state_from_columns(tasks: int, clients: int) -> Work:
+    tables = _tables(tasks, clients)
+    task_columns, client_columns, previous, lags = (
+        writable_columns(table) for table in (tables.tasks, tables.clients, tables.previous, tables.lags)
+    )
+
+    def work() -> ApplicationState:
+        made = Tables(
+            TaskColumns(**task_columns),
+            ClientColumns(**client_columns),
+            PreviousColumns(**previous),
+            LagColumns(**lags),
+        )
+        return made.state(AssignmentConfigs(num_standby_replicas=1))
+
+    return work
+
+
+def writable_columns(table: TaskColumns | ClientColumns | PreviousColumns | LagColumns) -> dict[str, Any]:
+    """What the columns were made of: arrays that could be written, as a caller has them."""
+    found = {}
+    for field in attrs.fields(type(table)):
+        if field.init:
+            value = getattr(table, field.name)
+            found[field.name] = value.copy() if isinstance(value, np.ndarray) else value
+    return found
+
+
+def _state_from_objects(tasks: int, clients: int) -> Work:
+    tables = _tables(tasks, clients)
+    table, owners, previous = tables.tasks, tables.clients, tables.previous
+    ids = table.task_ids()
+    offsets = np.searchsorted(previous.client, np.arange(clients + 1)).tolist()
+    had = [
+        {
+            role: [ids[task] for task in previous.task[start:stop][previous.role[start:stop] == role].tolist()]
+            for role in Role
+        }
+        for start, stop in pairwise(offsets)
+    ]
+    partitions = [
+        (
+            TaskTopicPartition(TopicPartition(f"topic-{task.subtopology}", task.partition), True, False),
+            TaskTopicPartition(
+                TopicPartition(f"scale-store-{task.subtopology}-changelog", task.partition), False, True
+            ),
+        )
+        for task in ids
+    ]
+    stores = [frozenset({f"store-{group}"}) for group in range(4)]
+    return lambda: _build(ids, partitions, stores, owners, had)
+
+
+def _build(
+    ids: Sequence[TaskId],
+    partitions: Sequence[tuple[TaskTopicPartition, ...]],
+    stores: Sequence[frozenset[str]],
+    owners: ClientColumns,
+    had: Sequence[dict[Role, list[TaskId]]],
+) -> ApplicationState:
+    builder = ApplicationStateBuilder(AssignmentConfigs(num_standby_replicas=1))
+    for task, own in zip(ids, partitions, strict=True):
+        builder.add_task(
+            task,
+            is_stateful=True,
+            state_store_names=stores[task.subtopology],
+            topic_partitions=own,
+            end_offset_sum=END_OFFSET,
+        )
+    for process_id, consumers, tasks in zip(owners.process_ids, owners.consumers, had, strict=True):
+        active, standby = tasks[Role.ACTIVE], tasks[Role.STANDBY]
+        builder.add_client(
+            process_id,
+            consumers={consumers[0]: active + standby},
+            rack_id="rack-0",
+            previous_active_tasks=active,
+            previous_standby_tasks=standby,
+            task_lags={**dict.fromkeys(standby, 0), **dict.fromkeys(active, LATEST_OFFSET)},
+        )
+    return builder.build()
