@@ -19,6 +19,7 @@ from task_assignor.sdk import (
     AssignmentError,
     ConfigKey,
     StreamsConfig,
+    TaskAssignmentException,
     TaskAssignor,
 )
 from task_assignor.testing import (
@@ -106,6 +107,15 @@ def test_is_right_and_deterministic_on_bigger_states(subject: Subject) -> None:
     for number in range(12):
         state = random_state(2, number, max_tasks=400, max_clients=40, max_standbys=2)
         check(subject, state, f"random_state(2, {number}, max_tasks=400, max_clients=40, max_standbys=2)", shuffles=1)
+
+
+@SUBJECTS
+def test_is_right_or_asks_for_another_try_where_lags_are_not_known(subject: Subject) -> None:
+    for number, state in enumerate(random_states(5, 100, lags_known=False)):
+        try:
+            check(subject, state, f"random_state(5, {number}, lags_known=False)", shuffles=0)
+        except TaskAssignmentException:
+            assert not state.columns.lags.is_computed.all()
 
 
 @SUBJECTS
