@@ -1,0 +1,238 @@
+"""The windowed join: exact whatever the batches, the order of arrival, and the moment of a restore are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin
+from task_assignor.runtime.join import JoinFactory
+from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.stores import Store
+from task_assignor.sdk import TaskId
+from tests.budget import examples
+
+Row = tuple[int | None, int, str]
+
+
+class Task:
+    """A join task without files: feed it batches, lose it, bring it back from its changelog."""
+
+    def __init__(self, join: WindowedJoin, topics: Mapping[str, TopicSpec]) -> None:
+        self._plan = JoinFactory(join, "l-store", "r-store")
+        self._topics = topics
+        self._specs = join.sub_topology("j", "out").stores
+        self.changelog: list[list[pa.Table | None]] = []
+        self.counters: dict[str, int] = {}
+        self.read = dict.fromkeys(topics, 0)
+        self.start()
+
+    def start(self) -> None:
+        """As on another client: empty stores, then the changelog."""
+        self._stores: dict[str, Store] = {
+            name: spec.create() for name, spec in zip(("l-store", "r-store"), self._specs, strict=True)
+        }
+        for segments in self.changelog:
+            for store, segment in zip(self._stores.values(), segments, strict=True):
+                if segment is not None:
+                    store.apply(segment)
+        self._context = TaskContext("app", TaskId(0, 3), self._topics, ("out",), self._stores)
+        self._processor: Processor = self._plan()
+        self._processor.init(self._context)
+
+    def process(self, batch: Mapping[str, pa.Table]) -> pa.Table | None:
+        """One batch."""
+        offsets = {topic: (self.read[topic], self.read[topic] + rows.num_rows) for topic, rows in batch.items()}
+        self._context.begin(len(self.changelog), offsets)
+        result = self._processor.process_batch(batch, self._context)
+        self.read = {topic: end for topic, (_, end) in offsets.items()}
+        self.changelog.append([store.drain_changes() for store in self._stores.values()])
+        for name, number in self._context.finish()[1].items():
+            self.counters[name] = self.counters.get(name, 0) + number
+        return result
+
+    def held(self) -> int:
+        """Rows in the buffers."""
+        return sum(map(len, self._stores.values()))
+
+
+def _spec(name: str, schema: pa.Schema) -> TopicSpec:
+    return TopicSpec(name, 4, schema, ("k",), "at")
+
+
+SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+@st.composite
+def logs(draw: st.DrawFn, side: str) -> tuple[list[Row], int]:
+    """A log whose records are out of order by at most the given grace."""
+    grace = draw(st.sampled_from([0, 0, 3, 20]))
+    rows: list[Row] = []
+    newest = 0
+    for number in range(draw(st.integers(0, 25))):
+        newest += draw(st.sampled_from([0, 0, 1, 2, 7]))
+        time = newest - draw(st.integers(0, grace))
+        rows.append((draw(st.sampled_from([1, 2, 3, None])), time, f"{side}{number}"))
+        newest = max(newest, time)
+    return rows, grace
+
+
+def _cuts(draw: Any, length: int, parts: int) -> list[int]:
+    inner = sorted(draw(st.lists(st.integers(0, length), min_size=parts - 1, max_size=parts - 1)))
+    return [0, *inner, length]
+
+
+@given(st.data(), logs("l"), logs("r"), st.integers(-3, 8), st.integers(0, 8), st.integers(1, 8), st.booleans())
+@settings(max_examples=examples(300))
+def test_result_is_that_of_a_plain_loop_whatever_the_batches(
+    data: st.DataObject,
+    left: tuple[list[Row], int],
+    right: tuple[list[Row], int],
+    before: int,
+    width: int,
+    parts: int,
+    keep_everything: bool,
+) -> None:
+    """Both sources are cut independently, so either may run far ahead; in between the task may move."""
+    after = width - before
+    (left_rows, left_grace), (right_rows, right_grace) = left, right
+    join = WindowedJoin(
+        left="l",
+        right="r",
+        before_ms=before,
+        after_ms=after,
+        left_grace_ms=None if keep_everything else left_grace,
+        right_grace_ms=None if keep_everything else right_grace,
+    )
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    left_cuts, right_cuts = _cuts(data.draw, len(left_rows), parts), _cuts(data.draw, len(right_rows), parts)
+    found: list[dict[str, Any]] = []
+    for number in range(parts):
+        batch = {
+            "l": _table(left_rows[left_cuts[number] : left_cuts[number + 1]]),
+            "r": _table(right_rows[right_cuts[number] : right_cuts[number + 1]]),
+        }
+        result = task.process(batch)
+        found += [] if result is None else result.to_pylist()
+        if data.draw(st.booleans()):
+            task.start()
+    expected = [
+        {"k": k, "at": lt, "v": lv, "at_right": rt, "v_right": rv}
+        for k, lt, lv in left_rows
+        for rk, rt, rv in right_rows
+        if k is not None and k == rk and -before <= rt - lt <= after
+    ]
+    assert sorted(expected, key=str) == sorted(found, key=str)
+    nulls = sum(row[0] is None for row in [*left_rows, *right_rows])
+    assert task.counters.get("null_key", 0) == nulls
+
+
+def test_buffers_stay_as_small_as_the_window_allows() -> None:
+    """Of 20 000 rows with a window of 20 ms a few hundred are kept."""
+    join = WindowedJoin(left="l", right="r", before_ms=10, after_ms=10)
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    most = 0
+    for start in range(0, 10_000, 100):
+        rows = _table([(number % 7, number, "x") for number in range(start, start + 100)])
+        task.process({"l": rows, "r": rows})
+        most = max(most, task.held())
+    assert most <= 500
+
+
+def _late(policy: str) -> Task:
+    join = WindowedJoin(left="l", right="r", before_ms=10, after_ms=10, left_grace_ms=5, late=policy)
+    return Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+
+
+LATE: list[Row] = [(1, 100, "a"), (1, 95, "b"), (1, 94, "late"), (1, 101, "c"), (1, 90, "later")]
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_a_late_record_is_an_error_with_its_place_wherever_the_batch_begins(cut: int) -> None:
+    task = _late("error")
+    batches = [{"l": _table(rows), "r": _table([])} for rows in (LATE[:cut], LATE[cut:])]
+    with pytest.raises(LateRecordException) as caught:
+        deque(map(task.process, batches))
+    assert "The record l, partition 3, offset 2 is 6 ms older than a record before it; the join allows 5 ms" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_late_records_can_be_left_out_and_are_counted(cut: int) -> None:
+    task = _late("drop")
+    found: list[str] = []
+    for rows, others in ((LATE[:cut], [(1, 98, "r")]), (LATE[cut:], [])):
+        result = task.process({"l": _table(rows), "r": _table(others)})  # type: ignore[arg-type]
+        found += [] if result is None else result.column("v").to_pylist()
+    assert (sorted(found), task.counters) == (["a", "b", "c"], {"late": 2})
+
+
+def test_a_record_without_time_is_an_error() -> None:
+    task = _late("drop")
+    rows = _table([(1, 5, "a"), (1, 6, "b")]).set_column(1, "at", pa.array([5, None], pa.int64()))
+    with pytest.raises(LateRecordException, match="The record l, partition 3, offset 1 has no at"):
+        task.process({"l": rows, "r": _table([])})
+
+
+def test_columns_keep_their_types_and_can_be_chosen() -> None:
+    """Timestamps, dictionaries, large strings, lists; a key of two columns, one of which is the time of the right side."""
+    moment = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+    left_schema = pa.schema(
+        [
+            ("origin", pa.string()),
+            ("hour", pa.timestamp("us", "UTC")),
+            ("at", pa.timestamp("ns", "UTC")),
+            ("carrier", pa.dictionary(pa.int8(), pa.string())),
+            ("stops", pa.list_(pa.int16())),
+            ("delay", pa.float32()),
+        ]
+    )
+    right_schema = pa.schema([("origin", pa.large_string()), ("hour", pa.timestamp("s", "UTC")), ("delay", pa.int8())])
+    left = TopicSpec("flights", 4, left_schema, ("origin", "hour"), "at")
+    right = TopicSpec("weather", 4, right_schema, ("origin", "hour"), "hour")
+    join = WindowedJoin(
+        left="flights",
+        right="weather",
+        before_ms=3_600_000,
+        after_ms=0,
+        left_columns=["delay", "carrier", "stops", "at"],
+    )
+    task = Task(join, {"flights": left, "weather": right})
+    at = moment + dt.timedelta(minutes=7)
+    flights = pa.Table.from_pylist(
+        [{"origin": "JFK", "hour": moment, "at": at, "carrier": "UA", "stops": [1, 2], "delay": 4.5}],
+        schema=left_schema,
+    )
+    weather = pa.Table.from_pylist([{"origin": "JFK", "hour": moment, "delay": -3}], schema=right_schema)
+    result = task.process({"flights": flights, "weather": weather})
+    assert result is not None
+    expected = pa.schema(
+        [
+            ("origin", pa.string()),
+            ("hour", pa.timestamp("us", "UTC")),
+            ("delay", pa.float32()),
+            ("carrier", pa.string()),
+            ("stops", pa.list_(pa.int16())),
+            ("at", pa.timestamp("ns", "UTC")),
+            ("delay_right", pa.int8()),
+        ]
+    )
+    assert expected == result.schema
+    assert result.drop_columns(["at"]).to_pylist() == [
+        {"origin": "JFK", "hour": moment, "delay": 4.5, "carrier": "UA", "stops": [1, 2], "delay_right": -3}
+    ]
