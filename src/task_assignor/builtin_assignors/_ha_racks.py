@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
+import numpy as np
 
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
-from task_assignor.utils._classes import rack_problem
+from task_assignor.utils._classes import Partitions, counted_rows, rack_problem
 from task_assignor.utils._rack import optimize_active_columns
+from task_assignor.utils._rack_standby import optimize_standby_columns
 
 STATEFUL_TRAFFIC_COST: Final = 10
 STATEFUL_NON_OVERLAP_COST: Final = 1
@@ -39,7 +41,8 @@ class RackRound:
 class Racks:
     """The rack-aware steps of one decision. All of them are left out if racks cannot be used for any of them.
 
-    As in Kafka, every client needs a rack, every source partition known racks, and with standbys every changelog too.
+    As in Kafka, every client needs a rack, every source partition a replica in a known rack, and with standbys
+    every changelog partition too.
 
     Args:
         columns: the state.
@@ -55,9 +58,17 @@ class Racks:
         self.rounds: list[RackRound] = []
         self.are_usable = (
             configs.rack_aware_assignment_strategy != RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
-            and rack_problem(columns, partitions="source") is None
-            and (not configs.num_standby_replicas or rack_problem(columns, partitions="changelog") is None)
+            and self._are_known("source")
+            and (not configs.num_standby_replicas or self._are_known("changelog"))
         )
+
+    def _are_known(self, partitions: Partitions) -> bool:
+        """Whether every client has a rack, and every partition that counts a replica in a known rack."""
+        if rack_problem(self._columns, partitions=partitions) is not None:
+            return False
+        tasks = self._columns.tasks
+        used = np.unique(tasks.partition_rack_set[counted_rows(self._columns, partitions)])
+        return all(tasks.rack_sets[rack_set] for rack_set in used.tolist())
 
     def _optimize_active(self, owner: Int32Array, tasks: Int64Array, traffic: int, non_overlap: int) -> Int32Array:
         if not self.are_usable or not len(tasks):
@@ -83,7 +94,22 @@ class Racks:
         return self._optimize_active(owner, tasks, STATELESS_TRAFFIC_COST, STATELESS_NON_OVERLAP_COST)
 
     def optimize_standbys(
-        self, _active_owner: Int32Array, task: Int32Array, client: Int32Array
+        self, active_owner: Int32Array, task: Int32Array, client: Int32Array
     ) -> tuple[Int32Array, Int32Array]:
-        """(task, client) pairs after the standbys were optimised."""
-        return task, client
+        """(task, client) pairs after the standbys were optimised; on changelog partitions, the tags' diversity is kept."""
+        if not self.are_usable or not len(task):
+            return task, client
+        outcome = optimize_standby_columns(
+            self._columns,
+            active_owner,
+            task,
+            client,
+            traffic_cost=self._traffic,
+            non_overlap_cost=self._non_overlap,
+            tags=self._configs.rack_aware_assignment_tags,
+            partitions="changelog",
+        )
+        self.rounds.append(
+            RackRound("standby", self._traffic, self._non_overlap, outcome.cost_before, outcome.cost_after)
+        )
+        return outcome.standby_task, outcome.standby_client

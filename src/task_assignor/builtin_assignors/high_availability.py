@@ -79,6 +79,7 @@ class HighAvailabilityPlan:
         target: where the stateful tasks should end (with a sticky target: all tasks).
         refined: what of it can be done now.
         active_owner: (T,) active owners of all tasks.
+        are_racks_usable: whether racks count at all.
         rack_rounds: each optimisation by racks, in order.
         columns: the assignment.
     """
@@ -86,6 +87,7 @@ class HighAvailabilityPlan:
     target: Target
     refined: Refined
     active_owner: Int32Array
+    are_racks_usable: bool
     rack_rounds: tuple[RackRound, ...]
     columns: AssignmentColumns
 
@@ -113,4 +115,4 @@ def high_availability_plan(application_state: ApplicationState, is_sticky: bool 
     owner[open_tasks] = deal_by_load(counts, columns.clients.num_processing_threads, len(open_tasks))
     owner = racks.optimize_stateless(owner, stateless)
     assignment = staged_columns(application_state, refined, owner)
-    return HighAvailabilityPlan(target, refined, owner, tuple(racks.rounds), assignment)
+    return HighAvailabilityPlan(target, refined, owner, racks.are_usable, tuple(racks.rounds), assignment)

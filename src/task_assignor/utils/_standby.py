@@ -40,16 +40,20 @@ def default_standbys(
     configs: AssignmentConfigs,
     active_owner: Int32Array,
     placed: tuple[Int32Array, Int32Array] | None = None,
+    *,
+    in_java_order: bool = False,
 ) -> Standbys:
     """Give every task that has a changelog its standbys: by client tags if tags are configured, else by load.
 
-    Tasks are visited in task-id order. Loads count the active tasks and the standbys that are there, whatever the task.
+    Loads count the active tasks and the standbys that are there, whatever the task.
 
     Args:
         columns: the state.
         configs: number of standbys and tags.
         active_owner: (T,) client number of the active owner; -1: nobody.
         placed: (task, client) pairs of standbys that are there already; they count and stay.
+        in_java_order: serve the tasks in the order of a `java.util.HashSet` of their ids (equal buckets: task-id order),
+            as Kafka's public utility does; else in task-id order, as its high availability assignor does.
 
     Returns:
         All standbys, those of `placed` included.
@@ -58,6 +62,8 @@ def default_standbys(
     none = np.zeros(0, dtype=np.int32)
     placed_task, placed_client = (none, none) if placed is None else placed
     stateful = np.flatnonzero(columns.tasks.has_changelog)
+    if in_java_order:
+        stateful = stateful[hash_map_order(columns.tasks, stateful)]
     owners = active_owner[stateful].tolist()
     wanted = np.full(len(columns.tasks), configs.num_standby_replicas)
     held: dict[int, list[int]] = {}
@@ -79,6 +85,7 @@ def default_standbys(
     client = np.concatenate([placed_client, chosen_client])
     order = np.lexsort((client, task))
     short = np.flatnonzero(missing)
+    short = short[np.argsort(stateful[short])]
     return Standbys(task[order], client[order], stateful[short], missing[short])
 
 

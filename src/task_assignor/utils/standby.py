@@ -14,7 +14,8 @@ def default_standby_task_assignment(application_state: ApplicationState, assignm
     With `rack.aware.assignment.tags` a standby goes to the least loaded client that shares no tag value with the task's
     other copies, as far as the tags' values reach (KIP-708); what finds no client that way goes where load allows.
     Without tags each goes to the least loaded client that does not have the task. A load is the number of tasks per
-    thread, a tie goes to the smaller process id, tasks are served in task-id order.
+    thread, a tie goes to the smaller process id. Tasks are served in the order in which Kafka does, that of a
+    `java.util.HashSet` of their ids (tasks that share a bucket: by id).
 
     Standbys that are there already count, and stay. What could not be placed is in the result's `shortages`.
 
@@ -37,6 +38,7 @@ def default_standby_task_assignment(application_state: ApplicationState, assignm
         application_state.assignment_configs,
         before.active_owner,
         (before.standby_task, before.standby_client),
+        in_java_order=True,
     )
     after = AssignmentColumns.of(columns, before.active_owner, standbys.task, standbys.client, before.deadline_ms)
     shortages = zip(columns.tasks.task_ids(standbys.short_task.tolist()), standbys.missing.tolist(), strict=True)

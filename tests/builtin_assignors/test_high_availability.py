@@ -1,0 +1,268 @@
+"""`HighAvailabilityTaskAssignor`: decision for decision the JVM's; the sticky target; errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor
+from task_assignor.builtin_assignors.high_availability import (
+    HIGH_AVAILABILITY_TARGET,
+    STICKY,
+    HighAvailabilityPlan,
+    high_availability_plan,
+)
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignmentConfigs,
+    ConfigException,
+    KafkaStreamsAssignment,
+    StreamsConfig,
+    TaskAssignmentException,
+)
+from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.testing import (
+    Cluster,
+    a_client,
+    a_process_id,
+    a_state,
+    a_stateless_task,
+    application_states,
+    assert_deterministic,
+    assert_valid,
+    run_random_story,
+    stateful_tasks,
+)
+from task_assignor.utils._classes import crossings_of
+from task_assignor.utils._rack import optimize_active_columns
+from task_assignor.utils._rack_standby import optimize_standby_columns
+from task_assignor.utils._refiner import Moves
+from tests.budget import examples
+from tests.goals import Placement
+from tests.vectors import Vector, placements_of, vectors
+
+_KINDS = ("swap", "warmup", "no_warmup_left")
+
+
+def _sticky() -> HighAvailabilityTaskAssignor:
+    assignor = HighAvailabilityTaskAssignor()
+    assignor.configure({HIGH_AVAILABILITY_TARGET: STICKY})
+    return assignor
+
+
+def _target_of(plan: HighAvailabilityPlan, state: ApplicationState) -> Placement:
+    target = plan.target
+    owner, task, client = (
+        column.astype(np.int64) for column in (target.active_owner, target.standby_task, target.standby_client)
+    )
+    return Placement(state, owner, task, client)
+
+
+def _moves_of(state: ApplicationState, moves: Moves, hides_wanted: bool) -> list[dict[str, Any]]:
+    """Movements as the trace of the vectors has them; it cannot see whose standby a warm-up is."""
+    ids, clients = state.columns.tasks, state.columns.clients.process_ids
+    return [
+        {
+            "task": str(ids.task_id(task)),
+            "desiredClient": None if hides_wanted and _KINDS[kind] == "warmup" else str(clients[wanted]),
+            "placedOn": str(clients[placed]),
+            "kind": _KINDS[kind],
+        }
+        for task, wanted, placed, kind in zip(
+            moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
+        )
+    ]
+
+
+def _without_racks() -> list[Vector]:
+    return [vector for name in ("ha", "ha_racks") for vector in vectors(name) if not vector.expected["rackAware"]]
+
+
+def test_every_decision_is_the_jvms() -> None:
+    """The target, each movement in its order, the assignment, and whether a probing rebalance is needed."""
+    for vector in _without_racks():
+        state = vector.state
+        plan, trace = high_availability_plan(state), vector.expected["trace"]
+
+        # Without stateful tasks the JVM reads no lags, and the trace has no target.
+        if trace["target"]:
+            expected, target = Placement.of_json(state, trace["target"]), _target_of(plan, state)
+            assert target.owner.tolist() == expected.owner.tolist(), vector.id
+            assert target.standby_task.tolist() == expected.standby_task.tolist(), vector.id
+            assert target.standby_client.tolist() == expected.standby_client.tolist(), vector.id
+        assert _moves_of(state, plan.refined.active_moves, False) == trace["activeMoves"], vector.id
+        assert _moves_of(state, plan.refined.standby_moves, True) == trace["standbyMoves"], vector.id
+        answer = HighAvailabilityTaskAssignor().assign(state)
+        placements = placements_of(answer)
+        deadlines = [placement.pop("followupRebalanceDeadlineMs", None) for placement in placements]
+        assert placements == vector.expected["assignment"], vector.id
+        interval = state.assignment_configs.probing_rebalance_interval_ms
+        needed = vector.expected["probingRebalanceNeeded"]
+        assert deadlines == [interval if needed else None, *[None] * (len(deadlines) - 1)], vector.id
+    assert len(_without_racks()) >= 300
+
+
+def _with_racks() -> list[Vector]:
+    return [vector for vector in vectors("ha_racks") if vector.expected["rackAware"]]
+
+
+def test_with_racks_the_target_costs_as_much_as_the_jvms() -> None:
+    """Another optimum is as good: equal cost, equal numbers of tasks per client, valid."""
+    for vector in _with_racks():
+        state = vector.state
+        plan, trace = high_availability_plan(state), vector.expected["trace"]
+        theirs = [one["totalCostAfter"] for one in trace["rackRounds"] if one["kind"] == "active"]
+        ours = [one.cost_after for one in plan.rack_rounds if one.kind == "active"]
+
+        assert_valid(state, HighAvailabilityTaskAssignor().assign(state))
+        if trace["target"]:
+            expected = Placement.of_json(state, trace["target"])
+            assert _target_of(plan, state).actives.tolist() == expected.actives.tolist(), vector.id
+            assert ours[0] == theirs[0], vector.id
+    assert len(_with_racks()) >= 100
+
+
+def _counts(state: ApplicationState, client: Int32Array | Int64Array) -> list[int]:
+    counts: list[int] = np.bincount(client, minlength=len(state.columns.clients)).tolist()
+    return counts
+
+
+def test_each_round_by_racks_replayed() -> None:
+    """From the placement the JVM had before: active cost equal, standby cost no higher, counts kept."""
+    rounds = 0
+    for vector in _with_racks():
+        state = vector.state
+        is_first = True
+        for one in vector.expected["trace"]["rackRounds"]:
+            before, after = (Placement.of_json(state, one[key]) for key in ("before", "after"))
+            costs = {"traffic_cost": one["trafficCost"], "non_overlap_cost": one["nonOverlapCost"]}
+            if one["kind"] == "active":
+                stateful = state.columns.tasks.has_changelog
+                outcome = optimize_active_columns(
+                    state.columns,
+                    before.owner.astype(np.int32),
+                    np.flatnonzero(stateful if is_first else ~stateful),
+                    strategy=state.assignment_configs.rack_aware_assignment_strategy,
+                    partitions="source",
+                    **costs,
+                )
+                is_first = False
+                assert (outcome.cost_after or 0) == one["totalCostAfter"], vector.id
+                assert _counts(state, outcome.owner[outcome.owner >= 0]) == before.actives.tolist(), vector.id
+            elif len(before.standby_task):
+                standbys = optimize_standby_columns(
+                    state.columns,
+                    before.owner.astype(np.int32),
+                    before.standby_task,
+                    before.standby_client,
+                    tags=state.assignment_configs.rack_aware_assignment_tags,
+                    **costs,
+                )
+                assert standbys.cost_after is not None
+                assert standbys.cost_after <= _standby_cost(before, after, **costs), vector.id
+                assert _counts(state, standbys.standby_client) == _counts(state, before.standby_client), vector.id
+            rounds += 1
+    assert rounds >= 300
+
+
+def _standby_cost(before: Placement, after: Placement, traffic_cost: int, non_overlap_cost: int) -> int:
+    columns = after.state.columns
+    crossings = int(crossings_of(columns, after.standby_task, after.standby_client, "changelog").sum())
+    pairs = [set(zip(one.standby_task.tolist(), one.standby_client.tolist(), strict=True)) for one in (before, after)]
+    return traffic_cost * crossings + non_overlap_cost * len(pairs[1] - pairs[0])
+
+
+@given(application_states())
+def test_any_state_gets_a_valid_answer(state: ApplicationState) -> None:
+    """With either target: all tasks placed once, standbys as wanted or a movement under way."""
+    for assignor in (HighAvailabilityTaskAssignor(), _sticky()):
+        assert_valid(state, assignor.assign(state))
+
+
+@settings(max_examples=examples(15))
+@given(application_states())
+def test_equal_input_gives_equal_output(state: ApplicationState) -> None:
+    """Whatever the order of the input."""
+    for make in (HighAvailabilityTaskAssignor, _sticky):
+        assert_deterministic(make, state)
+
+
+@pytest.mark.parametrize("strategy", ["none", "min_traffic", "balance_subtopology"])
+@pytest.mark.parametrize("make", [HighAvailabilityTaskAssignor, _sticky], ids=["round_robin", "sticky"])
+def test_a_cluster_comes_to_rest(make: Any, strategy: str) -> None:
+    """Within Kafka's own limits, whoever leaves, joins and comes back."""
+    for seed in range(examples(4)):
+        run_random_story(make, seed, rack_aware_assignment_strategy=strategy)
+
+
+def _settled(make: Any, clients: int, tasks: int) -> Cluster:
+    cluster = Cluster(
+        stateful_tasks(0, tasks),
+        [a_client(number) for number in range(1, clients + 1)],
+        AssignmentConfigs(max_warmup_replicas=tasks),
+    )
+    cluster.settle(make, 2)
+    return cluster
+
+
+@pytest.mark.parametrize(("make", "most"), [(HighAvailabilityTaskAssignor, 55), (_sticky, 6)], ids=["rr", "sticky"])
+def test_one_client_more(make: Any, most: int) -> None:
+    """With the sticky target only the newcomer's share moves; round robin reshuffles nearly everything."""
+    cluster = _settled(make, 9, 60)
+    before = Placement.of(cluster.state(), cluster.rebalances[-1].assignment)
+    cluster.add(a_client(10))
+    cluster.settle(make, 3)
+    after = Placement.of(cluster.state(), cluster.rebalances[-1].assignment)
+
+    moved = int((before.owner != after.owner).sum())
+    assert moved <= most
+    assert after.actives.tolist() == [6] * 10
+    assert (moved > 30) == (make is HighAvailabilityTaskAssignor)
+
+
+def test_the_setting_is_checked_when_settings_are_built() -> None:
+    """An unknown target is an error that lists the known ones."""
+    given = {"application.id": "a", "bootstrap.servers": "b:1", "task.assignor.class": "high-availability"}
+    with pytest.raises(ConfigException, match="round_robin"):
+        StreamsConfig({**given, HIGH_AVAILABILITY_TARGET: "random"})
+    state = a_state(stateful_tasks(0, 2), [a_client(1, active=["0_0", "0_1"]), a_client(2, active=[])])
+    assignor = StreamsConfig({**given, HIGH_AVAILABILITY_TARGET: STICKY}).task_assignor()
+
+    assert placements_of(assignor.assign(state)) == placements_of(_sticky().assign(state))
+
+
+def test_stateless_tasks_even_out_the_active_load() -> None:
+    """They go where fewest active tasks per thread are, standbys do not count."""
+    state = a_state(
+        [*stateful_tasks(0, 1), *(a_stateless_task(f"1_{number}") for number in range(3))],
+        [a_client(1), a_client(2, threads=2)],
+        num_standby_replicas=1,
+    )
+    answer = HighAvailabilityTaskAssignor().assign(state)
+
+    assert [[str(task) for task in one.tasks] for one in answer] == [["0_0", "1_2"], ["0_0", "1_0", "1_1"]]
+
+
+def test_a_client_without_known_lags_is_an_error() -> None:
+    """Only if there is a task that has lags."""
+    with pytest.raises(TaskAssignmentException, match="lags of client"):
+        HighAvailabilityTaskAssignor().assign(a_state(["0_0"], [1, a_client(2, lags=None)]))
+    answer = HighAvailabilityTaskAssignor().assign(a_state([a_stateless_task("0_0")], [a_client(1, lags=None)]))
+    assert [len(one.tasks) for one in answer] == [1]
+
+
+def test_tasks_without_clients_are_an_error() -> None:
+    """And nothing at all is an empty answer."""
+    with pytest.raises(TaskAssignmentException, match="1 tasks, but no clients"):
+        HighAvailabilityTaskAssignor().assign(a_state(["0_0"], []))
+    assert HighAvailabilityTaskAssignor().assign(a_state([], [])).assignment == ()
+
+
+def test_no_tasks_is_an_empty_assignment_for_every_client() -> None:
+    """Clients without tasks are named all the same, as Kafka wants it."""
+    answer = HighAvailabilityTaskAssignor().assign(a_state([], 2))
+
+    assert list(answer) == [KafkaStreamsAssignment.of(a_process_id(number)) for number in (1, 2)]
