@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo test test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: lint ## all checks: lint, types, order of the rooms, tests with coverage
 
 test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES random examples per property
 	TASK_ASSIGNOR_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m slow $(ARGS)
+
+test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes, on EXAMPLES / 20 random states each (JDK, Maven)
+	TASK_ASSIGNOR_REQUIRE_JVM=1 TASK_ASSIGNOR_EXAMPLES=$$(( $(EXAMPLES) / 20 )) $(BIN)/python -m pytest -q -m jvm tests/jvm $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format, order of the rooms, types
 	$(BIN)/ruff check
