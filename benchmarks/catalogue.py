@@ -11,7 +11,9 @@ from benchmarks.case import Case
 
 MODULES = (
     "bench_kafka",
+    "bench_state",
     "bench_growth",
+    "bench_state",
 )
 
 
