@@ -56,7 +56,7 @@ def cases(is_quick: bool = False) -> list[Case]:
         "default standbys": _default_standbys,
         "validation": _validation,
         "report of violations": _report,
-        "state from columns": _state_from_columns,
+        "state from columns": state_from_columns,
         "state from objects": _state_from_objects,
     }
     return [
@@ -163,7 +163,8 @@ def _report(tasks: int, clients: int) -> Work:
     return lambda: report_violations(state, answer)
 
 
-def _state_from_columns(tasks: int, clients: int) -> Work:
+def state_from_columns(tasks: int, clients: int) -> Work:
+    """Makes a state of the columns of `running_state`, checks included."""
     tables = _tables(tasks, clients)
     task_columns, client_columns, previous, lags = (
         writable_columns(table) for table in (tables.tasks, tables.clients, tables.previous, tables.lags)

@@ -13,7 +13,6 @@ MODULES = (
     "bench_kafka",
     "bench_state",
     "bench_growth",
-    "bench_state",
 )
 
 
