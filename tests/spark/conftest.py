@@ -28,7 +28,7 @@ def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bin")
     for directory in os.environ["PATH"].split(os.pathsep):
         for command in Path(directory).glob("*"):
-            if command.name.startswith("java") or (folder / command.name).exists():
-                continue
-            (folder / command.name).symlink_to(command)
+            link = folder / command.name
+            if not command.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(command)
     return str(folder)

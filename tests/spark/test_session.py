@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from task_assignor.spark import SparkSessionError, check_session, spark_session
-from task_assignor.spark.session import _master_problems
+from task_assignor.spark.session import _forward, _master_problems
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -100,3 +101,24 @@ def test_all_of_it_works_without_java_on_the_path(tmp_path: Path, path_without_j
 
     assert run_program(environ) == ("local[3,1000] [1, 1, 1]\n", "")
     assert list(tmp_path.glob(".cache/task-assignor/java-*/bin/java"))
+
+
+def forwarded(text: str, capfd: pytest.CaptureFixture[str]) -> str:
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+    _forward(reader, deque())
+    return capfd.readouterr().err
+
+
+def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    begin = "Traceback (most recent call last):\n"
+    daemon = '  File "/lib/pyspark/daemon.py", line 264, in manager\n'
+    closed = begin + begin + daemon + daemon + "BrokenPipeError: [Errno 32] Broken pipe\n" * 2
+    other = begin + daemon + '  File "/home/me/program.py", line 1, in f\nValueError: mine\n'
+
+    assert (
+        forwarded(f"WARNING: Using incubator modules\n{closed}one\n{other}two\n{closed}", capfd) == f"one\n{other}two\n"
+    )

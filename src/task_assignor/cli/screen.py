@@ -30,7 +30,8 @@ from task_assignor.runtime import (
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
-_PIPED_STEP = 0.2
+_PIPED_STEPS = 5
+"""Lines about progress where there is no live table."""
 
 
 def make_console() -> Console:
@@ -60,7 +61,7 @@ class RunScreen:
         self._restored_rows: Counter[str] = Counter()
         self._standby_lag: dict[str, int] = {}
         self._takeover: list[TaskRestored] = []
-        self._next_step = _PIPED_STEP
+        self._next_step = 1
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress_table)
 
     def __enter__(self) -> Self:
@@ -166,13 +167,13 @@ class RunScreen:
         self._recent.append((now, event.rows_by_client))
         while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
             self._recent.popleft()
-        share = self._processed / max(self._processed + self._remaining, 1)
-        if not self._console.is_terminal and share >= self._next_step:
-            self._next_step += _PIPED_STEP
+        total = max(self._processed + self._remaining, 1)
+        if not self._console.is_terminal and self._processed * _PIPED_STEPS >= self._next_step * total:
+            self._next_step = self._processed * _PIPED_STEPS // total + 1
             rates = self._rates(now)
             clients = ", ".join(f"{client} {rate / 1000:.0f}k" for client, rate in sorted(rates.items()))
             self.say(
-                f"{share:4.0%} of the rows, batch {event.batch}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
+                f"{self._processed / total:4.0%} of the rows, batch {event.batch}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
             )
 
     def _rates(self, now: float) -> dict[str, float]:

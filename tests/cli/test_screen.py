@@ -1,0 +1,84 @@
+"""What the demo's screen says of the events of a run; here into a file, so without colours and live tables."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+
+from task_assignor.cli.screen import RunScreen
+from task_assignor.runtime import (
+    BatchCommitted,
+    ClientJoined,
+    ClientLost,
+    ClientTasks,
+    Rebalanced,
+    RunEvent,
+    RunFailed,
+    TaskRestored,
+)
+from task_assignor.sdk import TaskId
+
+TASKS = [TaskId(0, partition) for partition in range(4)]
+
+
+def shown(*events: RunEvent) -> list[str]:
+    """The lines, without the seconds in front."""
+    file = io.StringIO()
+    with RunScreen(Console(file=file, width=100)) as screen:
+        for event in events:
+            screen.show(event)
+    return [re.sub(r"^ +[\d.]+ s  ", "", line) for line in file.getvalue().splitlines()]
+
+
+def joined(client: str, number: int) -> ClientJoined:
+    return ClientJoined(client, "p", f"{client}-{number}", f"spark task {number} (stage 1, attempt 0)", "host", 100)
+
+
+def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> None:
+    before = {"a": ClientTasks(TASKS[:2], TASKS[2:]), "b": ClientTasks(TASKS[2:], TASKS[:1])}
+    after = {"a": ClientTasks(TASKS)}
+
+    lines = shown(
+        joined("a", 1),
+        joined("b", 2),
+        Rebalanced(1, "2 clients are there", before),
+        ClientLost("b", "b-2", "connection closed"),
+        Rebalanced(2, "client b lost (connection closed)", after),
+        TaskRestored("a", TASKS[2], "active", 17, 0, "memory", 5, 0.1),
+        TaskRestored("a", TASKS[3], "active", 1_000, 0, "changelog", 5, 0.1),
+        BatchCommitted(6, 2, 10, 10, {"a": 10}, 0.1, 1_000),
+        joined("b", 3),
+    )
+
+    assert lines[0] == "a joined as spark task 1, process 100"
+    assert "generation 1, 2 clients are there: 4 tasks for 2 clients" in lines
+    assert any(re.fullmatch(r"│ b +│ spark task 2 +│ 0_2\.\.3 +│ 0_0 +│", line) for line in lines)
+    restored = (
+        "state restored: 1 task from a standby in memory (17 changelog rows read); "
+        "1 task from the changelog alone (1,000 changelog rows read)"
+    )
+    assert lines[-4:] == [
+        "b is lost: connection closed",
+        "generation 2, client b lost (connection closed): b -> a (2 tasks, its standby)",
+        restored,
+        "b is back as spark task 3, process 100",
+    ]
+
+
+def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
+    lines = shown(
+        Rebalanced(1, "a reason", {"a": ClientTasks(TASKS)}, kept="the assignor asked for a retry"),
+        RunFailed("this is why"),
+    )
+
+    assert lines == ["generation 1 stays, a reason: the assignor asked for a retry", "failed: this is why"]
+
+
+def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
+    lines = shown(joined("a", 1), *(BatchCommitted(n, 1, 10, 10, {"a": 10}, 0.1, 90 - 10 * n) for n in range(10)))
+
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        f" {share}% of the rows, batch {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
+    ] + ["100% of the rows, batch 9"]

