@@ -46,6 +46,11 @@ def write_error(message: str) -> None:
     sys.stderr.write(f"Error: {message}\n")
 
 
+def printable(text: str) -> str:
+    """A name from a file as it may be shown: a terminal must not take it for commands."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def survive_any_text() -> None:
     """Names in snapshots may hold characters that the terminal's encoding lacks: show them as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from task_assignor.cli.output import FINE, survive_any_text, write_error, write_json, write_pretty
+from task_assignor.cli.output import FINE, printable, survive_any_text, write_error, write_json, write_pretty
 from task_assignor.cli.planning import Planner, parse_settings
 from task_assignor.cli.tables import plan_summary, plan_table
 from task_assignor.sdk import iter_states
@@ -47,7 +47,7 @@ def plan(
         elif found.state is None or found.assignment is None:
             write_error(f"{where}{found.error}")
         else:
-            title = [] if record.id is None else [Text(str(record.id), style="bold")]
+            title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
             table = plan_table(found.state, found.assignment)
             write_pretty(*title, table, plan_summary(found.state, found.assignment))
         if found.report is not None and not found.report.is_valid:

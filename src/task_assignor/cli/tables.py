@@ -9,6 +9,7 @@ import attrs
 from rich.markup import escape
 from rich.table import Table
 
+from task_assignor.cli.output import printable
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -71,7 +72,7 @@ def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
         known = states.get(process_id)
         table.add_row(
             names[process_id],
-            escape("unknown" if known is None else known.rack_id or "-"),
+            escape("unknown" if known is None else printable(known.rack_id or "-")),
             "-" if known is None else str(known.num_processing_threads),
             _cell(client.active),
             _cell(client.standby),
@@ -113,7 +114,7 @@ def _cell(tasks: list[TaskId]) -> str:
         return "-"
     text = ranges(tasks)
     text = text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL].rsplit(' ', 1)[0]} ..."
-    return f"{len(tasks)}: {escape(text)}"
+    return f"{len(tasks)}: {escape(printable(text))}"
 
 
 def plan_summary(state: ApplicationState, assignment: TaskAssignment) -> str:

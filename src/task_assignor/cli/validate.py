@@ -13,6 +13,7 @@ from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    printable,
     survive_any_text,
     write_error,
     write_json,
@@ -70,7 +71,7 @@ class _Verdict:
         return FINDING if self.report.errors or (strict and self.report.warnings) else FINE
 
     def label(self, file: str) -> str:
-        name = "" if self.id is None else f" ({self.id})"
+        name = "" if self.id is None else f" ({printable(str(self.id))})"
         return f"{file}, line {self.line}{name}: " if self.line else f"{file}{name}: "
 
     def to_json(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
 
 def _document(line: int, text: bytes) -> JsonDocument:
     try:
-        return JsonDocument(line, parse_json(text))
+        return JsonDocument(line, parse_json(text.rstrip()))
     except SnapshotException as error:
         return JsonDocument(line, None, error)
 

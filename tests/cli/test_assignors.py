@@ -1,0 +1,55 @@
+"""`task-assignor assignors`: what is registered, and what of it works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from task_assignor.cli.tables import ranges
+from task_assignor.sdk import TaskId, registered_assignors
+from tests.cli.conftest import Runner
+
+
+def test_programs_get_a_line_for_every_assignor(run: Runner) -> None:
+    lines = {line["name"]: line for line in run("assignors", "--json").lines}
+    assert list(lines) == list(registered_assignors())
+    sticky = lines["sticky"]
+    assert sticky["class"] == "task_assignor.builtin_assignors:StickyTaskAssignor"
+    assert sticky["doc"].endswith(".")
+    assert sticky["package"].startswith("task-assignor ")
+    assert isinstance(sticky["settings"], list)
+
+
+def test_people_get_a_table(run: Runner) -> None:
+    out = run("assignors").out
+    for name in registered_assignors():
+        assert name in out
+
+
+def test_one_that_cannot_be_loaded_is_a_finding_that_says_why(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text("[task_assignor.assignors]\nbroken = no_such_module:X\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run("assignors", "--json")
+    (broken,) = (line for line in done.lines if line["name"] == "broken")
+    assert (done.code, "No module named 'no_such_module'" in broken["error"]) == (1, True)
+    assert "no_such_module" in run("assignors").out
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([], ""),
+        (["0_0"], "0_0"),
+        (["0_1", "0_0"], "0_0..1"),
+        (["0_0", "0_2", "0_3", "1_4"], "0_0 0_2..3 1_4"),
+        (["a__0_1", "a__0_2", "0_3", "b__0_3"], "0_3 a__0_1..2 b__0_3"),
+    ],
+)
+def test_runs_of_partitions_are_ranges(ids: list[str], expected: str) -> None:
+    assert expected == ranges(map(TaskId.parse, ids))

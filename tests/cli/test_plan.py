@@ -1,0 +1,286 @@
+"""`task-assignor plan`: answers, settings, bad input, exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor.sdk import StreamsConfig, assignment_to_json, state_from_json
+from tests.cli.conftest import Runner
+from tests.sdk.documents import changed, document
+from tests.vectors import FOLDER, vectors
+
+Written = Callable[..., Path]
+
+OWN = """
+from task_assignor.sdk import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignmentException, TaskAssignor
+
+def everything_on_the_first(state):
+    first, *others = state.columns.clients.process_ids
+    tasks = [AssignedTask(task, AssignedTask.Type.ACTIVE) for task in state.all_tasks]
+    return [KafkaStreamsAssignment.of(first, tasks)] + [KafkaStreamsAssignment.of(other) for other in others]
+
+class Mine(TaskAssignor):
+    def configure(self, configs):
+        self.mode = configs.get("my.mode", "good")
+
+    def assign(self, state):
+        if self.mode == "raises":
+            return {}["key"]
+        if self.mode == "gives up":
+            raise TaskAssignmentException("not now")
+        if self.mode == "nothing":
+            return None
+        answer = everything_on_the_first(state)
+        return TaskAssignment(answer[:-1] if self.mode == "forgets" else answer)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[str]:
+    """A dotted path to an assignor in the current folder."""
+    path = list(sys.path)
+    name = f"own_assignor_{random.Random(str(tmp_path)).randrange(10**9)}"
+    (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    yield f"{name}.Mine"
+    sys.path[:] = path
+    sys.modules.pop(name, None)
+
+
+def expected(value: dict[str, Any], assignor: str, **settings: object) -> list[dict[str, Any]]:
+    state = state_from_json(value)
+    config = StreamsConfig.of_state(state, {"task.assignor.class": assignor, **settings})
+    return assignment_to_json(config.task_assignor().assign(state))
+
+
+def test_one_state_has_one_answer_with_its_id(run: Runner, written: Written) -> None:
+    done = run("plan", written("x.json", document()), "--assignor", "sticky", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == [{"id": "small", "assignment": expected(document(), "sticky")}]
+
+
+def test_a_state_without_an_id_has_an_answer_without(run: Runner, written: Written) -> None:
+    value = document()
+    del value["id"]
+    (answer,) = run("plan", written("x.json", value), "--assignor", "sticky", "--json").lines
+    assert list(answer) == ["assignment"]
+
+
+@pytest.mark.parametrize("assignor", ["high-availability", "sticky", "fallback-prior", "stream-join"])
+def test_scenarios_of_the_vectors_are_states(run: Runner, assignor: str) -> None:
+    group = {"high-availability": "ha", "fallback-prior": "fallback_prior"}.get(assignor, "sticky")
+    done = run("plan", FOLDER / f"{group}.jsonl.gz", "-a", assignor, "--json")
+    assert done.code == 0
+    assert [vector.id for vector in vectors(group)] == [answer["id"] for answer in done.lines]
+    for vector, answer in list(zip(vectors(group), done.lines, strict=True))[:20]:
+        assert expected(dict(vector.json["state"]), assignor) == answer["assignment"]
+    if group == "ha":
+        for vector, answer in zip(vectors(group), done.lines, strict=True):
+            deadlines = [client.pop("followupRebalanceDeadlineMs", None) for client in answer["assignment"]]
+            assert vector.expected["assignment"] == answer["assignment"], vector.id
+            assert vector.expected["probingRebalanceNeeded"] == any(deadlines), vector.id
+
+
+def test_high_availability_is_the_default(run: Runner, written: Written) -> None:
+    path = written("x.json", document())
+    assert run("plan", path, "--json") == run("plan", path, "--json", "--assignor", "high-availability")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_standard_input_is_a_state_or_many(run: Runner, compressed: bool, indent: int | None) -> None:
+    text = json.dumps(document(), indent=indent).encode()
+    done = run("plan", "-", "-a", "sticky", "--json", stdin=gzip.compress(text) if compressed else text)
+    assert [(done.code, answer["id"]) for answer in done.lines] == [(0, "small")]
+    many = b"\n".join([json.dumps(document()).encode()] * 3)
+    done = run("plan", "-", "-a", "sticky", "--json", stdin=gzip.compress(many) if compressed else many)
+    assert (done.code, len(done.lines)) == (0, 3)
+
+
+def test_a_bad_line_has_an_error_as_its_answer_and_the_others_theirs(run: Runner, written: Written) -> None:
+    wrong = {**changed(("clients", 1, "numProcessingThreads"), 0), "id": "wrong"}
+    path = written("x.jsonl", document(), wrong, "{", document())
+    done = run("plan", path, "--assignor", "sticky", "--json")
+    assert (done.code, done.err) == (2, "")
+    first, second, third, fourth = done.lines
+    assert first == fourth == {"id": "small", "assignment": expected(document(), "sticky")}
+    assert list(second) == ["id", "error"]
+    assert second["error"].startswith("$.clients[1].numProcessingThreads: The value must be")
+    assert list(third) == ["error"]
+    assert "not JSON" in third["error"]
+
+
+def test_without_json_a_bad_line_is_an_error_with_file_and_line(run: Runner, written: Written) -> None:
+    path = written("x.jsonl", document(), "{", document())
+    done = run("plan", path, "--assignor", "sticky")
+    assert done.code == 2
+    assert done.err == f"Error: {path}, line 2: $: The text is not JSON: column 2: {done.err.rpartition(': ')[2]}"
+    assert done.out.count("3 tasks on 2 clients") == 2
+
+
+def test_people_see_a_table(run: Runner, written: Written) -> None:
+    value = {**changed(("configs", "rackAwareAssignmentTags"), []), "id": "[red]me"}
+    done = run("plan", written("x.json", value), "--assignor", "sticky")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("[red]me\n")
+    for text in (
+        "client",
+        "rack",
+        "threads",
+        "active",
+        "standby",
+        "moves",
+        "80000000",
+        "00000000",
+        "r1",
+        "0_0",
+        "orders__1_0",
+    ):
+        assert text in done.out, text
+    assert "3 tasks on 2 clients: 3 active (2 started, 0 moved), 2 standbys." in done.out
+
+
+def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written) -> None:
+    path = written("x.json", document())
+    none, one = (
+        run("plan", path, "-a", "sticky", "--json", "--set", f"num.standby.replicas={number}").lines[0]["assignment"]
+        for number in (0, 1)
+    )
+    assert [sum(len(client["standbyTasks"]) for client in answer) for answer in (none, one)] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["--set", "num.standby.replicas=x"], ["num.standby.replicas ('x') must be an int"]),
+        (["--set", "num.standby.replicas"], ["(None) must be given as key=value"]),
+        (["--set", "=1"], ["must be given as key=value"]),
+        (["--set", "a=1", "--set", "a=2"], ["The setting a ('2') must be given once"]),
+        (["-a", "sticky", "--set", "task.assignor.class=sticky"], ["task.assignor.class", "given once"]),
+        (["--set", "num.standby.replica=1"], ["Maybe num.standby.replicas is meant"]),
+        (["--assignor", "stiky"], ["Maybe sticky is meant", "Registered are: fallback-prior, high-availability"]),
+        (["--assignor", "no_such_module.Assignor"], ["There is no module no_such_module"]),
+        (["--assignor", "builtins.dict"], ["must be a subclass of"]),
+        (
+            ["--assignor", "x", "--set", "max.warmup.replicas=0"],
+            ["2 settings are wrong", "max.warmup.replicas ('0')", "task.assignor.class ('x')"],
+        ),
+    ],
+)
+def test_wrong_settings_are_one_error_before_any_state_is_read(
+    run: Runner, arguments: list[str], messages: list[str]
+) -> None:
+    done = run("plan", "missing.json", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: ")
+    assert [True] * len(messages) == [message in done.err for message in messages], done.err
+
+
+def test_a_rack_tag_must_be_a_tag_of_the_states_clients(run: Runner, written: Written) -> None:
+    path = written("x.json", document())
+    assert run("plan", path, "-a", "sticky", "--set", "rack.aware.assignment.tags=zone").code == 0
+    done = run("plan", path, "-a", "sticky", "--set", "rack.aware.assignment.tags=cluster")
+    assert (done.code, "No client has the tag cluster" in done.err) == (2, True)
+
+
+def test_an_assignor_in_the_current_folder_is_found_and_gets_its_settings(
+    run: Runner, written: Written, own: str
+) -> None:
+    path = written("x.json", document())
+    (answer,) = run("plan", path, "--assignor", own, "--json").lines
+    assert [len(client["activeTasks"]) for client in answer["assignment"]] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("raises", "failed with KeyError: 'key' (own_assignor_"),
+        ("gives up", "Mine gave up: not now"),
+        ("nothing", "TaskAssignment"),
+    ],
+)
+def test_an_assignor_that_fails_is_an_error_of_that_state(
+    run: Runner, written: Written, own: str, mode: str, message: str
+) -> None:
+    path = written("x.jsonl", document(), document())
+    done = run("plan", path, "--assignor", own, "--set", f"my.mode={mode}", "--json")
+    assert (done.code, done.err) == (2, "")
+    assert [list(answer) for answer in done.lines] == [["id", "error"]] * 2
+    assert message in done.lines[0]["error"]
+
+
+def test_a_plan_that_is_not_valid_is_a_finding(run: Runner, written: Written, own: str) -> None:
+    done = run("plan", written("x.json", document()), "--assignor", own, "--set", "my.mode=forgets", "--json")
+    assert done.code == 1
+    assert [len(answer["assignment"]) for answer in done.lines] == [1]
+    assert "The assignment is not valid" in done.err
+    assert "Kafka says MISSING_PROCESS_ID" in done.err
+
+
+@pytest.mark.parametrize("name", ["x", "x.json", "x.jsonl", "x.gz"])
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_noise_is_one_error(run: Runner, written: Written, name: str, arguments: list[str]) -> None:
+    done = run("plan", written(name, random.Random(3).randbytes(1_000_000)), "-a", "sticky", *arguments)
+    assert done.code == 2
+    assert len((done.out + done.err).splitlines()) == 1
+    assert "must be UTF-8" in done.out + done.err
+
+
+def test_files_that_cannot_be_read_are_one_error(run: Runner, tmp_path: Path, written: Written) -> None:
+    for path, message in (
+        ("missing.json", "missing.json cannot be read: No such file or directory."),
+        (tmp_path, "Is a directory"),
+        (written("empty.json", b""), "is empty"),
+        (written("cut.gz", gzip.compress(b"{}")[:-4]), "cannot be read"),
+    ):
+        done = run("plan", path, "-a", "sticky")
+        assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert message in done.err
+
+
+def test_wrong_use_is_bad_input(run: Runner) -> None:
+    for arguments in (["plan"], ["plan", "x", "--no-such-option"], ["no-such-command"], ["plan", "x", "y"]):
+        assert run(*arguments).code == 2
+
+
+def test_names_that_a_terminal_cannot_show_are_no_crash(written: Written) -> None:
+    value = changed(("clients", 0, "rackId"), "\ud800\u2028\x1b[31m")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-m", "task_assignor", "plan", written("x.json", value), "-a", "sticky"],
+        capture_output=True,
+        check=False,
+        env=environment,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\ud800\u2028\x1b[31m" in done.stdout
+
+
+def test_who_reads_only_the_first_line_ends_the_command_quietly(written: Written) -> None:
+    path = written("x.jsonl", *[document()] * 3_000)
+    command = [sys.executable, "-m", "task_assignor", "plan", str(path), "-a", "sticky", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["id"] == "small"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+def test_the_command_line_does_not_import_spark() -> None:
+    code = (
+        "import sys, task_assignor.cli\n"
+        "print(sorted({'pyspark', 'pandas', 'polars', 'pyarrow', 'ortools', 'hypothesis'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
