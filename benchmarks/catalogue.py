@@ -11,6 +11,7 @@ from benchmarks.case import Case
 
 MODULES = (
     "bench_kafka",
+    "bench_columns",
     "bench_state",
     "bench_growth",
 )
