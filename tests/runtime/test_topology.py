@@ -128,6 +128,7 @@ def _sub(name: str, source: str, **more: object) -> SubTopology:
         (lambda: SubTopology("a", "x", Unfinished), "Unfinished does not define process_batch"),
         (lambda: SubTopology("a", "x", dict), "dict is not a subclass of Processor"),  # type: ignore[arg-type]
         (lambda: SubTopology("a", "x", Pass, ["store"]), "is no store declaration: 'store'"),  # type: ignore[list-item]
+        (lambda: _sub("a", "x", tables=["y"]), r"has tables \['y'\] that are not among its sources \['x'\]"),
         (lambda: Output("a/b"), "The output name"),
         (lambda: KeyValueStoreSpec("s", pa.schema([]), STORE.value), "at least one key column"),
         (lambda: KeyValueStoreSpec("s", STORE.key, STORE.key), "column name twice"),

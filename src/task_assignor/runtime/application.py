@@ -30,6 +30,7 @@ from task_assignor.runtime.events import (
     Rebalanced,
     ResultRefused,
     RunEvent,
+    RunFailed,
     TaskRestored,
 )
 from task_assignor.runtime.files import write_json
@@ -232,6 +233,9 @@ class StreamsApplication:
                 coordinator, commits, rebalances, recorder, lambda: self._look_after_clients(recorder), _STOP_TIMEOUT_S
             )
             is_done = True
+        except StreamsException as failure:
+            recorder(RunFailed(str(failure)))
+            raise
         finally:
             # Closing the connections tells clients that were not told otherwise.
             server.close()

@@ -2,7 +2,7 @@
 
 Its shell (`client_shell`) brings events (messages, finished jobs, a lost connection) and carries out instructions
 (send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Order of urgency: orders of
-active tasks, restoring active tasks, standbys, snapshots.
+active tasks (after a snapshot, if one is due), restoring active tasks, standbys, other snapshots.
 """
 
 from __future__ import annotations

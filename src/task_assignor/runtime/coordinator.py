@@ -27,6 +27,7 @@ from task_assignor.runtime.coordinator_values import (
     CoordinatorPhase,
     Finished,
     FromClient,
+    LauncherFailed,
     SendToClient,
     StopRequested,
     StoreCommit,
@@ -178,12 +179,14 @@ class Coordinator:
                 instructions = self._tick(now_ms)
             case StopRequested(reason, now_ms):
                 instructions = self._request_stop(reason, now_ms)
+            case LauncherFailed(error, _):
+                instructions = self._fail(error)
         done: list[CoordinatorInstruction] = []
         try:
             # Not list(...): what was said before an assignment was rejected must not be lost.
             done.extend(instructions)
-        except AssignmentRejectedException as error:
-            done.extend(self._fail(error))
+        except AssignmentRejectedException as rejection:
+            done.extend(self._fail(rejection))
         return done
 
     # Members.

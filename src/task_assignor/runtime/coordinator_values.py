@@ -67,7 +67,15 @@ class StopRequested:
     now_ms: int
 
 
-CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested
+@attrs.frozen
+class LauncherFailed:
+    """Whoever launches the clients has given up."""
+
+    error: StreamsException
+    now_ms: int
+
+
+CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested | LauncherFailed
 
 # Instructions.
 

@@ -10,13 +10,27 @@ import attrs
 
 from task_assignor.runtime.topics import check_name
 from task_assignor.runtime.topology import Topology
-from task_assignor.sdk import HostInfo, ProcessId
+from task_assignor.sdk import ConfigException, HostInfo, ProcessId
 
 
 def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if type(value) is not int or value < 1:
-        raise ValueError(
+        raise ConfigException(
             f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 1."
+        )
+
+
+def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or value < 0:
+        raise ConfigException(
+            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 0."
+        )
+
+
+def _compression(instance: object, _: object, value: str | None) -> None:
+    if value not in (None, "lz4", "zstd"):
+        raise ConfigException(
+            f"The compression ({value!r}) of a {type(instance).__name__} must be None, 'lz4' or 'zstd'."
         )
 
 
@@ -77,17 +91,17 @@ class RuntimeOptions:
     startup_timeout_ms: int = attrs.field(default=60_000, validator=_positive)
     min_clients: int | None = None
     rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
-    snapshot_every_batches: int = attrs.field(default=10, validator=attrs.validators.ge(0))
+    snapshot_every_batches: int = attrs.field(default=10, validator=_not_negative)
     assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
     max_losses_per_batch: int = attrs.field(default=20, validator=_positive)
     max_assignment_retries: int = attrs.field(default=20, validator=_positive)
-    compression: str | None = attrs.field(default=None, validator=attrs.validators.in_((None, "lz4", "zstd")))
+    compression: str | None = attrs.field(default=None, validator=_compression)
     bind_host: str | None = None
     advertised_host: str | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ValueError(
+            raise ConfigException(
                 f"The heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than the session_timeout_ms "
                 f"({self.session_timeout_ms}). Maybe a third of it."
             )
@@ -174,7 +188,11 @@ class Launcher(Protocol):
         """The process of a client has ended: start another one with the same name, or leave that to the engine."""
 
     def exits(self) -> Sequence[ClientExit]:
-        """Processes that have ended since the last call."""
+        """Processes that have ended since the last call.
+
+        Raises:
+            StreamsException: the engine has given up; the run fails with it.
+        """
 
     def stop(self, timeout_s: float) -> None:
         """All clients were told to stop: wait for them, then end those that are still there. Afterwards none lives."""

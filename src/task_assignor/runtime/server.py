@@ -21,6 +21,7 @@ from task_assignor.runtime.coordinator_values import (
     CoordinatorPhase,
     Finished,
     FromClient,
+    LauncherFailed,
     SendToClient,
     StopRequested,
     StoreCommit,
@@ -124,7 +125,7 @@ class CoordinatorServer:
             commits: where batches are committed.
             rebalances: where generations are stored.
             announce: told of every event.
-            poll: called now and then; looks after the launcher.
+            poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
             stop_timeout_s: so long clients may take to end.
 
         Returns:
@@ -139,10 +140,13 @@ class CoordinatorServer:
                 if time.monotonic() > stop_by:
                     break
             event = self._next_event(coordinator, next_poll)
-            instructions = coordinator.handle(event)
-            self._carry_out(instructions, commits, rebalances, announce)
+            self._carry_out(coordinator.handle(event), commits, rebalances, announce)
             if time.monotonic() >= next_poll:
-                poll()
+                try:
+                    poll()
+                except StreamsException as error:
+                    broken = LauncherFailed(error, self._clock.now_ms())
+                    self._carry_out(coordinator.handle(broken), commits, rebalances, announce)
                 next_poll = time.monotonic() + _POLL_S
         return self._error
 

@@ -1,0 +1,246 @@
+"""The client's state machine, event by event."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from task_assignor.runtime import InvalidTransitionException
+from task_assignor.runtime.client import (
+    ClientEvent,
+    ClientMachine,
+    ClientPhase,
+    Connect,
+    Connected,
+    Disconnected,
+    End,
+    HeartbeatDue,
+    Job,
+    JobDone,
+    JobKind,
+    Received,
+    RunJob,
+    SendToCoordinator,
+)
+from task_assignor.runtime.protocol import (
+    START,
+    Assign,
+    Committed,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Position,
+    Process,
+    Refused,
+    Restored,
+    Stop,
+    TaskDone,
+    TaskFailed,
+    TaskFailure,
+    TaskOrder,
+    TaskReady,
+    TaskResult,
+    Welcome,
+)
+from task_assignor.sdk import TaskId
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+HELLO = Hello("c", "pid", "run", 1, None, {}, None, "attempt", "host", 1, {A: (Position(1, 1, 5),)})
+
+
+def _member(threads: int = 1, every: int = 10) -> ClientMachine:
+    machine = ClientMachine(threads, every)
+    machine.start()
+    machine.handle(Connected(HELLO))
+    machine.handle(Received(Welcome("c-1")))
+    return machine
+
+
+def _order(task: TaskId, batch: int, generation: int = 1, base: Position = START) -> TaskOrder:
+    return TaskOrder(task, batch, generation, {"t": (0, 7)}, base)
+
+
+def _result(order: TaskOrder) -> TaskResult:
+    return TaskResult(order.task, order.batch, order.generation, {}, {}, Position(order.batch, order.generation, 9))
+
+
+def _process(machine: ClientMachine, order: TaskOrder) -> TaskResult:
+    """Carry out one order, to the commit."""
+    (job,) = machine.handle(Received(Process((order,))))
+    result = _result(order)
+    assert job == RunJob(Job(JobKind.PROCESS, order.task, order=order))
+    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
+    return result
+
+
+def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
+    machine = ClientMachine()
+    assert machine.start() == [Connect()]
+    assert machine.handle(Connected(HELLO)) == [SendToCoordinator(HELLO)]
+    machine.handle(Received(Welcome("c-1")))
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    _process(machine, _order(A, 0))
+    assert machine.handle(Disconnected("cut")) == [Connect()]
+    (sent,) = machine.handle(Connected(HELLO))
+    assert isinstance(sent, SendToCoordinator)
+    assert isinstance(sent.message, Hello)
+    assert sent.message.positions == {A: (Position(1, 1, 5), Position(0, 1, 9))}
+
+
+def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
+    machine = _member()
+    target = Position(3, 2, 40)
+    (job,) = machine.handle(Received(Assign(4, {A: target}, {})))
+    restore = Job(JobKind.RESTORE, A, target=target)
+    assert job == RunJob(restore)
+    order = _order(A, 4, 4, target)
+    assert machine.handle(Received(Process((order,)))) == [], "one job per task"
+    restored = Restored(A, target, 40, 0, "changelog")
+    process = RunJob(Job(JobKind.PROCESS, A, order=order))
+    assert machine.handle(JobDone(restore, restored)) == [SendToCoordinator(TaskReady(restored, "active")), process]
+    result = _result(order)
+    assert machine.handle(JobDone(process.job, result)) == [SendToCoordinator(TaskDone(result))]
+    # It waits for the commit of what it has just done, instead of restoring what was before.
+    assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({}, 7, 40))]
+    assert machine.handle(Received(Committed(4, {A: result.position}))) == []
+    machine.validate_state()
+
+
+def test_a_new_task_is_ready_without_a_job() -> None:
+    machine = _member()
+    told = machine.handle(Received(Assign(1, {A: START}, {B: START})))
+    assert [
+        SendToCoordinator(TaskReady(Restored(task, START), role)) for task, role in ((A, "active"), (B, "standby"))
+    ] == told
+
+
+def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
+    machine = _member(every=2)
+    machine.handle(Received(Assign(1, {A: START}, {B: START})))
+    result = _process(machine, _order(A, 0))
+    reached = Position(0, 1, 9)
+    (first,) = machine.handle(Received(Committed(0, {A: result.position, B: reached})))
+    assert first == RunJob(Job(JobKind.RESTORE, B, target=reached))
+    order = _order(A, 1, 1, result.position)
+    assert machine.handle(Received(Process((order,)))) == []
+    second = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
+    assert second == [RunJob(Job(JobKind.PROCESS, A, order=order))]
+    later = Position(1, 1, 18)
+    machine.handle(Received(Committed(1, {A: _result(order).position, B: later})))
+    third = machine.handle(JobDone(Job(JobKind.PROCESS, A, order=order), _result(order)))
+    assert third[1:] == [RunJob(Job(JobKind.RESTORE, B, target=later))]
+    fourth = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, later, 9)))
+    assert fourth == [RunJob(Job(JobKind.SNAPSHOT, A))]
+
+
+def test_snapshots_are_written_although_there_always_is_an_order() -> None:
+    """Every so many batches, and not for all tasks in the same batch."""
+    machine = _member(every=3)
+    machine.handle(Received(Assign(1, {A: START, B: START}, {})))
+    written: list[tuple[TaskId, int]] = []
+    positions = {A: START, B: START}
+    for batch in range(12):
+        orders = {task: _order(task, batch, 1, positions[task]) for task in (A, B)}
+        # The commit of the last batch and the orders of the next one come together.
+        jobs = machine.handle(Received(Committed(batch - 1, positions))) if batch else []
+        jobs += machine.handle(Received(Process(tuple(orders.values()))))
+        while jobs:
+            (run,) = (job for job in jobs if isinstance(job, RunJob))
+            task = run.job.task
+            if run.job.kind is JobKind.SNAPSHOT:
+                written.append((task, positions[task].batch))
+                jobs = machine.handle(JobDone(run.job, None))
+                continue
+            assert run.job.order == orders[task]
+            positions = {**positions, task: _result(orders[task]).position}
+            done = machine.handle(JobDone(run.job, _result(orders[task])))
+            assert SendToCoordinator(TaskDone(_result(orders[task]))) in done
+            jobs = [job for job in done if isinstance(job, RunJob)]
+    assert written == [(A, 2), (B, 3), (A, 5), (B, 6), (A, 8), (B, 9)]
+
+
+def test_several_threads_take_several_tasks() -> None:
+    machine = _member(threads=2)
+    machine.handle(Received(Assign(1, {A: START, B: START}, {})))
+    jobs = machine.handle(Received(Process((_order(A, 0), _order(B, 0)))))
+    assert [job.job.task for job in jobs if isinstance(job, RunJob)] == [A, B]
+    machine.validate_state()
+
+
+def test_an_order_that_was_taken_back_is_not_answered() -> None:
+    machine = _member()
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    order = _order(A, 0)
+    (job,) = machine.handle(Received(Process((order,))))
+    assert isinstance(job, RunJob)
+    assert machine.handle(Received(Assign(2, {B: START}, {})))[1:] == []
+    after = machine.handle(JobDone(job.job, _result(order)))
+    assert after == [RunJob(Job(JobKind.CLOSE, A))]
+    machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    assert machine.roles() == {B: "active"}
+
+
+def test_a_task_that_comes_back_while_it_is_closed_starts_without_state() -> None:
+    machine = _member()
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    result = _process(machine, _order(A, 0))
+    machine.handle(Received(Committed(0, {A: result.position})))
+    assert machine.handle(Received(Assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
+    machine.handle(Received(Assign(3, {A: result.position}, {})))
+    told = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    assert told == [RunJob(Job(JobKind.RESTORE, A, target=result.position))]
+
+
+def test_a_failure_is_told_unless_nobody_waits_for_it() -> None:
+    failure = TaskFailure(A, "processor", "it failed")
+    machine = _member()
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    (job,) = machine.handle(Received(Process((_order(A, 0),))))
+    assert isinstance(job, RunJob)
+    assert SendToCoordinator(TaskFailed(failure)) in machine.handle(JobDone(job.job, failure))
+    other = _member()
+    other.handle(Received(Assign(1, {A: START}, {})))
+    other.handle(Received(Process((_order(A, 0),))))
+    other.handle(Disconnected("cut"))
+    assert other.handle(JobDone(job.job, failure)) == []
+
+
+def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
+    machine = _member()
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    result = _process(machine, _order(A, 0))
+    machine.handle(Received(Committed(0, {A: result.position})))
+    assert machine.handle(Received(Stop("done"))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
+    assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None)) == [RunJob(Job(JobKind.CLOSE, A))]
+    end = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    assert end == [SendToCoordinator(Goodbye()), End("done", was_told=True)]
+    assert machine.phase is ClientPhase.ENDED
+    assert machine.handle(HeartbeatDue()) == []
+
+
+def test_refused_for_a_lost_lease_it_joins_again_and_for_a_taken_name_it_ends() -> None:
+    machine = _member()
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    assert machine.handle(Received(Refused("not heard of", may_rejoin=True))) == [Connect()]
+    assert (machine.phase, machine.roles(), machine.member_id) == (ClientPhase.CONNECTING, {}, "")
+    taken = _member()
+    assert taken.handle(Received(Refused("taken", may_rejoin=False)))[-1] == End("taken", was_told=False)
+
+
+@pytest.mark.parametrize(
+    ("events", "what"),
+    [
+        ([Received(Welcome("again"))], "cannot take Received"),
+        ([Connected(HELLO)], "cannot take Connected"),
+        ([Received(Process((_order(A, 0),)))], "an order for 0_0, which is not active here"),
+        ([JobDone(Job(JobKind.CLOSE, A), None)], "the end of a close job of 0_0, which was not running"),
+    ],
+)
+def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[ClientEvent], what: str) -> None:
+    machine = _member()
+    with pytest.raises(InvalidTransitionException) as caught:
+        deque(map(machine.handle, events))
+    assert what in str(caught.value)
+    assert "joining: Received(message=Welcome(member_id='c-1'))" in str(caught.value)
+    assert caught.value.state == "member"

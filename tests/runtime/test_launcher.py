@@ -1,0 +1,143 @@
+"""What launchers are handed, and what happens when they fail."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor.runtime import (
+    ClientBootstrap,
+    ClientException,
+    ClientExit,
+    ClientSpec,
+    LaunchPlan,
+    LocalProcessLauncher,
+    RunFailed,
+    RuntimeOptions,
+    TopicException,
+)
+from task_assignor.sdk import ConfigException, StreamsException
+from tests.runtime.support import Watch, application, join_topology, settings, write_streams
+
+
+class Idle(LocalProcessLauncher):
+    """Starts nothing, and says what it is told to say."""
+
+    def __init__(self, exits: Sequence[ClientExit] = (), error: StreamsException | None = None) -> None:
+        super().__init__()
+        self._exits, self._error = exits, error
+        self.replaced: list[str] = []
+        self.plan: LaunchPlan | None = None
+        self.is_stopped = False
+
+    def start(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+
+    def replace(self, client: str) -> None:
+        self.replaced.append(client)
+
+    def exits(self) -> list[ClientExit]:
+        if self._error is not None:
+            raise self._error
+        return list(self._exits)
+
+    def stop(self, timeout_s: float) -> None:
+        self.is_stopped = True
+
+
+def _run(root: Path, launcher: Idle, **more: Any) -> str:
+    write_streams(root / "topics", rows=100, keys=10)
+    watch = Watch()
+    with pytest.raises(StreamsException) as caught:
+        application(root, join_topology(), launcher=launcher, **more).run(watch)
+    assert [event.message for event in watch.of(RunFailed)] == [str(caught.value)]
+    assert launcher.is_stopped
+    return str(caught.value)
+
+
+def test_a_client_whose_processes_end_before_they_join_fails_the_run(tmp_path: Path) -> None:
+    launcher = Idle([ClientExit("client-2", "exit code 1")])
+    message = _run(tmp_path, launcher)
+    assert "Client client-2 ended 3 times in a row before it joined (the last time: exit code 1)" in message
+    assert launcher.replaced == ["client-2", "client-2"]
+
+
+def test_an_engine_that_gives_up_fails_the_run(tmp_path: Path) -> None:
+    assert _run(tmp_path, Idle(error=ClientException("the job was aborted"))) == "the job was aborted"
+
+
+def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:
+    launcher = Idle(error=ClientException("enough"))
+    config = settings(
+        num_stream_threads=3, client_rack="r1", client_tag_zone="a", application_server="host:80", application_id="mine"
+    )
+    _run(tmp_path, launcher, config=config, clients=2)
+    assert launcher.plan is not None
+    assert [bootstrap.spec.name for bootstrap in launcher.plan.bootstraps] == ["client-1", "client-2"]
+    bootstrap = launcher.plan.bootstrap("client-2")
+    spec = bootstrap.spec
+    assert (spec.threads, spec.rack, spec.tags, str(spec.host_info)) == (3, "r1", {"zone": "a"}, "host:80")
+    assert (bootstrap.address[0], bootstrap.application_id) == ("127.0.0.1", "mine")
+    assert Path(bootstrap.state_dir) == tmp_path / "run" / "clients" / "client-2"
+    again = pickle.loads(pickle.dumps(bootstrap))
+    assert isinstance(again, ClientBootstrap)
+    assert (again.spec, again.address, again.topology.fingerprint) == (
+        spec,
+        bootstrap.address,
+        bootstrap.topology.fingerprint,
+    )
+    assert repr(bootstrap.authkey) not in repr(bootstrap)
+
+
+def test_a_client_keeps_its_process_id() -> None:
+    spec = ClientSpec("c")
+    assert spec.process_id("app") == ClientSpec("c", threads=2).process_id("app")
+    assert len({spec.process_id("app"), spec.process_id("other"), ClientSpec("d").process_id("app")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        (0, "at least one client"),
+        ([ClientSpec("a"), ClientSpec("a")], "two clients of the name 'a'"),
+    ],
+)
+def test_clients_that_cannot_be_are_refused(tmp_path: Path, clients: Any, message: str) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    with pytest.raises(ClientException, match=message):
+        application(tmp_path, join_topology(), clients=clients)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_batch_rows": 0}, "max_batch_rows .0. of a RuntimeOptions must be an int of at least 1"),
+        (
+            {"snapshot_every_batches": -1},
+            "snapshot_every_batches .-1. of a RuntimeOptions must be an int of at least 0",
+        ),
+        ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
+        ({"heartbeat_interval_ms": 9, "session_timeout_ms": 9}, "must be less than the session_timeout_ms"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigException, match=message):
+        RuntimeOptions(**options)
+
+
+def test_names_of_clients_are_names_of_folders() -> None:
+    with pytest.raises(TopicException, match="The client name"):
+        ClientSpec("a/b")
+    with pytest.raises(ConfigException, match=r"threads .0. of a ClientSpec"):
+        ClientSpec("a", threads=0)
+
+
+def test_an_address_that_is_not_ours_is_named(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    app = application(tmp_path, join_topology(), launcher=Idle(), options=RuntimeOptions(bind_host="192.0.2.1"))
+    with pytest.raises(ClientException, match=r"cannot listen on '192\.0\.2\.1'"):
+        app.run()

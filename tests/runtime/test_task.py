@@ -1,0 +1,217 @@
+"""A task with its files: what it restores from, and what it must not restore from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    CommitLog,
+    CommitRecord,
+    CorruptLogException,
+    KeyValueStore,
+    ProcessorException,
+    Topic,
+    write_topic,
+)
+from task_assignor.runtime.commits import TaskCommit
+from task_assignor.runtime.protocol import START, Position, TaskOrder, TaskResult
+from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions
+from task_assignor.sdk import TaskId
+from tests.runtime.support import count_topology
+
+TASK = TaskId(0, 0)
+ROWS = pa.table({"key": [1, 2, 1, 3, 1, 2], "at": [10, 20, 30, 40, 50, 60], "value": list("abcdef")})
+
+
+class Bench:
+    """One task, its topic, its commit log; each batch is one row."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.topology = count_topology()
+        self.topic = write_topic(root / "topics", "left", ROWS, partitions=1, key=["key"], timestamp="at")
+        self.position = START
+
+    def environment(self, client: str = "one", **changes: Any) -> TaskEnvironment:
+        """What a client has; another name is another state directory."""
+        environment = TaskEnvironment(
+            "app",
+            "run-id",
+            self.root / "run",
+            self.root / client,
+            {"left": Topic.open(self.root / "topics", "left")},
+            CommitLog(self.root / "run"),
+            self.topology.fingerprint,
+        )
+        return attrs.evolve(environment, **changes)
+
+    def task(self, client: str = "one", **changes: Any) -> StreamTask:
+        """The task on a client, without state."""
+        return StreamTask(TASK, self.topology.sub_topologies[0], self.environment(client, **changes))
+
+    def order(self, generation: int = 1) -> TaskOrder:
+        """The next batch."""
+        batch = self.position.batch + 1
+        return TaskOrder(TASK, batch, generation, {"left": (batch, batch + 1)}, self.position)
+
+    def commit(self, result: TaskResult) -> None:
+        """Make a result count."""
+        commit = TaskCommit(
+            TASK,
+            "one",
+            "pid",
+            "one-1",
+            "attempt",
+            result.generation,
+            {"left": (result.batch, result.batch + 1)},
+            result.outputs,
+            result.changelogs,
+            result.position.changelog_offset,
+        )
+        record = CommitRecord(result.batch, "app", result.generation, 0, {TASK: commit})
+        CommitLog(self.root / "run").append(record)
+        self.position = result.position
+
+    def run(self, task: StreamTask, batches: int, generation: int = 1) -> None:
+        """Process and commit."""
+        for _ in range(batches):
+            task.restore(self.position)
+            self.commit(task.process(self.order(generation)))
+
+
+def _totals(task: StreamTask) -> dict[object, int]:
+    store = task._stores["totals"]
+    assert isinstance(store, KeyValueStore)
+    return {key: row["count"] for key, row in store.items()}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_new_client_reads_the_whole_changelog(bench: Bench) -> None:
+    first = bench.task()
+    bench.run(first, 4)
+    other = bench.task("two")
+    restored = other.restore(bench.position)
+    assert (restored.origin, restored.rows, restored.snapshot_rows) == ("changelog", 4, 0)
+    assert _totals(other) == _totals(first) == {1: 2, 2: 1, 3: 1}
+    bench.commit(other.process(bench.order(2)))
+    assert _totals(other) == {1: 3, 2: 1, 3: 1}
+
+
+def test_a_standby_reads_only_what_is_new(bench: Bench) -> None:
+    active, standby = bench.task(), bench.task("two")
+    bench.run(active, 3)
+    standby.restore(bench.position)
+    bench.run(active, 1)
+    restored = standby.restore(bench.position)
+    assert (restored.origin, restored.rows) == ("memory", 1)
+    assert _totals(standby) == _totals(active)
+    assert (standby.restore(bench.position).rows, standby.restore(bench.position).origin) == (0, "memory")
+
+
+def test_a_snapshot_saves_reading_the_changelog(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 3)
+    assert task.snapshot()
+    assert not task.snapshot(), "it is there already"
+    bench.run(task, 2)
+    assert local_positions(bench.environment()) == {TASK: (Position(2, 1, 3),)}
+    again = bench.task()
+    restored = again.restore(bench.position)
+    assert (restored.origin, restored.rows, restored.snapshot_rows) == ("snapshot", 2, 2), "two keys were there"
+    assert _totals(again) == _totals(task)
+    task.snapshot()
+    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [4], "old ones are removed"
+
+
+def test_a_snapshot_of_a_try_that_was_not_committed_is_not_used(bench: Bench) -> None:
+    """Batch 2 was processed in generation 1, but committed as somebody else's try in generation 2."""
+    task = bench.task()
+    bench.run(task, 2)
+    task.process(bench.order(1))
+    task.snapshot()
+    other = bench.task("two")
+    bench.run(other, 2, generation=2)
+    again = bench.task()
+    restored = again.restore(bench.position)
+    assert (restored.origin, restored.rows) == ("changelog", 4)
+    assert _totals(again) == _totals(other)
+    # The same holds for what is still in memory.
+    restored = task.restore(bench.position)
+    assert (restored.origin, restored.rows) == ("changelog", 4)
+
+
+def test_a_snapshot_that_is_newer_than_the_log_is_not_used(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 1)
+    task.process(bench.order())
+    task.snapshot()
+    assert bench.task().restore(bench.position).origin == "changelog"
+
+
+@pytest.mark.parametrize("change", [{"run_id": "another"}, {"fingerprint": "another"}, {"application_id": "another"}])
+def test_snapshots_of_another_run_topology_or_application_are_not_used(bench: Bench, change: dict[str, str]) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    task.snapshot()
+    assert local_positions(bench.environment(**change)) == {}
+    assert bench.task(**change).restore(bench.position).origin == "changelog"
+
+
+def test_a_damaged_snapshot_is_no_snapshot(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    task.snapshot()
+    (path,) = (bench.root / "one").rglob("totals.arrow")
+    path.write_bytes(path.read_bytes()[:-40])
+    restored = bench.task().restore(bench.position)
+    assert (restored.origin, restored.rows) == ("changelog", 2)
+    (bench.root / "one" / "app" / "0_0" / "rubbish").mkdir()
+    (bench.root / "one" / "app" / "no-task").mkdir()
+    assert local_positions(bench.environment()) == {}
+
+
+def test_a_damaged_changelog_is_named(bench: Bench) -> None:
+    bench.run(bench.task(), 3)
+    path = next(
+        path for path in (bench.root / "run" / "changelog").rglob("*.arrow") if path.name.startswith("0" * 11 + "1")
+    )
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(CorruptLogException) as caught:
+        bench.task("two").restore(bench.position)
+    for part in ("changelog file of totals, partition 0, offset 1", str(path)):
+        assert part in str(caught.value)
+
+
+def test_files_with_other_rows_than_were_committed_are_named(bench: Bench) -> None:
+    bench.run(bench.task(), 2)
+    paths = sorted((bench.root / "run" / "changelog").rglob("*.arrow"))
+    other = bench.root / "more.arrow"
+    with pa.OSFile(str(other), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("x", pa.int64())])):
+        pass
+    shutil.copy(other, paths[0])
+    with pytest.raises(CorruptLogException, match="batch 0 has 0 rows, but 1 were committed"):
+        bench.task("two").restore(bench.position)
+
+
+def test_after_a_failure_the_state_in_memory_is_worth_nothing(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    broken = attrs.evolve(bench.order(), ranges={"left": (4, 4), "right": (0, 0)})
+    task._sub_topology = attrs.evolve(task._sub_topology, sources=("left", "left2"))
+    task._environment = attrs.evolve(
+        task._environment, topics={"left": task._environment.topics["left"], "left2": task._environment.topics["left"]}
+    )
+    with pytest.raises(ProcessorException, match=r"task 0_0, batch 2 \(topic left, partition 0, no rows"):
+        task.process(broken)
+    assert task.position is None
+    assert task.restore(bench.position).origin == "changelog"
