@@ -26,6 +26,10 @@ class FlowError(StreamsException, ValueError):
     """A flow problem cannot be stated as it is: a number of the wrong kind, out of range, or too large to be solved exactly."""
 
 
+class CostRangeError(FlowError):
+    """The costs are too large to be solved exactly with so many nodes."""
+
+
 class InfeasibleFlowError(FlowError):
     """No flow meets all supplies and capacities."""
 
@@ -55,33 +59,44 @@ def whole_numbers(name: str, values: npt.ArrayLike, low: int, high: int) -> Int6
 
 
 class Arcs:
-    """Collects arcs, array by array. Costs are per unit."""
+    """Collects arcs, array by array. Costs are per unit, one per goal.
 
-    def __init__(self) -> None:
-        self._parts: list[tuple[Int64Array, Int64Array, Int64Array, Int64Array]] = []
+    Args:
+        goals: number of goals; what is cheapest by the first goal is decided among by the second, and so on.
+    """
+
+    def __init__(self, goals: int = 1) -> None:
+        self._goals = goals
+        self._parts: list[list[Int64Array]] = []
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, tails: npt.ArrayLike, heads: npt.ArrayLike, capacities: npt.ArrayLike, costs: npt.ArrayLike) -> slice:
-        """Add arcs; scalars are repeated. Returns their positions."""
-        columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in (tails, heads, capacities, costs)))
-        names = ("tails", "heads", "capacities", "costs")
-        tail, head, capacity, cost = (
-            whole_numbers(f"{name} of arcs", column, 0, INT64_MAX) for name, column in zip(names, columns, strict=True)
+    def add(
+        self, tails: npt.ArrayLike, heads: npt.ArrayLike, capacities: npt.ArrayLike, *costs: npt.ArrayLike
+    ) -> slice:
+        """Add arcs; scalars are repeated, costs of later goals are 0 if left out. Returns their positions."""
+        missing = [0] * (self._goals - len(costs))
+        columns = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(part)) for part in (tails, heads, capacities, *costs, *missing))
         )
-        self._parts.append((tail, head, capacity, cost))
+        names = ["tails", "heads", "capacities", *["costs"] * self._goals]
+        part = [
+            whole_numbers(f"{name} of arcs", column, 0, INT64_MAX) for name, column in zip(names, columns, strict=True)
+        ]
+        self._parts.append(part)
         start = self._count
-        self._count += len(tail)
+        self._count += len(part[0])
         return slice(start, self._count)
 
-    def columns(self) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """(tails, heads, capacities, costs) of all arcs in the order they were added."""
-        if not self._parts:
-            none = np.zeros(0, dtype=np.int64)
-            return none, none, none, none
-        tails, heads, capacities, costs = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+    def columns(self) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
+        """(tails, heads, capacities, costs of each goal) of all arcs in the order they were added."""
+        none = [np.zeros(0, dtype=np.int64)] * (3 + self._goals)
+        if len(self._parts) != 1:
+            # Kept, so that the next call need not do it again.
+            self._parts = [[np.concatenate(parts) for parts in zip(none, *self._parts, strict=True)]]
+        tails, heads, capacities, *costs = self._parts[0]
         return tails, heads, capacities, costs
 
 
@@ -94,17 +109,19 @@ class Network:
         arcs: arcs between nodes 0..N-1, capacities and unit costs at least 0.
         longest_path: no simple path in the residual graph has more arcs; bounds the prices that the solver computes
             with. None: N.
+        changes: for each goal but the first, by how much its cost can change on a simple cycle of the residual graph.
     """
 
     supplies: npt.ArrayLike
     arcs: Arcs
     longest_path: int | None = None
+    changes: tuple[int, ...] = ()
 
 
 def solve(network: Network) -> Int64Array:
-    """The cheapest flow.
+    """The cheapest flow: least cost by the first goal, among these least by the second, and so on.
 
-    Which of several cheapest flows it is depends on the network alone, not on the order in which arcs were added (but
+    Which of several such flows it is depends on the network alone, not on the order in which arcs were added (but
     for parallel arcs) nor on earlier calls; another version of OR-Tools may choose another one.
 
     Returns:
@@ -112,33 +129,37 @@ def solve(network: Network) -> Int64Array:
 
     Raises:
         InfeasibleFlowError: supplies and capacities do not fit.
-        FlowError: a number is of the wrong kind or out of range, or the costs are too large for exact arithmetic.
+        CostRangeError: the costs are too large for exact arithmetic.
+        FlowError: a number is of the wrong kind or out of range.
     """
     supplies = whole_numbers("supplies", network.supplies, -INT64_MAX, INT64_MAX)
-    tails, heads, capacities, costs = network.arcs.columns()
-    nodes, count = len(supplies), len(tails)
-    total = _check(network, supplies, tails, heads, costs)
+    tails, heads, capacities, goals = network.arcs.columns()
+    total = _check(supplies, tails, heads)
     if total == 0:
-        return np.zeros(count, dtype=np.int64)
-    if not count:
+        return np.zeros(len(tails), dtype=np.int64)
+    if not len(tails):
         raise InfeasibleFlowError("There are supplies, but no arcs.")
     # Costs are at least 0, so no arc needs to carry more than everything; this keeps sums of capacities small.
     capacities = np.minimum(capacities, total)
-    divisor = int(np.gcd.reduce(costs))
-    if divisor > 1:
-        costs = costs // divisor
-    order = _order(tails, heads, nodes)
+    goals = [cost // max(int(np.gcd.reduce(cost)), 1) for cost in goals]
+    order = _order(tails, heads, len(supplies))
     if order is not None:
-        tails, heads, capacities, costs = tails[order], heads[order], capacities[order], costs[order]
-    flows = _ask(supplies, tails, heads, capacities, costs)
+        tails, heads, capacities = tails[order], heads[order], capacities[order]
+        goals = [cost[order] for cost in goals]
+    longest = len(supplies) if network.longest_path is None else min(network.longest_path, len(supplies))
+    combined = _combined(goals, network.changes, _largest_cost(len(supplies), longest))
+    if combined is not None:
+        flows = _ask(supplies, tails, heads, capacities, combined)
+    else:
+        flows = _in_stages(supplies, tails, heads, capacities, goals, longest)
     if order is None:
         return flows
-    result = np.empty(count, dtype=np.int64)
+    result = np.empty(len(tails), dtype=np.int64)
     result[order] = flows
     return result
 
 
-def _check(network: Network, supplies: Int64Array, tails: Int64Array, heads: Int64Array, costs: Int64Array) -> int:
+def _check(supplies: Int64Array, tails: Int64Array, heads: Int64Array) -> int:
     nodes, count = len(supplies), len(tails)
     if nodes > MAX_NODES or count > MAX_ARCS:
         raise FlowError(
@@ -154,26 +175,81 @@ def _check(network: Network, supplies: Int64Array, tails: Int64Array, heads: Int
         raise InfeasibleFlowError(f"The supplies must add up to 0, but add up to {_sum(supplies)}.")
     if total > INT64_MAX // max(count, 1):
         raise FlowError(f"The supplies add up to {total}, which is too large for {count} arcs.")
-    largest = int(costs.max()) // max(int(np.gcd.reduce(costs)), 1) if count else 0
-    longest = nodes if network.longest_path is None else min(network.longest_path, nodes)
-    if not is_exact(largest, nodes, longest):
-        raise FlowError(
-            f"The largest cost ({largest}) is too large to be solved exactly with {nodes} nodes; it must be below "
-            f"{_largest_cost(nodes, longest) + 1}. Maybe use smaller costs of the same proportions."
-        )
     return total
 
 
+def _combined(goals: list[Int64Array], changes: tuple[int, ...], largest: int) -> Int64Array | None:
+    """One cost for all goals; None: it would be too large.
+
+    A flow is best, goal by goal, if no simple cycle of the residual graph makes it better. So a goal counts enough if it
+    weighs more than all that the later ones can change on one simple cycle, which is much less than they can change at all.
+    """
+    combined = goals[0]
+    most = int(combined.max())
+    for cost, change in zip(goals[1:], changes, strict=True):
+        most = most * (change + 1) + int(cost.max())
+        if most > largest:
+            return None
+        combined = combined * (change + 1) + cost
+    return combined if most <= largest else None
+
+
+def _in_stages(
+    supplies: Int64Array,
+    tails: Int64Array,
+    heads: Int64Array,
+    capacities: Int64Array,
+    goals: list[Int64Array],
+    longest: int,
+) -> Int64Array:
+    """Goal after goal: what is the same in all flows that are best so far is fixed before the next goal."""
+    fixed = np.zeros(len(tails), dtype=np.int64)
+    for number, cost in enumerate(goals, 1):
+        largest = _largest_cost(len(supplies), longest)
+        if int(cost.max()) > largest:
+            raise CostRangeError(
+                f"The largest cost ({int(cost.max())}) is too large to be solved exactly with {len(supplies)} nodes; it must "
+                f"be at most {largest}. Maybe use smaller costs of the same proportions."
+            )
+        flows = _ask(supplies, tails, heads, capacities, cost)
+        if number == len(goals):
+            break
+        price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
+        # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
+        same = cost + price[tails] != price[heads]
+        fixed[same] += flows[same]
+        supplies = supplies.copy()
+        np.subtract.at(supplies, tails[same], flows[same])
+        np.add.at(supplies, heads[same], flows[same])
+        capacities = np.where(same, 0, capacities)
+    total: Int64Array = fixed + flows
+    return total
+
+
+def _prices(
+    nodes: int, tails: Int64Array, heads: Int64Array, spare: Int64Array, flows: Int64Array, cost: Int64Array
+) -> Int64Array:
+    """(N,) shortest distances in the residual graph from anywhere (Bellman and Ford); it has no negative cycle."""
+    source = np.concatenate([tails[spare > 0], heads[flows > 0]])
+    target = np.concatenate([heads[spare > 0], tails[flows > 0]])
+    length = np.concatenate([cost[spare > 0], -cost[flows > 0]])
+    order = np.argsort(target, kind="stable")
+    source, length = source[order], length[order]
+    reached, starts = np.unique(target[order], return_index=True)
+    distance = np.zeros(nodes, dtype=np.int64)
+    while True:
+        shorter = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
+        if (shorter == distance[reached]).all():
+            return distance
+        distance[reached] = shorter
+
+
 def _largest_cost(nodes: int, longest_path: int) -> int:
+    """With costs up to this no number inside the solver can leave 64 bits."""
     # Cost scaling multiplies costs by (nodes + 1). A node's price falls, phase by phase, by at most the length of a
     # path to a deficit times the old plus the new precision (Goldberg and Tarjan). Precisions start at the largest cost
     # and shrink fivefold, so all falls together are at most 1.5 paths of largest costs. 8 is on the safe side.
     return INT64_MAX // (8 * (longest_path + 2) * (nodes + 1))
-
-
-def is_exact(largest_cost: int, nodes: int, longest_path: int) -> bool:
-    """Whether no number inside the solver can leave 64 bits."""
-    return largest_cost <= _largest_cost(nodes, longest_path)
 
 
 def _sum(values: Int64Array) -> int:

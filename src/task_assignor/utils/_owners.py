@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve, whole_numbers
+from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve
 
 NOBODY: Final = -1
 FORBIDDEN: Final = -1
@@ -47,6 +47,8 @@ class OwnersProblem:
     Args:
         item_row: (N,) row of each item.
         item_owner: (N,) place that has the item now; -1: nobody.
+        item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
+            costs are per unit of weight, and what is solved is a relaxation in which items can be split.
         default_cost: (K,) cost of a row's item in cells without an entry; at least the cost of its entries.
         row_hub: (K,) the row's items may go to cells of this hub.
         entry_row: (E,) row, with `entry_cell` strictly ascending.
@@ -69,6 +71,7 @@ class OwnersProblem:
 
     item_row: Int64Array = attrs.field(converter=_numbers)
     item_owner: Int64Array = attrs.field(converter=_numbers)
+    item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
     default_cost: Int64Array = attrs.field(converter=_numbers)
     row_hub: Int64Array = attrs.field(converter=_numbers)
     entry_row: Int64Array = attrs.field(converter=_numbers)
@@ -133,8 +136,9 @@ class Owners:
     """Where the items go.
 
     Args:
-        place: (N,) place of each item.
-        cost: the least possible cost.
+        place: (N,) place of each item. With weights a rounding: limits may be exceeded by parts of items, and an item may
+            have none (-1).
+        cost: the least possible cost; with weights that of the relaxation.
     """
 
     place: Int64Array
@@ -155,10 +159,11 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
-    costs = problem.item_costs(place)
-    cost = exact_dot(costs, np.ones_like(costs))
-    if (costs < 0).any() or cost != exact_dot(flows, graph.primary):
-        raise AssertionError("The flow and the places made of it differ in cost: this is a bug.")
+    cost = graph.cost(flows)
+    if problem.item_weight is None:
+        costs = problem.item_costs(place)
+        if (costs < 0).any() or cost != exact_dot(costs, np.ones_like(costs)):
+            raise AssertionError("The flow and the places made of it differ in cost: this is a bug.")
     return Owners(place, cost)
 
 
@@ -169,11 +174,14 @@ class _Graph:
         self.problem = problem
         rows, places = len(problem.default_cost), len(problem.place_cell)
         key = problem.item_row * (places + 1) + problem.item_owner + 1
-        keys, self.item_class, counts = np.unique(key, return_inverse=True, return_counts=True)
+        keys, self.item_class = np.unique(key, return_inverse=True)
         self.item_class = self.item_class.reshape(-1)
+        weight = np.ones(len(key), dtype=np.int64) if problem.item_weight is None else problem.item_weight
+        self.weight = weight
+        counts = _sums(self.item_class, weight, len(keys))
         class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
         classes_of_row = np.bincount(class_row, minlength=rows)
-        row_supply = np.bincount(problem.item_row, minlength=rows)
+        row_supply = _sums(problem.item_row, weight, rows)
         # A row with one class needs no node of its own; items that nobody has start at their row.
         alone = classes_of_row[class_row] == 1
         at_row = alone | (class_owner < 0)
@@ -189,16 +197,15 @@ class _Graph:
         np.add.at(self.supplies, node_of_class, counts)
         pools = np.arange(self.first_pool, self.sink)
         self.supplies[pools] = -problem.lower
-        self.supplies[self.sink] = -(len(problem.item_row) - int(problem.lower.sum()))
+        self.supplies[self.sink] = -(int(weight.sum()) - int(problem.lower.sum()))
 
         # On the arcs out of a row: what all its items pay there because they are away from their one owner.
         moving = np.zeros(rows, dtype=np.int64)
         only = class_row[alone & (class_owner >= 0)]
         moving[only] = 1
 
-        self.arcs = Arcs()
-        self.flags: list[Int64Array] = []
-        self.costs: list[Int64Array] = []
+        # Goals: cost, moves, surplus.
+        self.arcs = Arcs(goals=3)
         owned = class_owner >= 0
         stay_cost = problem.costs(class_row, np.maximum(class_owner, 0))
         stays = np.flatnonzero(owned & (stay_cost >= 0))
@@ -218,23 +225,20 @@ class _Graph:
         # A simple cycle changes the number of moves by at most one per class on it, and enters each place at most once.
         self.most_moves = min(len(keys), 2 * places)
 
-    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, flags: Any) -> slice:
-        where = self.arcs.add(tails, heads, capacities, costs)
+    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, moves: Any = 0, surplus: Any = 0) -> slice:
+        where = self.arcs.add(tails, heads, capacities, costs, moves, surplus)
         if len(self.arcs) > MOST_ARCS:
             raise FlowError(
                 f"The flow model needs more than {MOST_ARCS} arcs. Maybe use fewer classes of tasks, or "
                 "fewer exceptions for pairs of class and client."
             )
-        size = where.stop - where.start
-        self.costs.append(np.broadcast_to(np.asarray(costs, dtype=np.int64), (size,)))
-        self.flags.append(np.broadcast_to(np.asarray(flags, dtype=np.int64), (size,)))
         return where
 
     def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
         """Arcs from rows to cells, to the hub, and to single places."""
         problem = self.problem
         move = moving * problem.move_cost
-        exploded, direct_row, direct_place, direct_cost = _exceptions(problem, used)
+        split, whole_row, whole_cell, direct_row, direct_place, direct_cost = _exceptions(problem, used)
         # Cells of a row: entries cheaper than its dearest cell; a row that has an entry for every cell needs no hub arc.
         cells_of_hub = np.bincount(problem.cell_hub, minlength=self.first_cell - self.first_hub)
         dearest = problem.default_cost.copy()
@@ -246,12 +250,12 @@ class _Graph:
         chosen = np.flatnonzero(
             (supply[problem.entry_row] > 0)
             & (problem.entry_cost < dearest[problem.entry_row])
-            & ~np.isin(problem.entry_row, exploded[0])
+            & ~np.isin(problem.entry_row, split)
         )
-        by_hub = np.setdiff1d(used, exploded[0])
-        entry_row = np.concatenate([problem.entry_row[chosen], exploded[0]])
-        entry_cell = np.concatenate([problem.entry_cell[chosen], exploded[1]])
-        entry_cost = problem.cell_costs(entry_row, entry_cell)
+        by_hub = np.setdiff1d(used, split)
+        entry_row = np.concatenate([problem.entry_row[chosen], whole_row])
+        entry_cell = np.concatenate([problem.entry_cell[chosen], whole_cell])
+        entry_cost = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
         self.entry_row, self.entry_cell = entry_row, entry_cell
         self.entry = self._add(
             entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], moving[entry_row]
@@ -277,8 +281,8 @@ class _Graph:
         """Arcs from the hubs to the pools."""
         problem = self.problem
         cells, places = np.arange(len(problem.cell_hub)), np.arange(len(problem.place_cell))
-        items = len(problem.item_row)
-        self.hub_cell = self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, items, 0, 0)
+        total = int(self.weight.sum())
+        self.hub_cell = self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, total, 0, 0)
         limit = problem.upper[problem.pools] if problem.place_upper is None else problem.place_upper
         price = np.zeros(len(places), dtype=np.int64) if problem.place_cost is None else problem.place_cost
         self.cell_place = self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, price, 0)
@@ -286,87 +290,125 @@ class _Graph:
             self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
         spare = problem.upper - problem.lower
         pools = np.flatnonzero(spare > 0)
-        self.surplus = self._add(self.first_pool + pools, self.sink, spare[pools], 0, 0)
-        self.surplus_pools = pools
+        price = np.zeros(len(spare), dtype=np.int64) if problem.surplus_cost is None else problem.surplus_cost
+        self._add(self.first_pool + pools, self.sink, spare[pools], 0, 0, price[pools])
+        # A simple cycle meets the sink once.
+        self.most_surplus = 2 * int(price.max(initial=0))
 
     def network(self) -> Network:
-        """The network with the goals folded into one cost per arc."""
-        self.primary: Int64Array = np.concatenate(self.costs)
-        flags = np.concatenate(self.flags)
-        # Exact with small weights: a flow is best, goal by goal, if no simple cycle of the residual graph is better, and
-        # on a simple cycle the moves change by less than `weight`, the surplus cost by less than `last`.
-        weight = self.most_moves + 1
-        last = 1
-        surplus = self.problem.surplus_cost
-        if surplus is not None and len(surplus):
-            last = 2 * int(whole_numbers("surplus costs", surplus, 0, 2**40).max()) + 1
-        if int(self.primary.max(initial=0)) > (2**62) // (weight * last):
-            raise FlowError(f"The largest cost ({int(self.primary.max())}) is too large. Maybe use smaller costs.")
-        combined = (self.primary * weight + flags) * last
-        if surplus is not None:
-            combined[self.surplus] += surplus[self.surplus_pools]
-        tails, heads, capacities, _ = self.arcs.columns()
-        arcs = Arcs()
-        arcs.add(tails, heads, capacities, combined)
-        # Between two nodes that are neither class nor row there are at most three that are.
+        """The network; between two of its nodes that are neither class nor row there are at most three that are."""
         others = self.sink + 1 - self.first_hub
-        return Network(self.supplies, arcs, longest_path=4 * (others + 1))
+        return Network(
+            self.supplies, self.arcs, longest_path=4 * (others + 1), changes=(self.most_moves, self.most_surplus)
+        )
+
+    def cost(self, flows: Int64Array) -> int:
+        """Cost of a flow by the first goal."""
+        return exact_dot(flows, self.arcs.columns()[3][0])
 
     def places(self, flows: Int64Array) -> Int64Array:
         """One place per item, made of the flow: in item order those that stay come first, then by cell and place."""
         problem = self.problem
         items = np.arange(len(problem.item_row))
-        staying = np.zeros(int(self.item_class.max()) + 1, dtype=np.int64)
-        staying[self.class_of_stay] = flows[self.stay]
+        # Staying is the only way of a class here; those that it has no room for are the movers.
+        stays = np.zeros(len(items), dtype=np.bool_)
         order = np.argsort(self.item_class, kind="stable")
-        counts = np.bincount(self.item_class)
-        rank = np.empty(len(items), dtype=np.int64)
-        rank[order] = items - np.repeat(np.cumsum(counts) - counts, counts)
-        stays = rank < staying[self.item_class]
+        chosen = flows[self.stay] > 0
+        way = _ways(
+            self.item_class[order], self.weight[order], self.class_of_stay[chosen], flows[self.stay][chosen], last=False
+        )
+        stays[order] = way >= 0
         place = np.where(stays, problem.item_owner, NOBODY)
 
-        movers = np.flatnonzero(~stays)
-        movers = movers[np.argsort(problem.item_row[movers], kind="stable")]
         # One way out per unit that leaves a row: -1 - place for a place, the cell's number, or the number past them: hub.
         past = len(problem.cell_hub)
+        movers = _sorted_by(problem.item_row, np.flatnonzero(~stays))
         way = np.concatenate([-1 - self.direct_place, self.entry_cell, np.full(len(self.hub_row), past)])
         of_row = np.concatenate([self.direct_row, self.entry_row, self.hub_row])
         amount = np.concatenate([flows[self.direct], flows[self.entry], flows[self.to_hub]])
-        order = np.lexsort((np.where(way < 0, -way, way), way >= 0, of_row))
-        ways = np.repeat(way[order], amount[order])
-        at_place = ways < 0
-        place[movers[at_place]] = -1 - ways[at_place]
-
-        by_hub = np.sort(movers[ways == past])
-        hubs = problem.row_hub[problem.item_row[by_hub]]
-        by_hub = by_hub[np.argsort(hubs, kind="stable")]
-        order = np.argsort(problem.cell_hub, kind="stable")
+        used = np.flatnonzero(amount)
+        order = used[np.lexsort((np.abs(way[used]), way[used] >= 0, of_row[used]))]
+        taken = _ways(problem.item_row[movers], self.weight[movers], of_row[order], amount[order])
+        movers, ways = movers[taken >= 0], way[order][taken[taken >= 0]]
+        place[movers[ways < 0]] = -1 - ways[ways < 0]
         cell = np.full(len(items), NOBODY, dtype=np.int64)
-        cell[movers] = np.where(at_place | (ways == past), NOBODY, ways)
-        cell[by_hub] = np.repeat(order, flows[self.hub_cell][order])
+        cell[movers[(ways >= 0) & (ways < past)]] = ways[(ways >= 0) & (ways < past)]
 
-        in_cells = np.flatnonzero(cell >= 0)
-        in_cells = in_cells[np.argsort(cell[in_cells], kind="stable")]
-        order = np.argsort(problem.place_cell, kind="stable")
-        place[in_cells] = np.repeat(order, flows[self.cell_place][order])
+        hub = np.full(len(items), NOBODY, dtype=np.int64)
+        hub[movers[ways == past]] = problem.row_hub[problem.item_row[movers[ways == past]]]
+        self._hand_on(hub, cell, problem.cell_hub, flows[self.hub_cell])
+        self._hand_on(cell, place, problem.place_cell, flows[self.cell_place])
         return place
+
+    def _hand_on(self, source: Int64Array, target: Int64Array, of_source: Int64Array, amounts: Int64Array) -> None:
+        """From hubs to cells, from cells to places: items by number, targets by number, as much as flows."""
+        items = _sorted_by(source, np.flatnonzero(source >= 0))
+        order = _sorted_by(of_source, np.flatnonzero(amounts))
+        taken = _ways(source[items], self.weight[items], of_source[order], amounts[order])
+        target[items[taken >= 0]] = order[taken[taken >= 0]]
+
+
+def _sums(keys: Int64Array, weights: Int64Array, count: int) -> Int64Array:
+    """Sum of the weights per key."""
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, keys, weights)
+    return sums
+
+
+def _sorted_by(keys: Int64Array, items: Int64Array) -> Int64Array:
+    """The items sorted by key, then number."""
+    return items[np.argsort(keys[items], kind="stable")]
+
+
+def _ways(
+    item_group: Int64Array, weight: Int64Array, way_group: Int64Array, amount: Int64Array, last: bool = True
+) -> Int64Array:
+    """Deal the items of each group out over its ways, in order, as much as each way takes; both are sorted by group.
+
+    An item goes where its middle falls. Without weights that deals out exactly; with weights an item that is past the
+    amounts takes the last way of its group (if `last`).
+
+    Returns:
+        (N,) number of the way; -1: none.
+    """
+    if not len(way_group):
+        return np.full(len(item_group), NOBODY, dtype=np.int64)
+    middle = 2 * _within(item_group, weight) - weight
+    end = 2 * _within(way_group, amount)
+    span = max(int(middle.max(initial=0)), int(end.max())) + 1
+    if span > 2**62 // (int(max(item_group.max(initial=0), way_group.max())) + 1):
+        raise FlowError("The weights of the tasks are too large. Maybe use smaller ones of the same proportions.")
+    found = np.searchsorted(way_group * span + end, item_group * span + middle)
+    inside = way_group[np.minimum(found, len(way_group) - 1)] == item_group
+    inside &= found < len(way_group)
+    before = np.maximum(found - 1, 0)
+    past = last & ~inside & (way_group[before] == item_group)
+    return np.where(inside, found, np.where(past, before, NOBODY))
+
+
+def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
+    """Running sums within groups."""
+    sums = np.cumsum(amounts)
+    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else np.zeros(0, dtype=np.int64)
+    sizes = np.diff(np.append(starts, len(groups)))
+    return sums - np.repeat(sums[starts] - amounts[starts], sizes)
 
 
 def _exceptions(
     problem: OwnersProblem, used: Int64Array
-) -> tuple[tuple[Int64Array, Int64Array], Int64Array, Int64Array, Int64Array]:
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
     """How exceptions become arcs.
 
     A cheaper exception is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
     an arc to every other place of the cell, and arcs to its other cells instead of the hub's.
 
     Returns:
-        (row, cell) of the cells that rows with dearer exceptions reach as a whole; then row, place, cost of arcs to places.
+        Rows that were taken apart; row and cell of the cells that they reach as a whole; row, place, cost of arcs to places.
     """
     none = _none()
     live = np.flatnonzero(np.isin(problem.exception_row, used))
     if not len(live):
-        return (none, none), none, none, none
+        return none, none, none, none, none, none
     row, place, cost = problem.exception_row[live], problem.exception_place[live], problem.exception_cost[live]
     usual = problem.cell_costs(row, problem.place_cell[place])
     if problem.place_cost is not None:
@@ -406,7 +448,9 @@ def _exceptions(
     fine = problem.cell_hub[whole_cell] == problem.row_hub[whole_row]
     fine &= ~np.isin(whole_row * len(problem.cell_hub) + whole_cell, apart)
     return (
-        (whole_row[fine], whole_cell[fine]),
+        rows,
+        whole_row[fine],
+        whole_cell[fine],
         np.concatenate(direct_row),
         np.concatenate(direct_place),
         np.concatenate(direct_cost),

@@ -125,9 +125,8 @@ class _Graph:
         self.cost = copies.cost
         self.supplies = [-rules.slots]
         self.nodes = self.clients
-        self.arcs = Arcs()
-        # On a simple cycle each client is met once, by two arcs: the moves change by less than this.
-        self.weight = 2 * self.clients + 1
+        # Goals: cost, moves.
+        self.arcs = Arcs(goals=2)
         self.found: list[tuple[slice, Int64Array, Int64Array]] = []
         cover = (rules.cover_key >= 0) & (rules.cover_need > 0) & ~rules.same_vector
         plain = np.flatnonzero(~cover & ~rules.same_vector & (rules.supply > 0))
@@ -146,8 +145,8 @@ class _Graph:
 
     def _to_clients(self, tails: Int64Array, tasks: Int64Array, clients: Int64Array) -> None:
         """The last arcs: a copy of the task goes to the client."""
-        price = self.cost[tasks, clients] * self.weight + ~self.copies.held[tasks, clients]
-        self.found.append((self.arcs.add(tails, clients, 1, price), tasks, clients))
+        moves = (~self.copies.held[tasks, clients]).astype(np.int64)
+        self.found.append((self.arcs.add(tails, clients, 1, self.cost[tasks, clients], moves), tasks, clients))
 
     def _plain(self, tasks: Int64Array) -> None:
         nodes = self._new_nodes(self.rules.supply[tasks])
@@ -204,7 +203,9 @@ class _Graph:
         """The placement."""
         # From one client to the next a path goes through the nodes of one task: pairs, values, cover, free.
         longest = 14 * (self.clients + 2)
-        flows = solve(Network(np.concatenate(self.supplies), self.arcs, longest_path=longest))
+        # On a simple cycle each client is met once, by two arcs that may be moves.
+        changes = (2 * self.clients,)
+        flows = solve(Network(np.concatenate(self.supplies), self.arcs, longest, changes))
         placed = np.zeros(self.copies.held.shape, dtype=np.bool_)
         for arcs, tasks, clients in self.found:
             used = flows[arcs] > 0

@@ -1,0 +1,409 @@
+"""From `PlacementCosts` to an owner for every task: checks, the flow model, and what is wrong where nothing fits."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
+from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
+from task_assignor.sdk import MISSING, Role, StateColumns
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils._flow import CostRangeError, FlowError, InfeasibleFlowError
+from task_assignor.utils._owners import FORBIDDEN, NOBODY, Owners, OwnersProblem, min_cost_places
+
+MOST_SCALE: Final = 10**6
+"""Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
+MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
+
+
+@attrs.frozen(eq=False)
+class Placement:
+    """An owner for every task.
+
+    Args:
+        owner: (T,) client number.
+        cost: what it costs.
+        lower_bound: no placement within the capacities costs less.
+        proven_optimal: the cost is the least possible. Never with weights.
+        moves: tasks that left their owner.
+    """
+
+    owner: Int64Array
+    cost: int
+    lower_bound: int
+    proven_optimal: bool
+    moves: int
+
+
+def previous_owner(columns: StateColumns) -> Int64Array:
+    """(T,) who had each task active: of several the newest generation, then the smallest process id; -1: nobody."""
+    client, task = columns.previous.pairs(Role.ACTIVE)
+    generation = columns.clients.generation
+    generation = np.where(generation == MISSING, -1, generation)[client]
+    owner = np.full(len(columns.tasks), NOBODY, dtype=np.int64)
+    order = np.lexsort((-client, generation))
+    # The last of equal tasks wins.
+    owner[task[order]] = client[order]
+    return owner
+
+
+def place_tasks(columns: StateColumns, costs: PlacementCosts) -> Placement:
+    """Place all tasks at least cost.
+
+    Raises:
+        CostModelException: the costs do not fit the state, or the tasks do not fit the capacities.
+    """
+    given = _Given.of(columns, costs)
+    owner = given.pinned.copy()
+    free = np.flatnonzero(owner == NOBODY)
+    owner[free], bound = given.place_weighted(free) if given.weighted else given.place(free)
+    at = given.problem(np.arange(len(owner))).item_costs(owner).tolist()
+    fixed = np.flatnonzero(given.pinned != NOBODY).tolist()
+    moves = int(((owner != given.owner) & (given.owner >= 0)).sum())
+    return Placement(owner, sum(at), bound + sum(at[task] for task in fixed), not given.weighted, moves)
+
+
+@attrs.frozen(eq=False)
+class _Given:
+    """Costs that fit the state, with everything filled in."""
+
+    columns: StateColumns
+    task_class: Int64Array
+    rack: Int64Array
+    client: Int64Array
+    stay: Int64Array
+    move: Int64Array
+    exceptions: tuple[Int64Array, Int64Array, Int64Array]
+    owner: Int64Array
+    lower: Int64Array
+    upper: Int64Array
+    weight: Int64Array
+    weighted: bool
+    pinned: Int64Array
+
+    @classmethod
+    def of(cls, columns: StateColumns, costs: PlacementCosts) -> _Given:
+        if not isinstance(costs, PlacementCosts):
+            raise CostModelException(f"A cost model must give PlacementCosts, not {costs!r}.")
+        tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
+        if tasks and not clients:
+            raise CostModelException(f"There are {tasks} tasks, but no clients.")
+        _shape("task_class", costs.task_class, (tasks,))
+        classes = int(costs.task_class.max(initial=-1)) + 1
+        classes = max(classes, *(len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None), 0)
+        rack = _filled("rack", costs.rack, (classes, racks + 1))
+        stay, move = _filled("stay", costs.stay, (classes,)), _filled("move", costs.move, (classes,))
+        wrong = np.flatnonzero(stay > move)
+        if len(wrong):
+            number = int(wrong[0])
+            raise CostModelException(
+                f"Staying ({int(stay[number])}) must not cost more than moving ({int(move[number])}), but for class {number} "
+                "it does. Maybe use a client cost, or capacity 0, to empty a client."
+            )
+        owner = previous_owner(columns) if costs.owner is None else costs.owner
+        _shape("owner", owner, (tasks,))
+        if len(owner) and int(owner.max()) >= clients:
+            raise CostModelException(f"The owner ({int(owner.max())}) must be a client number below {clients}.")
+        weight = np.ones(tasks, dtype=np.int64) if costs.weight is None else costs.weight
+        _shape("weight", weight, (tasks,))
+        lower, upper = _capacities(columns, costs, weight)
+        return cls(
+            columns,
+            costs.task_class,
+            rack,
+            _filled("client", costs.client, (clients,)),
+            stay,
+            move,
+            _exception_columns(columns, costs, classes),
+            owner,
+            lower,
+            upper,
+            weight,
+            costs.weight is not None,
+            _pinned(columns, costs),
+        )
+
+    def problem(self, tasks: Int64Array) -> OwnersProblem:
+        """The flow model of some tasks, without weights, within all capacities."""
+        clients = self.columns.clients
+        racks = len(clients.racks)
+        cell = np.where(clients.rack < 0, racks, clients.rack).astype(np.int64)
+        used = np.unique(cell)
+        dearest = self.rack[:, used].max(axis=1, initial=0)
+        entry_row, entry = np.nonzero(self.rack[:, used] < dearest[:, None])
+        row, place, cost = self.exceptions
+        return OwnersProblem(
+            item_row=self.task_class[tasks],
+            item_owner=self.owner[tasks],
+            default_cost=dearest,
+            row_hub=np.zeros(len(dearest)),
+            entry_row=entry_row,
+            entry_cell=used[entry],
+            entry_cost=self.rack[entry_row, used[entry]],
+            move_cost=self.move,
+            stay_cost=self.stay,
+            cell_hub=np.zeros(racks + 1),
+            place_cell=cell,
+            place_cost=self.client,
+            lower=self.lower,
+            upper=self.upper,
+            exception_row=row,
+            exception_place=place,
+            exception_cost=cost,
+        )
+
+    def room(self, problem: OwnersProblem) -> OwnersProblem:
+        """The problem with the capacities that pinned tasks leave."""
+        fixed = np.flatnonzero(self.pinned != NOBODY)
+        taken = np.zeros(len(self.upper), dtype=np.int64)
+        np.add.at(taken, self.pinned[fixed], self.weight[fixed])
+        forbidden = problem.costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
+        if forbidden.any():
+            task = int(fixed[np.flatnonzero(forbidden)[0]])
+            raise CostModelException(
+                f"Task {self._name(task)} is pinned to client {self._client(int(self.pinned[task]))}, where its class "
+                f"{int(self.task_class[task])} must not run."
+            )
+        over = np.flatnonzero(taken > self.upper)
+        if len(over):
+            client = int(over[0])
+            raise CostModelException(
+                f"The tasks pinned to client {self._client(client)} need {int(taken[client])}, but its capacity is "
+                f"{int(self.upper[client])}."
+            )
+        return attrs.evolve(problem, lower=np.maximum(self.lower - taken, 0), upper=self.upper - taken)
+
+    def place(self, free: Int64Array) -> tuple[Int64Array, int]:
+        """(client of each task, the least cost)."""
+        problem = self.room(self.problem(free))
+        self._check_sums(problem, len(free))
+        try:
+            found = min_cost_places(problem)
+        except InfeasibleFlowError:
+            raise self._explained(problem, free) from None
+        except FlowError as error:
+            raise CostModelException(str(error)) from error
+        return found.place, found.cost
+
+    def place_weighted(self, free: Int64Array) -> tuple[Int64Array, int]:
+        """(client of each task, lower bound of the cost)."""
+        problem = self.room(self.problem(free))
+        weight = self.weight[free]
+        self._check_sums(problem, sum(weight.tolist()))
+        relaxed, scale = self._relaxed(problem, free, weight)
+        found = place_weights(problem, relaxed.place, weight)
+        if isinstance(found, Overload):
+            raise CostModelException(
+                f"No placement of the weights within the capacities was found: client {self._client(found.client)} would "
+                f"get {found.load}, but must get from {int(problem.lower[found.client])} to "
+                f"{int(problem.upper[found.client])}. Maybe leave more room between capacities."
+            )
+        return found, -(-relaxed.cost // scale)
+
+    def _relaxed(self, problem: OwnersProblem, free: Int64Array, weight: Int64Array) -> tuple[Owners, int]:
+        """The relaxation in which tasks can be split, and by how much its costs are too large."""
+        distinct, of_task = np.unique(weight, return_inverse=True)
+        pair, row = np.unique(problem.item_row * len(distinct) + of_task.reshape(-1), return_inverse=True)
+        base, units = pair // len(distinct), distinct[pair % len(distinct)]
+        scale = min(math.lcm(*distinct.tolist()) if len(distinct) < 1000 else MOST_SCALE, MOST_SCALE)
+        while True:
+            try:
+                return min_cost_places(_per_unit(problem, weight, row.reshape(-1), base, units, scale)), scale
+            except CostRangeError as error:
+                if scale == 1:
+                    raise CostModelException(str(error)) from error
+                scale = max(scale // 10, 1)
+            except InfeasibleFlowError:
+                raise self._explained(attrs.evolve(problem, item_weight=weight), free) from None
+            except FlowError as error:
+                raise CostModelException(str(error)) from error
+
+    def _check_sums(self, problem: OwnersProblem, total: int) -> None:
+        what = "weight of the tasks" if self.weighted else "number of tasks"
+        upper, lower = sum(problem.upper.tolist()), sum(problem.lower.tolist())
+        if upper < total:
+            raise CostModelException(
+                f"The capacities of the {len(problem.upper)} clients leave room for {upper}, but the {what} to place is {total}. "
+                "Maybe raise the upper capacities."
+            )
+        if lower > total:
+            raise CostModelException(
+                f"The clients must get at least {lower}, but the {what} to place is {total}. "
+                "Maybe lower the lower capacities."
+            )
+
+    def _explained(self, problem: OwnersProblem, free: Int64Array) -> CostModelException:
+        """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
+        rows, cells = len(problem.default_cost), len(problem.cell_hub)
+        if rows * cells > MOST_CELLS_TO_EXPLAIN:
+            return CostModelException("The capacities and exceptions leave no room for all tasks.")
+        never = problem.exception_cost == FORBIDDEN
+        relaxed = attrs.evolve(
+            problem,
+            default_cost=np.ones(rows),
+            entry_row=np.repeat(np.arange(rows), cells),
+            entry_cell=np.tile(np.arange(cells), rows),
+            entry_cost=np.zeros(rows * cells),
+            move_cost=np.zeros(rows),
+            stay_cost=np.zeros(rows),
+            cell_hub=np.zeros(cells + 1),
+            place_cell=np.append(problem.place_cell, cells),
+            place_cost=None,
+            lower=np.zeros(len(problem.lower) + 1),
+            upper=np.append(problem.upper, 2**62),
+            exception_row=problem.exception_row[never],
+            exception_place=problem.exception_place[never],
+            exception_cost=problem.exception_cost[never],
+        )
+        try:
+            place = min_cost_places(relaxed).place
+        except FlowError:
+            return CostModelException("The capacities and exceptions leave no room for all tasks.")
+        outside = free[place == len(problem.lower)]
+        if not len(outside):
+            wanting = self._client(int(np.argmax(problem.lower)))
+            return CostModelException(
+                f"The lower capacities cannot be met, the highest is that of client {wanting} ({int(problem.lower.max())}): "
+                "too few tasks may run there. Maybe lower them, or forbid fewer clients."
+            )
+        number = int(self.task_class[outside[0]])
+        allowed = np.setdiff1d(
+            np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
+        )
+        return CostModelException(
+            f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class {number} "
+            f"(such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
+            f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
+        )
+
+    def _name(self, task: int) -> str:
+        return str(self.columns.tasks.task_id(task))
+
+    def _client(self, client: int) -> str:
+        return str(self.columns.clients.process_ids[client])
+
+
+def _per_unit(
+    problem: OwnersProblem, weight: Int64Array, row: Int64Array, base: Int64Array, units: Int64Array, scale: int
+) -> OwnersProblem:
+    """The problem with a row for every class and weight, and costs per unit of weight, times `scale`, rounded down."""
+    size = np.bincount(problem.entry_row, minlength=len(problem.default_cost))
+    entry_row = np.repeat(np.arange(len(base)), size[base])
+    start = np.cumsum(size) - size
+    entry = (
+        np.arange(len(entry_row)) - np.repeat(np.cumsum(size[base]) - size[base], size[base]) + start[base][entry_row]
+    )
+    # Every row that a class became needs the class's exceptions.
+    of_class = _by_row(problem)
+    pairs = [(number, place, cost) for number, old in enumerate(base.tolist()) for place, cost in of_class.get(old, ())]
+    exceptions = np.array(pairs, dtype=np.int64).reshape(-1, 3)
+    allowed = exceptions[:, 2] >= 0
+    exceptions[allowed, 2] = _scaled(exceptions[allowed, 2], scale, units[exceptions[allowed, 0]])
+    largest = np.full(1, max(int(units.max(initial=1)), 1))
+    assert problem.place_cost is not None
+    return attrs.evolve(
+        problem,
+        item_row=row,
+        item_weight=weight,
+        default_cost=_scaled(problem.default_cost[base], scale, units),
+        row_hub=problem.row_hub[base],
+        entry_row=entry_row,
+        entry_cell=problem.entry_cell[entry],
+        entry_cost=_scaled(problem.entry_cost[entry], scale, units[entry_row]),
+        move_cost=_scaled(problem.move_cost[base], scale, units),
+        stay_cost=_scaled(problem.stay_cost[base], scale, units),
+        # One arc for all rows: the cost per unit of the heaviest, so that the bound stays one.
+        place_cost=_scaled(problem.place_cost, scale, largest),
+        exception_row=exceptions[:, 0],
+        exception_place=exceptions[:, 1],
+        exception_cost=exceptions[:, 2],
+    )
+
+
+def _by_row(problem: OwnersProblem) -> dict[int, list[tuple[int, int]]]:
+    of_row: dict[int, list[tuple[int, int]]] = {}
+    columns = (problem.exception_row, problem.exception_place, problem.exception_cost)
+    for row, place, cost in zip(*(column.tolist() for column in columns), strict=True):
+        of_row.setdefault(row, []).append((place, cost))
+    return of_row
+
+
+def _scaled(costs: Int64Array, scale: int, units: Int64Array) -> Int64Array:
+    """The costs x scale / units, rounded down, without overflow."""
+    whole, rest = costs // units, costs % units
+    return whole * scale + rest * scale // units
+
+
+def _shape(name: str, values: npt.NDArray[np.int64], expected: tuple[int, ...]) -> None:
+    if values.shape != expected:
+        raise CostModelException(f"The {name} must have the shape {expected}, but has {values.shape}.")
+
+
+def _filled(name: str, values: Int64Array | None, shape: tuple[int, ...]) -> Int64Array:
+    if values is None:
+        return np.zeros(shape, dtype=np.int64)
+    _shape(f"{name} costs", values, shape)
+    return values
+
+
+def _capacities(columns: StateColumns, costs: PlacementCosts, weight: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Given, or the thread-weighted shares."""
+    threads = columns.clients.num_processing_threads.tolist()
+    total, all_threads = sum(weight.tolist()), max(sum(threads), 1)
+    spare = 0 if costs.weight is None else int(weight.max(initial=0))
+    floor = [total * each // all_threads for each in threads] if costs.weight is None else [0] * len(threads)
+    ceil = [-(-total * each // all_threads) + spare for each in threads]
+    lower = np.array(floor, dtype=np.int64) if costs.lower is None else costs.lower
+    upper = np.array(ceil, dtype=np.int64) if costs.upper is None else costs.upper
+    for name, values in (("lower", lower), ("upper", upper)):
+        _shape(f"{name} capacities", values, (len(threads),))
+    if costs.lower is None:
+        lower = np.minimum(lower, upper)
+    elif costs.upper is None:
+        upper = np.maximum(lower, upper)
+    wrong = np.flatnonzero(lower > upper)
+    if len(wrong):
+        client = int(wrong[0])
+        raise CostModelException(
+            f"The lower capacity ({int(lower[client])}) of client {columns.clients.process_ids[client]} must not be above its "
+            f"upper one ({int(upper[client])})."
+        )
+    return lower, upper
+
+
+def _exception_columns(
+    columns: StateColumns, costs: PlacementCosts, classes: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    rows: dict[tuple[int, int], int] = {}
+    for each in costs.exceptions:
+        client = columns.clients.find(each.process_id)
+        if client < 0:
+            raise CostModelException(f"There is an exception for client {each.process_id}, but no such client.")
+        if type(each.task_class) is not int or not 0 <= each.task_class < classes:
+            raise CostModelException(
+                f"There is an exception for class {each.task_class!r}, but the classes are 0 to {classes - 1}."
+            )
+        if (each.task_class, client) in rows:
+            raise CostModelException(
+                f"There are two exceptions for class {each.task_class} on client {each.process_id}."
+            )
+        rows[each.task_class, client] = FORBIDDEN if each.cost is None else each.cost
+    table = np.array([(*pair, cost) for pair, cost in sorted(rows.items())], dtype=np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _pinned(columns: StateColumns, costs: PlacementCosts) -> Int64Array:
+    pinned = np.full(len(columns.tasks), NOBODY, dtype=np.int64)
+    for task_id, process_id in costs.pinned.items():
+        task, client = columns.tasks.find(task_id), columns.clients.find(process_id)
+        if task < 0:
+            raise CostModelException(f"Task {task_id} is pinned to client {process_id}, but there is no such task.")
+        if client < 0:
+            raise CostModelException(f"Task {task_id} is pinned to client {process_id}, but there is no such client.")
+        pinned[task] = client
+    return pinned

@@ -1,0 +1,209 @@
+"""Whole tasks of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
+
+Which is NP-hard to do best (bin packing), so this gives up optimality; what it costs at least is known from the relaxation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem
+
+MOST_PAIRS: Final = 4_000_000
+"""Beyond so many (task, client) pairs nothing is improved, only repaired."""
+_NEVER: Final = 2**61
+
+
+@attrs.frozen
+class Overload:
+    """No placement within the capacities was found.
+
+    Args:
+        client: a client outside its capacities.
+        load: the weight it would get.
+    """
+
+    client: int
+    load: int
+
+
+def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
+    """(N,) client of each task within the capacities, cheap but not known to be cheapest.
+
+    Args:
+        problem: true costs of whole tasks, and capacities in units of weight.
+        rounded: (N,) where the relaxation has them; -1: nowhere.
+        weight: (N,) weights.
+    """
+    search = _Search(problem, rounded.copy(), weight)
+    search.settle()
+    search.repair_upper()
+    search.repair_lower()
+    wrong = search.outside()
+    if wrong is not None:
+        return wrong
+    if len(weight) * len(problem.upper) <= MOST_PAIRS:
+        search.improve()
+    return search.place
+
+
+class _Search:
+    def __init__(self, problem: OwnersProblem, place: Int64Array, weight: Int64Array) -> None:
+        self.problem, self.place, self.weight = problem, place, weight
+        self.clients = len(problem.upper)
+        self.load = np.zeros(self.clients, dtype=np.int64)
+        placed = np.flatnonzero(place >= 0)
+        np.add.at(self.load, place[placed], weight[placed])
+
+    def _costs(self, items: Int64Array) -> Int64Array:
+        """(n, C) true cost of the items on every client; forbidden: very much."""
+        problem = self.problem
+        rows = np.repeat(problem.item_row[items], self.clients)
+        clients = np.tile(np.arange(self.clients), len(items))
+        owners = np.repeat(problem.item_owner[items], self.clients)
+        costs = problem.costs(rows, clients)
+        extra = np.where(owners == clients, problem.stay_cost[rows], np.where(owners >= 0, problem.move_cost[rows], 0))
+        return np.where(costs == FORBIDDEN, _NEVER, costs + extra).reshape(len(items), self.clients)
+
+    def _put(self, item: int, client: int) -> None:
+        before = int(self.place[item])
+        if before >= 0:
+            self.load[before] -= self.weight[item]
+        self.load[client] += self.weight[item]
+        self.place[item] = client
+
+    def settle(self) -> None:
+        """Tasks that the relaxation left nowhere, or where they must not be: heaviest first, cheapest client with room."""
+        at = self.problem.costs(self.problem.item_row, np.maximum(self.place, 0))
+        lost = np.flatnonzero((self.place < 0) | (at == FORBIDDEN))
+        for item in lost[np.argsort(-self.weight[lost], kind="stable")].tolist():
+            if self.place[item] >= 0:
+                self.load[self.place[item]] -= self.weight[item]
+                self.place[item] = NOBODY
+            costs = self._costs(np.array([item]))[0]
+            room = self.problem.upper - self.load - self.weight[item]
+            fits = (room >= 0) & (costs < _NEVER)
+            if fits.any():
+                self._put(item, int(np.argmin(np.where(fits, costs, _NEVER))))
+            else:
+                self._put(item, int(np.argmax(np.where(costs < _NEVER, room, -_NEVER))))
+
+    def repair_upper(self) -> None:
+        """Take weight from clients that have too much: by a move if one fits, else by a swap with a lighter task."""
+        while True:
+            excess = self.load - self.problem.upper
+            client = int(np.argmax(excess))
+            if excess[client] <= 0:
+                return
+            if not (self._move_from(client) or self._swap_from(client, int(excess[client]))):
+                return
+
+    def _move_from(self, client: int) -> bool:
+        items = np.flatnonzero(self.place == client)
+        costs = self._costs(items)
+        fits = (self.problem.upper - self.load)[None, :] >= self.weight[items][:, None]
+        gain = np.where(fits & (costs < _NEVER), costs - costs[:, [client]], _NEVER)
+        gain[:, client] = _NEVER
+        best = int(np.argmin(gain))
+        if gain.flat[best] >= _NEVER // 2:
+            return False
+        self._put(int(items[best // self.clients]), best % self.clients)
+        return True
+
+    def _swap_from(self, client: int, excess: int) -> bool:
+        """Swap a heavier task of the client with a lighter one whose client has room for the difference."""
+        ours, others = np.flatnonzero(self.place == client), np.flatnonzero(self.place != client)
+        our_costs, their_cost = self._costs(ours), self._costs(others)[:, client]
+        theirs = self.place[others]
+        room = (self.problem.upper - self.load)[theirs]
+        stay = self.problem.item_costs(self.place)
+        best: tuple[int, int, int] | None = None
+        for row, item in enumerate(ours.tolist()):
+            heavier = int(self.weight[item]) - self.weight[others]
+            cost = our_costs[row, theirs] + their_cost - int(stay[item]) - stay[others]
+            fits = (heavier > 0) & (heavier <= room) & (our_costs[row, theirs] < _NEVER) & (their_cost < _NEVER)
+            if not fits.any():
+                continue
+            # As little cost as can be per unit that gets away, units beyond the excess not counted.
+            got = np.minimum(heavier, excess)
+            price = np.where(fits, np.maximum(cost, 0) / np.maximum(got, 1), np.inf)
+            where = int(np.lexsort((-got, price))[0])
+            candidate = (int(max(cost[where], 0)) * 1_000 // int(got[where]), item, int(others[where]))
+            best = candidate if best is None else min(best, candidate)
+        if best is None:
+            return False
+        _, item, other = best
+        target = int(self.place[other])
+        self._put(item, target)
+        self._put(other, client)
+        return True
+
+    def repair_lower(self) -> None:
+        """Give weight to clients that have too little, from those that can spare it."""
+        while True:
+            lack = self.problem.lower - self.load
+            client = int(np.argmax(lack))
+            if lack[client] <= 0:
+                return
+            spare = self.load - self.problem.lower
+            items = np.flatnonzero(
+                (self.weight <= spare[self.place])
+                & (self.weight <= self.problem.upper[client] - self.load[client])
+                & (self.place != client)
+            )
+            costs = self._costs(items)[:, client]
+            items, costs = items[costs < _NEVER], costs[costs < _NEVER]
+            if not len(items):
+                return
+            self._put(int(items[np.argmin(costs - self.problem.item_costs(self.place)[items])]), client)
+
+    def outside(self) -> Overload | None:
+        """A client outside its capacities."""
+        wrong = np.flatnonzero((self.load > self.problem.upper) | (self.load < self.problem.lower))
+        return Overload(int(wrong[0]), int(self.load[wrong[0]])) if len(wrong) else None
+
+    def improve(self) -> None:
+        """Moves that pay, best first, then swaps that pay, until there are none."""
+        costs = self._costs(np.arange(len(self.place)))
+        while self._best_move(costs) or self._any_swap(costs):
+            pass
+
+    def _gains(self, costs: Int64Array) -> Int64Array:
+        return costs - costs[np.arange(len(self.place)), self.place][:, None]
+
+    def _best_move(self, costs: Int64Array) -> bool:
+        gains = self._gains(costs)
+        fits: BoolArray = (self.problem.upper - self.load)[None, :] >= self.weight[:, None]
+        fits &= ((self.load - self.problem.lower)[self.place] >= self.weight)[:, None]
+        gains = np.where(fits, gains, 0)
+        best = int(np.argmin(gains)) if gains.size else 0
+        if not gains.size or gains.flat[best] >= 0:
+            return False
+        self._put(best // self.clients, best % self.clients)
+        return True
+
+    def _any_swap(self, costs: Int64Array) -> bool:
+        """The first task for which a swap pays takes the best one."""
+        gains = self._gains(costs)
+        numbers = np.arange(len(self.place))
+        for item in np.flatnonzero(gains.min(axis=1, initial=0) < 0).tolist():
+            ours = int(self.place[item])
+            gain = gains[item, self.place] + gains[:, ours]
+            change = self.weight - self.weight[item]
+            fits = (self.load[ours] + change <= self.problem.upper[ours]) & (
+                self.load[ours] + change >= self.problem.lower[ours]
+            )
+            load = self.load[self.place] - change
+            fits &= (load <= self.problem.upper[self.place]) & (load >= self.problem.lower[self.place])
+            gain = np.where(fits & (self.place != ours), gain, 0)
+            other = int(np.argmin(gain))
+            if gain[other] < 0:
+                target = int(self.place[other])
+                self._put(item, target)
+                self._put(int(numbers[other]), ours)
+                return True
+        return False
