@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Case, Facts, Goal, JvmPeer, Work
-from benchmarks.states import kafka_scale_state, rack_scale_state
+from benchmarks.states import kafka_scale_state, rack_scale_state, scenario_document
 from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
 from task_assignor.sdk import (
     ApplicationState,
@@ -70,7 +70,7 @@ def _scale_case(operation: str, shape: Shape, is_second: bool, is_quick: bool, g
         prepare=prepare,
         describe=_digest if operation == "ha" else _placed,
         goal=goal,
-        jvm=JvmPeer(lambda: scenario(operation, state()), _same_decisions if operation == "ha" else None),
+        jvm=JvmPeer(lambda: scenario_document(operation, state()), _same_decisions if operation == "ha" else None),
         recorded=f"{operation}-{tasks}x{clients}x{threads}r{standbys}-{which}",
     )
 
@@ -93,13 +93,6 @@ def _answer_elsewhere(operation: str, shape: Shape, is_quick: bool) -> Assignmen
         return answer(operation, shape)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(answer, operation, shape).result()
-
-
-def scenario(operation: str, state: ApplicationState) -> str:
-    """Input of the Java harness."""
-    from benchmarks.states import scenario_document
-
-    return scenario_document(operation, state)
 
 
 def _placed(result: TaskAssignment) -> Facts:
@@ -145,7 +138,10 @@ def _rack_case(strategy: str, tasks: int, clients: int, is_quick: bool) -> Case:
         prepare=prepare,
         describe=lambda result: {"cost": result.cost_after, "cost before": result.cost_before},
         goal=Goal(seconds=0.1 if tasks == 1000 else None, times_faster=faster) if faster else None,
-        jvm=JvmPeer(lambda: _rack_scenario(*inputs()), lambda facts, answer: _costs_beside(*inputs(), facts, answer)),
+        jvm=JvmPeer(
+            lambda: scenario_document("optimize_active", *inputs()),
+            lambda facts, answer: _costs_beside(*inputs(), facts, answer),
+        ),
         recorded=f"optimize_active-{strategy}-{tasks}x{clients}",
     )
 
@@ -160,12 +156,6 @@ def end_to_end(optimize: Callable[[], AssignmentResult]) -> Work:
         return result
 
     return work
-
-
-def _rack_scenario(state: ApplicationState, columns: AssignmentColumns) -> str:
-    from benchmarks.states import scenario_document
-
-    return scenario_document("optimize_active", state, columns, {"tasks": None})
 
 
 def _costs_beside(

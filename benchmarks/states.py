@@ -20,9 +20,11 @@ from task_assignor.sdk import (
     ProcessId,
     Role,
     StateColumns,
+    TaskAssignment,
     TaskColumns,
+    assignment_to_json,
 )
-from task_assignor.sdk.columns import LATEST_OFFSET, MISSING, NO_RACK, Int32Array, Int64Array
+from task_assignor.sdk.columns import LATEST_OFFSET, NO_RACK, Int32Array, Int64Array
 
 END_OFFSET = 100_000
 """End offset of every changelog in Kafka's StreamsAssignmentScaleTest."""
@@ -191,18 +193,10 @@ def scenario_document(
     assignment: AssignmentColumns | None = None,
     params: Mapping[str, object] | None = None,
 ) -> str:
-    """The state as the Java harness reads it: a snapshot with every lag of every client, one line of JSON."""
-    from task_assignor.sdk import TaskAssignment, assignment_to_json, state_to_json
+    """A question to the Java harness in `tests/jvm`, one line of JSON."""
+    from tests.jvm.jvm import question_state
 
-    columns = state.columns
-    document = state_to_json(state)
-    ids = [task["id"] for task in document["tasks"]]
-    for task in document["tasks"]:
-        task.pop("endOffsetSum", None)
-    for number, client in enumerate(document["clients"]):
-        lags = columns.lag_row(number).tolist()
-        client["taskLags"] = {ids[task]: lag for task, lag in enumerate(lags) if lag != MISSING}
-    scenario: dict[str, Any] = {"id": "measured", "operation": operation, "state": document}
+    scenario: dict[str, Any] = {"operation": operation, "state": question_state(state)}
     if assignment is not None:
         scenario["assignment"] = assignment_to_json(TaskAssignment.of_columns(assignment))
     if params is not None:

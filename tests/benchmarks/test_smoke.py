@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +16,11 @@ import pytest
 from benchmarks.case import Case, Goal
 from benchmarks.catalogue import all_cases, check_names
 from benchmarks.command import main
-from benchmarks.jvm import JvmRun, recorded
+from benchmarks.jvm import JvmRun, class_path, recorded
 from benchmarks.measure import Measurement, fitted_exponent, growths, measure, peer_of, verdict
 from benchmarks.table import duration, memory
 from benchmarks.worker import Run, run_case
+from tests.jvm.jvm import JvmBuildError
 
 ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in all_cases(is_quick=True)}
@@ -43,6 +46,25 @@ def test_what_the_jvm_is_asked_is_one_line_of_json(name: str) -> None:
     text = peer.scenario()
     assert "\n" not in text
     assert {"operation", "state"} <= set(json.loads(text))
+
+
+@pytest.mark.jvm
+def test_the_jvm_is_timed_and_its_answers_compared() -> None:
+    try:
+        class_path()
+    except JvmBuildError as error:
+        if os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0"):
+            raise
+        pytest.skip(f"the harness could not be built: {error}")
+    ha = measure(CASES["ha/6000x2 R1 second"], is_quick=True, jvm_limit_s=60)
+    assert ha.jvm is not None
+    assert ha.jvm.problem is None
+    assert len(ha.jvm.seconds) == len(ha.jvm.cpu_seconds) > 1
+    assert min(ha.jvm.seconds) > 0
+    assert ha.remark == "same decisions"
+    racks = measure(CASES["racks/min_traffic 200x10 public"], is_quick=True, jvm_limit_s=60)
+    ours, theirs = re.findall(r"\d+", racks.remark)
+    assert int(ours) <= int(theirs)
 
 
 def test_every_case_has_one_name_whatever_the_size() -> None:

@@ -55,8 +55,8 @@ final class HighAvailability {
             .filter(task -> task.topicPartitions().stream().anyMatch(TaskTopicPartition::isChangelog))
             .forEach(task -> stateful.add(task.id()));
         final RackAwareTaskAssignor racks = racks();
-        final boolean probing = new HighAvailabilityTaskAssignor()
-            .assign(clients, state.allTasks().keySet(), stateful, racks, state.assignmentConfigs());
+        final boolean probing = Stopwatch.time(() -> new HighAvailabilityTaskAssignor()
+            .assign(clients, state.allTasks().keySet(), stateful, racks, state.assignmentConfigs()));
         final ArrayNode placements = reply.putArray("assignment");
         clients.forEach((id, client) -> Questions.placement(placements, id, client.activeTasks(), client.standbyTasks()));
         reply.put("probing", probing).put("racks", racks.canEnableRackAwareAssignor());

@@ -8,7 +8,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 
-/** Reads one question per line, writes one answer per line: {"answer": ...} or {"exception": class, "message": text}. */
+/** Reads one question per line, writes one answer per line: {"answer": ...} or {"exception": class, "message": text}, and how long Kafka took. */
 public final class Main {
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -21,12 +21,14 @@ public final class Main {
         System.setOut(System.err);
         for (String line = questions.readLine(); line != null; line = questions.readLine()) {
             final ObjectNode reply = JSON.createObjectNode();
+            Stopwatch.reset();
             try {
                 final JsonNode question = JSON.readTree(line);
                 reply.set("answer", Questions.answer(question, JSON.createObjectNode()));
             } catch (final Exception e) {
                 reply.put("exception", e.getClass().getSimpleName()).put("message", String.valueOf(e.getMessage()));
             }
+            reply.put("millis", Stopwatch.millis()).put("cpuMillis", Stopwatch.cpuMillis());
             answers.println(JSON.writeValueAsString(reply));
         }
     }

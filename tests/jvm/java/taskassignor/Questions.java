@@ -34,22 +34,28 @@ final class Questions {
         final JsonNode params = question.path("params");
         switch (question.get("operation").asText()) {
             case "ha" -> new HighAvailability(state).answer(reply);
-            case "identity" -> placements(reply, TaskAssignmentUtils.identityAssignment(state).values());
+            case "identity" -> placements(reply, Stopwatch.time(() -> TaskAssignmentUtils.identityAssignment(state)).values());
             case "sticky" -> {
                 final boolean preserve = params.path("mustPreserveActiveTaskAssignment").asBoolean(false);
-                placements(reply, new StickyTaskAssignor(preserve).assign(state).assignment());
+                placements(reply, Stopwatch.time(() -> new StickyTaskAssignor(preserve).assign(state)).assignment());
             }
             case "validate" -> {
                 final TaskAssignment given = new TaskAssignment(Snapshot.assignments(question.get("assignment")));
-                reply.put("error", TaskAssignmentUtils.validateTaskAssignment(state, given).name());
+                reply.put("error", Stopwatch.time(() -> TaskAssignmentUtils.validateTaskAssignment(state, given)).name());
             }
             case "default_standby", "optimize_active", "optimize_standby" -> {
                 final Map<ProcessId, KafkaStreamsAssignment> changed = new HashMap<>();
                 Snapshot.assignments(question.get("assignment")).forEach(one -> changed.put(one.processId(), one));
                 switch (question.get("operation").asText()) {
-                    case "default_standby" -> TaskAssignmentUtils.defaultStandbyTaskAssignment(state, changed);
-                    case "optimize_active" -> TaskAssignmentUtils.optimizeRackAwareActiveTasks(optimization(state, params), changed);
-                    default -> TaskAssignmentUtils.optimizeRackAwareStandbyTasks(optimization(state, params), changed);
+                    case "default_standby" -> Stopwatch.time(() -> TaskAssignmentUtils.defaultStandbyTaskAssignment(state, changed));
+                    case "optimize_active" -> {
+                        final RackAwareOptimizationParams wanted = optimization(state, params);
+                        Stopwatch.time(() -> TaskAssignmentUtils.optimizeRackAwareActiveTasks(wanted, changed));
+                    }
+                    default -> {
+                        final RackAwareOptimizationParams wanted = optimization(state, params);
+                        Stopwatch.time(() -> TaskAssignmentUtils.optimizeRackAwareStandbyTasks(wanted, changed));
+                    }
                 }
                 placements(reply, changed.values());
             }
