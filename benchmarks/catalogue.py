@@ -14,6 +14,7 @@ MODULES = (
     "bench_columns",
     "bench_state",
     "bench_growth",
+    "bench_runtime_join",
 )
 
 

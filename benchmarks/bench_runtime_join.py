@@ -1,0 +1,216 @@
+"""The windowed join with state and changelog on local processes: throughput, and the time of a takeover.
+
+The data are those of the figures in `recorded.json` for Structured Streaming: two streams over one hour of event time,
+half as many keys as rows of a stream, join within 5 minutes, 8 partitions. More figures on standard output, without
+the table: `python -m benchmarks.bench_runtime_join --rows 10000000 --standbys 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from benchmarks.case import Case, Facts, Goal, Timed, Work
+
+ROWS = 10_000_000
+KEYS_PER_ROW = 4
+SPAN_MS, WINDOW_MS = 3_600_000, 300_000
+PARTITIONS = 8
+BATCHES = 60
+CLIENTS = 2
+STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
+
+
+@attrs.frozen
+class Outcome:
+    """What a run gave.
+
+    Args:
+        rows_out: rows of the result.
+        expected: rows that it should have.
+        latencies: seconds of each batch.
+        takeover: seconds from a kill to the next committed batch; 0: nobody was killed.
+        restored: rows that were read from changelogs and snapshots for the takeover.
+    """
+
+    rows_out: int
+    expected: int
+    latencies: Sequence[float]
+    takeover: float = 0.0
+    restored: int = 0
+
+
+def cases(is_quick: bool = False) -> list[Case]:
+    """Throughput without and with standbys; takeover without and with them."""
+    rows = 20_000 if is_quick else ROWS
+    common: dict[str, Any] = {"describe": _describe, "needs": ("polars", "pyarrow"), "is_heavy": True}
+    name = "join/10M rows on 2 processes"
+    return [
+        Case(
+            name=name,
+            prepare=partial(_throughput, rows, 0),
+            goal=Goal(seconds=10),
+            amount=(rows, "rows"),
+            **common,
+        ),
+        Case(name=f"{name}, 1 standby", prepare=partial(_throughput, rows, 1), amount=(rows, "rows"), **common),
+        Case(name="takeover/10M rows, kill -9, no standby", prepare=partial(_takeover, rows, 0), **common),
+        Case(
+            name="takeover/10M rows, kill -9, 1 standby",
+            prepare=partial(_takeover, rows, 1),
+            goal=Goal(seconds=0.5),
+            **common,
+        ),
+    ]
+
+
+def _describe(outcome: Outcome) -> Facts:
+    ordered = sorted(outcome.latencies)
+    facts: dict[str, int | float | str] = {
+        "batches": len(ordered),
+        "median ms": round(statistics.median(ordered) * 1e3, 1),
+        "p95 ms": round(ordered[int(len(ordered) * 0.95)] * 1e3, 1),
+        "result": "exact" if outcome.rows_out == outcome.expected else "WRONG",
+    }
+    if outcome.takeover:
+        facts["rows restored"] = outcome.restored
+    return facts
+
+
+def _throughput(rows: int, standbys: int) -> Work:
+    root, expected = topics(rows)
+
+    def work() -> Timed:
+        seconds, outcome = run(root, expected, rows, standbys)
+        return Timed(seconds, outcome)
+
+    return work
+
+
+def _takeover(rows: int, standbys: int) -> Work:
+    root, expected = topics(rows)
+
+    def work() -> Timed:
+        _, outcome = run(root, expected, rows, standbys, kill_at=BATCHES // 2)
+        return Timed(outcome.takeover, outcome)
+
+    return work
+
+
+@cache
+def topics(rows: int) -> tuple[Path, int]:
+    """Both topics on disk, and how many rows their join has, computed at once by polars."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+
+    from task_assignor.runtime import write_topic
+
+    root = Path(tempfile.mkdtemp(prefix="task-assignor-bench-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    random = np.random.default_rng(0)
+    half = rows // 2
+    frames = []
+    for name in ("impressions", "clicks"):
+        table = pa.table(
+            {
+                "key": random.integers(0, max(rows // KEYS_PER_ROW, 1), half),
+                "at": np.sort(random.integers(0, SPAN_MS, half)),
+                "value": random.random(half),
+            }
+        )
+        write_topic(root / "topics", name, table, partitions=PARTITIONS, key=["key"], timestamp="at")
+        frames.append(pl.LazyFrame({"key": table["key"].to_numpy(), "at": table["at"].to_numpy()}))
+    near = (pl.col("at_right") - pl.col("at")).abs() <= WINDOW_MS
+    expected = frames[0].join(frames[1], on="key").filter(near).select(pl.len()).collect().item()
+    return root, expected
+
+
+def run(
+    root: Path, expected: int, rows: int, standbys: int, *, clients: int = CLIENTS, kill_at: int | None = None
+) -> tuple[float, Outcome]:
+    """Run the join; with `kill_at`, kill -9 a client when that batch is committed.
+
+    Returns:
+        Seconds from the first assignment to the last commit, and the outcome.
+    """
+    from task_assignor.runtime import (
+        BatchCommitted,
+        LocalProcessLauncher,
+        RunEvent,
+        RuntimeOptions,
+        StreamsApplication,
+        TaskRestored,
+        Topology,
+        WindowedJoin,
+    )
+    from task_assignor.sdk import StreamsConfig
+
+    run_dir = root / "run"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    join = WindowedJoin(left="impressions", right="clicks", before_ms=WINDOW_MS, after_ms=WINDOW_MS)
+    config = {"application.id": "bench", "num.standby.replicas": standbys, "task.assignor.class": STICKY}
+    launcher = LocalProcessLauncher()
+    latencies: list[float] = []
+    killed: list[float] = []
+    takeover: list[float] = []
+    restored: list[int] = []
+
+    def watch(event: RunEvent) -> None:
+        match event:
+            case BatchCommitted():
+                latencies.append(event.seconds)
+                if killed and not takeover:
+                    takeover.append(time.perf_counter() - killed[0])
+                if event.batch == kill_at:
+                    os.kill(next(iter(launcher.pids.values())), signal.SIGKILL)
+                    killed.append(time.perf_counter())
+            case TaskRestored(role="active") if killed and not takeover:
+                restored.append(event.rows + event.snapshot_rows)
+
+    application = StreamsApplication(
+        Topology([join.sub_topology("join", "joined")]),
+        StreamsConfig(config),
+        topics_root=root / "topics",
+        run_dir=run_dir,
+        clients=clients,
+        launcher=launcher,
+        options=RuntimeOptions(max_batch_rows=max(rows // 2 // PARTITIONS // BATCHES, 1)),
+    )
+    result = application.run(watch)
+    outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored))
+    return result.seconds, outcome
+
+
+def main() -> None:
+    """One line per run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of both streams together")
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--standbys", type=int, default=0)
+    parser.add_argument("--kill-at", type=int, default=None, help="kill a client when this batch is committed")
+    parser.add_argument("--repeat", type=int, default=3)
+    given = parser.parse_args()
+    root, expected = topics(given.rows)
+    for _ in range(given.repeat):
+        seconds, outcome = run(root, expected, given.rows, given.standbys, clients=given.clients, kill_at=given.kill_at)
+        facts = ", ".join(f"{name} {value}" for name, value in _describe(outcome).items())
+        taken = f", takeover {outcome.takeover:.3f} s" if outcome.takeover else ""
+        print(f"{seconds:.2f} s, {given.rows / seconds / 1e6:.2f} M rows/s, {facts}{taken}")
+
+
+if __name__ == "__main__":
+    main()
