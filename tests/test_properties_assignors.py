@@ -23,16 +23,21 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.testing import (
+    Cluster,
     application_states,
     assert_deterministic,
     assert_same_in_every_process,
+    assert_valid,
     random_state,
     random_states,
+    run_random_story,
 )
 from task_assignor.validation import ViolationKind, report_violations
 from tests.budget import examples
 
-STATES = 700
+STATES = 500
+# As in Kafka, what stands in while lags cannot be had asks to be replaced soon, every time.
+ALWAYS_ASKS = {"fallback-prior"}
 
 
 @attrs.frozen
@@ -116,6 +121,26 @@ def test_is_right_or_asks_for_another_try_where_lags_are_not_known(subject: Subj
             check(subject, state, f"random_state(5, {number}, lags_known=False)", shuffles=0)
         except TaskAssignmentException:
             assert not state.columns.lags.is_computed.all()
+
+
+@SUBJECTS
+@pytest.mark.parametrize("strategy", ["none", "min_traffic", "balance_subtopology"])
+def test_comes_to_rest_with_all_standbys_and_no_warm_ups(subject: Subject, strategy: str) -> None:
+    """Within Kafka's limits, while clients leave, join and come back."""
+
+    def check_at_rest(cluster: Cluster) -> None:
+        assert_valid(cluster.rebalances[-1].state, cluster.rebalances[-1].assignment, strict=True)
+
+    for seed in range(8):
+        run_random_story(
+            subject.fresh,
+            seed,
+            check=check_at_rest,
+            heed_follow_ups=subject.name not in ALWAYS_ASKS,
+            rack_aware_assignment_strategy=strategy,
+            rack_aware_traffic_cost=seed % 4,
+            rack_aware_non_overlap_cost=seed % 3,
+        )
 
 
 @SUBJECTS
