@@ -5,41 +5,76 @@ from __future__ import annotations
 import random
 
 from task_assignor.sdk import ProcessId
-from task_assignor.utils import _client_queue
 from task_assignor.utils._client_queue import ClientQueue
-from task_assignor.utils._java_queue import process_hash
+from task_assignor.utils._java_queue import bucket_count, process_hash
 from tests.budget import examples
 
 
 class _AlwaysSifted:
-    """The queue as Kafka has it, nothing left out."""
+    """The queue as Kafka has it, nothing left out, each step as in `java.util.PriorityQueue`."""
 
     def __init__(self, process_ids: list[ProcessId], counts: list[int], threads: list[int]) -> None:
         self.counts = list(counts)
         self._threads = threads
-        loads = [count / own for count, own in zip(counts, threads, strict=True)]
-        self._heap = _client_queue._Heap(loads, [process_hash(process_id) for process_id in process_ids])
+        self._hashes = [process_hash(process_id) for process_id in process_ids]
+        self._heap: list[int] = []
         for client in range(len(counts)):
-            self._heap.offer(client)
+            self._offer(client)
+
+    def _key(self, client: int) -> tuple[float, int]:
+        return self.counts[client] / self._threads[client], client
+
+    def _up(self, place: int) -> None:
+        heap = self._heap
+        while place and self._key(heap[place]) < self._key(heap[(place - 1) // 2]):
+            heap[place], heap[(place - 1) // 2] = heap[(place - 1) // 2], heap[place]
+            place = (place - 1) // 2
+
+    def _down(self, place: int) -> None:
+        heap = self._heap
+        while 2 * place + 1 < len(heap):
+            child = min(range(2 * place + 1, min(2 * place + 3, len(heap))), key=lambda at: self._key(heap[at]))
+            if self._key(heap[place]) <= self._key(heap[child]):
+                return
+            heap[place], heap[child] = heap[child], heap[place]
+            place = child
+
+    def _pop(self, place: int) -> int:
+        heap = self._heap
+        client, last = heap[place], heap.pop()
+        if place < len(heap):
+            heap[place] = last
+            self._down(place)
+            if heap[place] == last:
+                self._up(place)
+        return client
+
+    def _offer(self, client: int) -> None:
+        if client in self._heap:
+            self._pop(self._heap.index(client))
+        self._heap.append(client)
+        self._up(len(self._heap) - 1)
 
     def poll(self, candidates: list[int]) -> int:
-        if candidates:
-            return self._heap.poll(frozenset(candidates))
-        rejected = []
-        while self._heap._heap:
-            first = self._heap._heap[0]
-            rejected.append(self._heap.poll(frozenset((first,))))
-        for client in self._heap.hash_order(rejected):
-            self._heap.offer(client)
-        return -1
+        rejected: list[int] = []
+        chosen = -1
+        while self._heap and chosen < 0:
+            client = self._pop(0)
+            if client in candidates:
+                chosen = client
+            else:
+                rejected.append(client)
+        mask = bucket_count(len(rejected)) - 1
+        for client in sorted(rejected, key=lambda client: self._hashes[client] & mask):
+            self._offer(client)
+        return chosen
 
     def change(self, client: int, difference: int) -> None:
         self.counts[client] += difference
-        self._heap.loads[client] = self.counts[client] / self._threads[client]
 
     def offer(self, *clients: int) -> None:
         for client in clients:
-            self._heap.offer(client)
+            self._offer(client)
 
 
 def _movement(

@@ -27,10 +27,8 @@ class _Loads:
     def __init__(self, counts: Int64Array, threads: Int64Array) -> None:
         self.counts: list[int] = counts.tolist()
         self._own: list[int] = threads.tolist()
-        self._threads = threads.astype(np.float64)
-        self._load = counts / self._threads
-        self._with_one_more = (counts + 1.0) / self._threads
-        self._lightest = float(self._with_one_more.min())
+        self._with_one_more: FloatArray = (counts + 1.0) / threads
+        self._lightest: float | None = None
 
     def evens_out(self, source: int, destination: int, moved: int) -> bool:
         """Whether one more move evens out after `moved` moves between the two that were not reported yet."""
@@ -40,27 +38,31 @@ class _Loads:
         skew_after = (source_count - 1.0) / source_threads - (count + 1.0) / threads
         return skew > 0 and 0 <= skew_after < skew
 
-    def destinations(self, source: int, may_receive: BoolArray | None) -> list[int]:
-        """Clients to which a move from the source evens out, ascending. A move from the source never adds others."""
-        skew = self.counts[source] / self._own[source] - self._load
-        skew_after = (self.counts[source] - 1.0) / self._own[source] - self._with_one_more
-        found = (skew > 0) & (skew_after >= 0) & (skew_after < skew)
-        if may_receive is not None:
-            found &= may_receive
-        return [int(client) for client in np.flatnonzero(found)]
+    def after_giving(self, source: int) -> float:
+        """The load of a client with one task less."""
+        return (self.counts[source] - 1.0) / self._own[source]
 
     def may_give(self, source: int) -> bool:
         """Whether there can be a destination at all."""
-        return (self.counts[source] - 1.0) / self._own[source] >= self._lightest
+        if self._lightest is None:
+            self._lightest = float(self._with_one_more.min())
+        return self.after_giving(source) >= self._lightest
+
+    def limits(self, may_receive: BoolArray | None) -> FloatArray:
+        """(C,) what a source must at least keep to give a task to each client: the client's load with one task more.
+
+        Only then the move can even out; whether it does is up to `evens_out`. Kept up to date by `report`, unless only
+        some clients may receive: then it must not be used any more after the source.
+        """
+        return self._with_one_more if may_receive is None else np.where(may_receive, self._with_one_more, np.inf)
 
     def report(self, source: int, destination: int, moved: int) -> None:
         """`moved` tasks went from the source to the destination."""
         self.counts[source] -= moved
         self.counts[destination] += moved
         for client in (source, destination):
-            self._load[client] = self.counts[client] / self._threads[client]
-            self._with_one_more[client] = (self.counts[client] + 1.0) / self._threads[client]
-        self._lightest = float(self._with_one_more.min())
+            self._with_one_more[client] = (self.counts[client] + 1.0) / self._own[client]
+        self._lightest = None
 
 
 def _balance(
@@ -79,11 +81,29 @@ def _balance(
         for source in range(len(loads.counts)):
             if not loads.may_give(source):
                 continue
-            for destination in loads.destinations(source, may_receive(source) if may_receive else None):
+            limits = loads.limits(may_receive(source) if may_receive else None)
+            after = loads.after_giving(source)
+            destination = _first_within(limits, after, 0)
+            while destination >= 0:
                 moved = move(source, destination)
                 if moved:
                     loads.report(source, destination, moved)
+                    after = loads.after_giving(source)
                     moving = True
+                destination = _first_within(limits, after, destination + 1)
+
+
+def _first_within(limits: FloatArray, value: float, start: int) -> int:
+    """The first place from `start` on with a limit of at most `value`; -1: none."""
+    # It is near as a rule.
+    for end in (start + 64, len(limits)):
+        window = limits[start:end] <= value
+        if len(window):
+            place = int(window.argmax())
+            if window[place]:
+                return start + place
+        start = end
+    return -1
 
 
 class _Holdings:
