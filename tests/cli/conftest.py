@@ -15,7 +15,6 @@ import pytest
 
 from task_assignor.cli import main
 
-
 # The demo's screen shows what the runtime says; the base install is tested without that room.
 collect_ignore = [] if importlib.util.find_spec("pyarrow") else ["test_screen.py"]
 
