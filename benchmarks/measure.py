@@ -182,11 +182,15 @@ def growths(measured: Sequence[Measurement]) -> list[Growth]:
 
 def _growth(name: str, measured: Sequence[Measurement]) -> Growth:
     ordered = tuple(sorted(measured, key=lambda one: one.case.size))
-    # The fastest call: what else the machine does only ever adds time.
-    points = [(one.case.size, min(one.run.seconds)) for one in ordered if one.run is not None]
+    points = [(one.case.size, least_cpu_s(one.run)) for one in ordered if one.run is not None]
     if len(points) < 2:
         return Growth(name, ordered, None, None)
     return Growth(name, ordered, fitted_exponent(points), fitted_exponent(points[-2:]))
+
+
+def least_cpu_s(run: Run) -> float:
+    """Processor time of the fastest call: long and short runs alike, whatever else the machine does."""
+    return min(run.cpu_seconds)
 
 
 def fitted_exponent(points: Sequence[tuple[float, float]]) -> float:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.case import Case
 from benchmarks.jvm import JvmRun, recorded_source
-from benchmarks.measure import Growth, Measurement, growths, peer_of, verdict
+from benchmarks.measure import Growth, Measurement, growths, least_cpu_s, peer_of, verdict
 
 WIDTH = 200
 """Columns where the output is no terminal."""
@@ -135,7 +135,7 @@ def _remarks(one: Measurement) -> str:
 def _print_growth(console: Console, series: Sequence[Growth]) -> None:
     sizes = sorted({one.case.size for growth in series for one in growth.measured})
     table = Table(title="growth", box=SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("fastest call, by number of tasks", no_wrap=True)
+    table.add_column("processor time, by number of tasks", no_wrap=True)
     for size in sizes:
         table.add_column(f"{size:,}".replace(",", " "), justify="right")
     for column in ("time ~ size^", "last decade", "memory at most"):
@@ -149,7 +149,7 @@ def _print_growth(console: Console, series: Sequence[Growth]) -> None:
             one = by_size.get(size)
             run = None if one is None else one.run
             cells.append(
-                (NOTHING if one is None else one.problem or NOTHING) if run is None else duration(min(run.seconds))
+                (NOTHING if one is None else one.problem or NOTHING) if run is None else duration(least_cpu_s(run))
             )
         cells += [NOTHING if value is None else f"{value:.2f}" for value in (growth.exponent, growth.last_exponent)]
         cells.append(memory(max((one.run.peak_bytes for one in growth.measured if one.run is not None), default=0)))
@@ -164,6 +164,7 @@ def _print_notes(console: Console, measured: Sequence[Measurement], others: Mapp
         "A figure of ours: the call alone, in a process of its own; the first call includes what is imported only then.",
         "Memory: the most that process ever had, inputs included.",
         f"Peer now: the same call of Kafka's code in a JVM of its own. {recorded_source()}.",
+        "Processor time: of the fastest call; it is the same on a busy machine.",
         "x faster: first call against first call, measured now if possible.",
     ]
     missed = [one.case.name for one in measured if verdict(one, others) is False]
