@@ -1,0 +1,406 @@
+"""The rack-aware optimisers on objects: the JVM's vectors, its own ready-made cases without its bugs, odd input."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from task_assignor.sdk import (
+    ApplicationState,
+    ApplicationStateBuilder,
+    AssignedTask,
+    AssignmentConfigs,
+    ConfigException,
+    KafkaStreamsAssignment,
+    ProcessId,
+    StateException,
+    TaskAssignment,
+    TaskId,
+    TaskTopicPartition,
+    TopicPartition,
+    UnknownTaskError,
+)
+from task_assignor.sdk.snapshot_assignment import assignment_from_json
+from task_assignor.utils import (
+    AssignmentResult,
+    RackAwareOptimizationParams,
+    SkipReason,
+    identity_assignment,
+    optimize_rack_aware_active_tasks,
+    optimize_rack_aware_standby_tasks,
+)
+from tests.utils.rack_states import cross, diversity
+from tests.vectors import Vector, vectors
+
+Assignments = Mapping[ProcessId, KafkaStreamsAssignment]
+ACTIVE, STANDBY = AssignedTask.Type.ACTIVE, AssignedTask.Type.STANDBY
+P1, P2, P3 = (ProcessId(uuid.UUID(int=number)) for number in (1, 2, 3))
+T0, T1, T2 = (TaskId(0, number) for number in range(3))
+
+
+def params_of(vector: Vector) -> RackAwareOptimizationParams:
+    """What the vector's `params` say."""
+    given: Mapping[str, Any] = vector.json["params"]
+    params = RackAwareOptimizationParams.of(vector.state)
+    tasks = given.get("tasks")
+    if tasks == "stateful":
+        params = params.for_stateful_tasks()
+    elif tasks == "stateless":
+        params = params.for_stateless_tasks()
+    elif tasks is not None:
+        params = params.for_tasks(map(TaskId.parse, tasks))
+    if given.get("trafficCost") is not None:
+        params = params.with_traffic_cost_override(given["trafficCost"])
+    if given.get("nonOverlapCost") is not None:
+        params = params.with_non_overlap_cost_override(given["nonOverlapCost"])
+    return params
+
+
+def of(assignment: TaskAssignment) -> Assignments:
+    return {each.process_id: each for each in assignment}
+
+
+def rows(assignments: Assignments, role: AssignedTask.Type) -> set[tuple[TaskId, ProcessId]]:
+    return {
+        (assigned.id, each.process_id)
+        for each in assignments.values()
+        for assigned in each.tasks.values()
+        if assigned.type is role
+    }
+
+
+def counts(placed: set[tuple[TaskId, ProcessId]], tasks: set[TaskId]) -> Counter[ProcessId]:
+    return Counter(client for task, client in placed if task in tasks)
+
+
+def objective(
+    params: RackAwareOptimizationParams, before: Assignments, after: Assignments, role: AssignedTask.Type, which: str
+) -> int:
+    """The figure that the vectors call objective, from the object face; of standbys those of all tasks count."""
+    state = params.application_state
+    columns = state.columns
+    chosen = {columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
+    assert params.traffic_cost is not None
+    assert params.non_overlap_cost is not None
+    was, now = rows(before, role), rows(after, role)
+    if role is ACTIVE:
+        was, now = ({pair for pair in each if pair[0] in chosen} for each in (was, now))
+    traffic = sum(cross(state, columns.tasks.find(task), columns.clients.find(client), which) for task, client in now)
+    return params.traffic_cost * traffic + params.non_overlap_cost * len(now - was)
+
+
+def answered(name: str) -> list[Vector]:
+    return [vector for vector in vectors(name) if not vector.throws]
+
+
+@pytest.mark.parametrize("vector", answered("optimize_active"), ids=lambda vector: vector.id)
+def test_active_tasks_cost_what_they_cost_the_jvm(vector: Vector) -> None:
+    """Where the JVM optimised at all, the objective is equal, at equal counts."""
+    params, given = params_of(vector), of(vector.assignment)
+
+    result = optimize_rack_aware_active_tasks(params, given)
+
+    assert of(vector.assignment) == given
+    tasks = {params.application_state.columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
+    before, after = rows(given, ACTIVE), rows(result, ACTIVE)
+    assert counts(before, tasks) == counts(after, tasks)
+    assert {pair for pair in before if pair[0] not in tasks} == {pair for pair in after if pair[0] not in tasks}
+    assert Counter(task for task, _ in rows(given, STANDBY)) == Counter(task for task, _ in rows(result, STANDBY))
+    if result.skipped is not None:
+        assert rows(given, ACTIVE) == after
+        return
+    assert result.cost_after == objective(params, given, result, ACTIVE, "all") == result.lower_bound
+    assert result.cost_before == objective(params, given, given, ACTIVE, "all")
+    configs = params.application_state.assignment_configs
+    if None not in (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost):
+        # Otherwise the JVM changes nothing, overrides or not.
+        measured = vector.json["metrics"]["objectiveAfter"]
+        assert measured["min"] == measured["max"] == result.cost_after
+    again = optimize_rack_aware_active_tasks(params, result)
+    assert dict(result) == dict(again)
+
+
+@pytest.mark.parametrize("vector", [v for v in vectors("optimize_active") if v.throws], ids=lambda vector: vector.id)
+def test_a_task_that_is_active_twice_is_an_error_as_in_the_jvm(vector: Vector) -> None:
+    with pytest.raises(StateException, match="is active on several clients"):
+        optimize_rack_aware_active_tasks(params_of(vector), of(vector.assignment))
+
+
+def diversities(state: ApplicationState, assignments: Assignments) -> dict[TaskId, int]:
+    tags = state.assignment_configs.rack_aware_assignment_tags
+    holders: dict[TaskId, list[int]] = {}
+    for task, client in rows(assignments, ACTIVE) | rows(assignments, STANDBY):
+        holders.setdefault(task, []).append(state.columns.clients.find(client))
+    return {task: diversity(state, tags, clients) for task, clients in holders.items()}
+
+
+@pytest.mark.parametrize("vector", answered("optimize_standby"), ids=lambda vector: vector.id)
+def test_standbys_never_cost_more_than_the_jvms(vector: Vector) -> None:
+    """Compared where the JVM's answer keeps tags and selection; ours always keeps both, and the counts."""
+    params, given = params_of(vector), of(vector.assignment)
+    state = params.application_state
+
+    result = optimize_rack_aware_standby_tasks(params, given)
+
+    tasks = {state.columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
+    before, after = rows(given, STANDBY), rows(result, STANDBY)
+    assert counts(before, tasks) == counts(after, tasks)
+    assert {pair for pair in before if pair[0] not in tasks} == {pair for pair in after if pair[0] not in tasks}
+    assert rows(given, ACTIVE) == rows(result, ACTIVE)
+    was, now = diversities(state, given), diversities(state, result)
+    assert all(was[task] <= now[task] for task in was)
+    if result.skipped is not None:
+        assert before == after
+        return
+    assert result.gap is not None
+    assert result.gap >= 0
+    ours = objective(params, given, result, STANDBY, "changelog")
+    theirs = vector.json["metrics"]["objectiveAfter"]["min"]
+    if vector.json["expected"] is None:
+        comparable = not state.assignment_configs.rack_aware_assignment_tags and params.kind == "all"
+    else:
+        answer = of(vector_answer(vector))
+        jvm = diversities(state, answer)
+        comparable = all(was[task] <= jvm[task] for task in was) and {
+            pair for pair in before if pair[0] not in tasks
+        } == {pair for pair in rows(answer, STANDBY) if pair[0] not in tasks}
+    if comparable:
+        assert ours <= theirs
+    again = optimize_rack_aware_standby_tasks(params, result)
+    assert dict(result) == dict(again)
+
+
+def vector_answer(vector: Vector) -> TaskAssignment:
+    return assignment_from_json(vector.expected["assignment"])
+
+
+@pytest.mark.parametrize("vector", [v for v in vectors("optimize_standby") if v.throws], ids=lambda vector: vector.id)
+def test_where_the_jvm_throws_standbys_are_optimised(vector: Vector) -> None:
+    """A selected task without a standby, and a selection with `balance_subtopology`, are no errors."""
+    given = of(vector.assignment)
+    result = optimize_rack_aware_standby_tasks(params_of(vector), given)
+
+    assert Counter(client for _, client in rows(given, STANDBY)) == Counter(
+        client for _, client in rows(result, STANDBY)
+    )
+
+
+def partition(task: TaskId, racks: set[str] | None, changelog: bool = True) -> TaskTopicPartition:
+    return TaskTopicPartition(TopicPartition("topic", task.partition), not changelog, changelog, racks)
+
+
+def state_of(
+    racks: Mapping[TaskId, set[str] | None],
+    clients: Mapping[ProcessId, str | None],
+    changelog: bool = True,
+    tags: Mapping[ProcessId, str] | None = None,
+    **configs: Any,
+) -> ApplicationState:
+    settings = {
+        "rack_aware_assignment_strategy": "min_traffic",
+        "rack_aware_traffic_cost": 100,
+        "rack_aware_non_overlap_cost": 1,
+        **configs,
+    }
+    builder = ApplicationStateBuilder(AssignmentConfigs(**settings))
+    for task, names in racks.items():
+        builder.add_task(
+            task, is_stateful=changelog, topic_partitions=[partition(task, names, changelog)], end_offset_sum=0
+        )
+    for client, rack in clients.items():
+        builder.add_client(client, rack_id=rack, client_tags={"zone": tags[client]} if tags else {})
+    return builder.build()
+
+
+def assigned(
+    client: ProcessId, active: tuple[TaskId, ...] = (), standby: tuple[TaskId, ...] = ()
+) -> KafkaStreamsAssignment:
+    return KafkaStreamsAssignment.of(
+        client, [*(AssignedTask(task, ACTIVE) for task in active), *(AssignedTask(task, STANDBY) for task in standby)]
+    )
+
+
+def assignments(*given: KafkaStreamsAssignment) -> dict[ProcessId, KafkaStreamsAssignment]:
+    return {each.process_id: each for each in given}
+
+
+SWAP = state_of({T0: {"r2"}, T1: {"r1"}}, {P1: "r1", P2: "r2"})
+
+
+@pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
+def test_active_tasks_are_swapped_and_the_input_stays(strategy: str) -> None:
+    state = state_of({T0: {"r2"}, T1: {"r1"}}, {P1: "r1", P2: "r2"}, rack_aware_assignment_strategy=strategy)
+    given = assignments(assigned(P1, (T0,)), assigned(P2, (T1,)))
+
+    result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), given)
+
+    assert assignments(assigned(P1, (T1,)), assigned(P2, (T0,))) == dict(result)
+    assert assignments(assigned(P1, (T0,)), assigned(P2, (T1,))) == given
+    assert (result.cost_before, result.cost_after, result.lower_bound) == (200, 2, 2)
+    assert result.columns is not None
+    assert dict(result) == dict(optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), result))
+
+
+def test_standbys_are_swapped() -> None:
+    state = state_of({T0: {"r2"}, T1: {"r3"}}, {P1: "r1", P2: "r2", P3: "r3"})
+    given = assignments(assigned(P1, (T0, T1)), assigned(P2, (), (T1,)), assigned(P3, (), (T0,)))
+
+    result = optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state), given)
+
+    assert {(T0, P2), (T1, P3)} == rows(result, STANDBY)
+    assert (result.cost_before, result.cost_after, result.gap) == (200, 2, 0)
+
+
+def test_standbys_stay_where_a_swap_would_cost_diversity() -> None:
+    """The JVM's tag predicate compares a client with itself, so it would move the standby into the active's zone."""
+    tags = {P1: "a", P2: "a", P3: "b"}
+    racks: dict[TaskId, set[str] | None] = {T0: {"r2"}, T1: {"r3"}}
+    given = assignments(assigned(P1, (T0,)), assigned(P2, (), (T1,)), assigned(P3, (), (T0,)))
+    clients: dict[ProcessId, str | None] = {P1: "r1", P2: "r2", P3: "r3"}
+    tagged = state_of(racks, clients, tags=tags, rack_aware_assignment_tags=("zone",))
+
+    kept = optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(tagged), given)
+    moved = optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state_of(racks, clients)), given)
+
+    assert {(T0, P3), (T1, P2)} == rows(kept, STANDBY)
+    assert {(T0, P2), (T1, P3)} == rows(moved, STANDBY)
+
+
+def test_an_active_task_that_meets_its_standby_changes_roles_with_it() -> None:
+    """The JVM overwrites the standby, which is then gone."""
+    given = assignments(assigned(P1, (T0,), (T1,)), assigned(P2, (T1,), (T0,)))
+
+    result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP), given)
+
+    assert assignments(assigned(P1, (T1,), (T0,)), assigned(P2, (T0,), (T1,))) == dict(result)
+
+
+def test_selection_applies_to_standbys_too() -> None:
+    """The JVM moves all standbys whatever `for_tasks` says."""
+    state = state_of({T0: {"r2"}, T1: {"r3"}}, {P1: "r1", P2: "r2", P3: "r3"})
+    given = assignments(assigned(P1, (T0, T1)), assigned(P2, (), (T1,)), assigned(P3, (), (T0,)))
+
+    result = optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state).for_tasks([T0]), given)
+
+    assert given == dict(result)
+
+
+def test_overrides_count_as_configured() -> None:
+    """The JVM looks at the configured costs only, and does nothing without them."""
+    state = state_of(
+        {T0: {"r2"}, T1: {"r1"}}, {P1: "r1", P2: "r2"}, rack_aware_traffic_cost=None, rack_aware_non_overlap_cost=None
+    )
+    given = assignments(assigned(P1, (T0,)), assigned(P2, (T1,)))
+    params = RackAwareOptimizationParams.of(state)
+
+    without = optimize_rack_aware_active_tasks(params, given)
+    one = optimize_rack_aware_active_tasks(params.with_traffic_cost_override(100), given)
+    both = params.with_traffic_cost_override(100).with_non_overlap_cost_override(1)
+
+    assert without.skipped is not None
+    assert one.skipped is not None
+    assert "traffic_cost is not configured" in str(without.skipped)
+    assert "non_overlap_cost is not configured" in str(one.skipped)
+    assert {(T1, P1), (T0, P2)} == rows(optimize_rack_aware_active_tasks(both, given), ACTIVE)
+
+
+def skipped(result: AssignmentResult) -> tuple[SkipReason, str]:
+    assert result.skipped is not None
+    return result.skipped.reason, result.skipped.message
+
+
+def test_says_who_lacks_a_rack() -> None:
+    given = assignments(assigned(P1, (T0,)), assigned(P2))
+    without = state_of({T0: {"r1"}}, {P1: "r1", P2: None})
+    unknown = state_of({T0: None}, {P1: "r1", P2: "r2"})
+    none = state_of({T0: {"r1"}}, {P1: "r1", P2: "r2"}, rack_aware_assignment_strategy="none")
+
+    reason, message = skipped(optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(without), given))
+    assert SkipReason.CLIENT_WITHOUT_RACK is reason
+    assert str(P2) in message
+    reason, message = skipped(optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(unknown), given))
+    assert SkipReason.PARTITION_WITHOUT_RACKS is reason
+    assert "topic-0 of task 0_0" in message
+    reason, message = skipped(optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(none), given))
+    assert SkipReason.STRATEGY_NONE is reason
+    assert given == dict(optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(none), given))
+
+
+def test_only_partitions_that_count_need_known_racks() -> None:
+    """Racks of tasks that are not selected may be unknown; the JVM asks for those of all tasks."""
+    state = state_of({T0: {"r2"}, T1: {"r1"}, T2: None}, {P1: "r1", P2: "r2"})
+    given = assignments(assigned(P1, (T0, T2)), assigned(P2, (T1,)))
+
+    result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state).for_tasks([T0, T1]), given)
+
+    assert {(T1, P1), (T0, P2), (T2, P1)} == rows(result, ACTIVE)
+
+
+def test_what_the_state_does_not_know_is_taken_over() -> None:
+    """Vanished tasks, clients that left, deadlines; and clients without an assignment get an empty one."""
+    gone, left = TaskId(9, 9), ProcessId(uuid.UUID(int=99))
+    given = assignments(
+        assigned(P1, (T0, gone)).with_followup_rebalance(77), assigned(P2, (T1,)), assigned(left, (), (T0, gone))
+    )
+
+    result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP), given)
+    alone = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP), assignments(assigned(P1, (T0, T1))))
+
+    assert assigned(P1, (T1, gone)).with_followup_rebalance(77) == result[P1]
+    assert assigned(P2, (T0,)) == result[P2]
+    assert assigned(left, (), (T0, gone)) == result[left]
+    assert assigned(P2) == alone[P2]
+
+
+def test_works_on_results_of_other_utilities() -> None:
+    builder = ApplicationStateBuilder(SWAP.assignment_configs)
+    for task, rack in ((T0, "r2"), (T1, "r1")):
+        builder.add_task(task, is_stateful=True, topic_partitions=[partition(task, {rack})], end_offset_sum=0)
+    builder.add_client(P1, rack_id="r1", previous_active_tasks=[T0]).add_client(
+        P2, rack_id="r2", previous_active_tasks=[T1]
+    )
+    state = builder.build()
+
+    result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), identity_assignment(state))
+
+    assert {(T1, P1), (T0, P2)} == rows(result, ACTIVE)
+
+
+def test_params_are_values() -> None:
+    params = RackAwareOptimizationParams.of(SWAP)
+
+    assert params.for_stateful_tasks().for_tasks([T1, T0]) == params.for_tasks([T0, T1, T0])
+    assert repr(params) == "RackAwareOptimizationParams(all tasks)"
+    assert (params.traffic_cost, params.non_overlap_cost) == (100, 1)
+    assert params.with_traffic_cost_override(7).traffic_cost == 7
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, "1", True, 2**31, 2**63])
+def test_bad_costs_give_one_clear_error(bad: Any) -> None:
+    params = RackAwareOptimizationParams.of(SWAP)
+    with pytest.raises(ConfigException, match=r"traffic cost override .* must be an int from 0 to 2147483647"):
+        params.with_traffic_cost_override(bad)
+    with pytest.raises(ConfigException, match=r"non-overlap cost override .* must be an int from 0 to 2147483647"):
+        params.with_non_overlap_cost_override(bad)
+
+
+def test_bad_arguments_give_one_clear_error() -> None:
+    params = RackAwareOptimizationParams.of(SWAP)
+    given: Any = assignments(assigned(P1, (T0,)), assigned(P2, (T0,)))
+
+    with pytest.raises(UnknownTaskError, match="no task 5_5"):
+        params.for_tasks([TaskId(5, 5)])
+    with pytest.raises(StateException, match="must be an ApplicationState"):
+        RackAwareOptimizationParams.of(given)
+    with pytest.raises(StateException, match="must be RackAwareOptimizationParams"):
+        optimize_rack_aware_active_tasks(given, given)
+    with pytest.raises(StateException, match="must be a mapping"):
+        optimize_rack_aware_active_tasks(params, tuple(given.values()))  # type: ignore[arg-type]
+    with pytest.raises(StateException, match="under process id"):
+        optimize_rack_aware_active_tasks(params, {P1: given[P2]})
+    with pytest.raises(StateException, match=rf"0_0 is active on several clients: {P1}, {P2}"):
+        optimize_rack_aware_active_tasks(params, given)
