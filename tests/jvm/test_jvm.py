@@ -18,6 +18,7 @@ from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, Sticky
 from task_assignor.builtin_assignors.high_availability import high_availability_plan
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
 from task_assignor.sdk import (
+    LATEST_OFFSET,
     ApplicationState,
     ApplicationStateBuilder,
     AssignmentColumns,
@@ -25,7 +26,15 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
-from task_assignor.testing import a_process_id, assert_valid, random_assignment, random_states
+from task_assignor.testing import (
+    a_client,
+    a_process_id,
+    a_state,
+    assert_valid,
+    random_assignment,
+    random_states,
+    stateful_tasks,
+)
 from task_assignor.utils import default_standby_task_assignment, identity_assignment
 from task_assignor.utils._classes import crossings_of
 from task_assignor.utils._java_queue import hash_map_order, poll_order
@@ -85,6 +94,42 @@ def test_high_availability(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
             assert placements == answer.value["assignment"], name
             assert any(deadline is not None for deadline in deadlines) == answer.value["probing"], name
     assert seen[True] + seen[False] > 0.6 * examples(count)
+
+
+def _on_the_move(seed: str) -> ApplicationState:
+    """Most tasks are caught up on clients that are not their target: many movements, few warm-ups."""
+    rng = random.Random(seed)
+    tasks = stateful_tasks(0, rng.randint(5, 60), end_offset_sum=20_000)
+    near = rng.choice([0.02, 0.1, 0.3, 0.5])
+    clients = [
+        a_client(
+            number + 1,
+            threads=rng.choice([1, 1, 1, 2, 4]),
+            lags={
+                task.task_id: rng.choice([LATEST_OFFSET, 0, 9_999])
+                if rng.random() < near
+                else rng.choice([10_001, 100_000])
+                for task in tasks
+                if rng.random() < 0.9
+            },
+        )
+        for number in range(rng.randint(3, 16))
+    ]
+    return a_state(
+        tasks, clients, num_standby_replicas=rng.choice([0, 1, 1, 2, 3]), max_warmup_replicas=rng.choice([1, 2, 4])
+    )
+
+
+def test_movements_in_the_order_of_kafkas_queues(jvm: Jvm) -> None:
+    """Also where Kafka's queue of clients does not give up the lightest first."""
+    for number in range(examples(100)):
+        name = f"{SEED}/{number}"
+        state = _on_the_move(name)
+        placements = placements_of(HighAvailabilityTaskAssignor().assign(state))
+        for placement in placements:
+            placement.pop("followupRebalanceDeadlineMs", None)
+
+        assert placements == jvm.ask("ha", state).value["assignment"], name
 
 
 @pytest.mark.parametrize("shape", [{}, {"max_tasks": 100, "max_clients": 12}], ids=["small", "larger"])

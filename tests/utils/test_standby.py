@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,16 @@ def test_the_order_of_the_assignments_does_not_matter(state: ApplicationState, r
     expected = placements_of(default_standby_task_assignment(state, TaskAssignment(target)))
     assert placements_of(default_standby_task_assignment(state, shuffled)) == expected
     assert placements_of(default_standby_task_assignment(state, by_client)) == expected
+    columns = (
+        TaskAssignment(target).columns or default_standby_task_assignment(_without_standbys(state), target).columns
+    )
+    assert columns is not None
+    assert placements_of(default_standby_task_assignment(state, columns)) == expected
+
+
+def _without_standbys(state: ApplicationState) -> ApplicationState:
+    configs = attrs.evolve(state.assignment_configs, num_standby_replicas=0)
+    return ApplicationState(state.columns, configs, state.now_ms)
 
 
 def test_load_counts_all_tasks_per_thread() -> None:
@@ -192,3 +203,10 @@ def test_a_client_listed_twice_is_refused() -> None:
     state = a_state(stateful_tasks(0, 1), 2)
     with pytest.raises(StateException, match="twice in the assignment"):
         default_standby_task_assignment(state, [*an_assignment(state), *an_assignment(state)])
+
+
+@pytest.mark.parametrize("assignments", [None, 7, ["0_0"], {"a": "b"}])
+def test_what_is_no_assignment_is_refused(assignments: object) -> None:
+    """With an error of the package, not of Python."""
+    with pytest.raises(StateException, match="KafkaStreamsAssignment"):
+        default_standby_task_assignment(a_state([], 1), assignments)  # type: ignore[arg-type]

@@ -20,8 +20,10 @@ from task_assignor.sdk import (
 from task_assignor.sdk.columns import Int32Array, Int64Array, int32_column, int64_column
 from task_assignor.validation._rows import AssignmentRows, rows_of
 
-Assignments = Mapping[ProcessId, KafkaStreamsAssignment] | TaskAssignment | Iterable[KafkaStreamsAssignment]
-"""An assignment as users have it: the mapping of a utility, a `TaskAssignment`, or its parts."""
+Assignments = (
+    Mapping[ProcessId, KafkaStreamsAssignment] | TaskAssignment | AssignmentColumns | Iterable[KafkaStreamsAssignment]
+)
+"""An assignment as users have it: the mapping of a utility, a `TaskAssignment`, its parts, or columns."""
 
 
 @attrs.frozen(eq=False)
@@ -54,8 +56,7 @@ def placement_of(state: ApplicationState, assignments: Assignments) -> Placement
         StateException: an unknown client or task, a client listed twice, a task with two active owners, or something
             that is no assignment.
     """
-    if not isinstance(assignments, TaskAssignment):
-        assignments = TaskAssignment(assignments)
+    assignments = _task_assignment(assignments)
     rows = rows_of(state, assignments)
     _check_clients(rows)
     tasks, clients = state.columns.tasks, state.columns.clients
@@ -84,6 +85,19 @@ def placement_of(state: ApplicationState, assignments: Assignments) -> Placement
         if entry.followup_rebalance_deadline_ms is not None:
             deadline_ms[number] = entry.followup_rebalance_deadline_ms
     return Placement(owner, standby_task[order], standby_client[order], deadline_ms)
+
+
+def _task_assignment(assignments: Assignments) -> TaskAssignment:
+    if isinstance(assignments, TaskAssignment):
+        return assignments
+    if isinstance(assignments, AssignmentColumns):
+        return TaskAssignment.of_columns(assignments)
+    if not isinstance(assignments, Iterable):
+        raise StateException(
+            f"The assignments ({assignments!r}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
+            "TaskAssignment."
+        )
+    return TaskAssignment(assignments)
 
 
 def _check_clients(rows: AssignmentRows) -> None:

@@ -72,6 +72,9 @@ class RefinedAssignment(AssignmentResult):
         )
         return result
 
+    def __repr__(self) -> str:
+        return f"RefinedAssignment({len(self)} clients, {len(self.movements)} movements, {len(self.warm_ups)} warm-ups)"
+
     @property
     def warm_ups(self) -> tuple[tuple[TaskId, ProcessId], ...]:
         """(task, client) of the copies that are there to catch up, beyond what the target has; sorted."""
