@@ -197,7 +197,8 @@ def _wrong_standbys(placement: _Placement, configs: AssignmentConfigs) -> Iterat
     tasks, processes, times = placement.pairs(Role.STANDBY)
     active_tasks, active_processes, _ = placement.pairs(Role.ACTIVE)
     width = max(len(placement.process_ids), 1)
-    is_active_too = np.isin(tasks * width + processes, active_tasks * width + active_processes)
+    # `pairs` gives distinct ones; to find that out again would take most of the time.
+    is_active_too = np.isin(tasks * width + processes, active_tasks * width + active_processes, assume_unique=True)
     is_stateful, has_changelog = placement.tasks.is_stateful, placement.tasks.has_changelog
     owners = _copies(placement, active_tasks, active_processes)
     standbys = _copies(placement, tasks[~is_active_too], processes[~is_active_too])
