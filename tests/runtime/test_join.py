@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin
+from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin, matching
 from task_assignor.runtime.join import JoinFactory
+from task_assignor.runtime.matching import count_pairs, key_norm, match
 from task_assignor.runtime.processor import Processor, TaskContext
 from task_assignor.runtime.stores import Store
 from task_assignor.sdk import TaskId
@@ -139,6 +140,40 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
     assert sorted(expected, key=str) == sorted(found, key=str)
     nulls = sum(row[0] is None for row in [*left_rows, *right_rows])
     assert task.counters.get("null_key", 0) == nulls
+
+
+@given(st.data(), st.integers(-5, 9), st.integers(0, 9))
+@settings(max_examples=examples(150))
+def test_hot_keys_give_the_same_pairs_in_buckets(data: st.DataObject, before: int, width: int) -> None:
+    """The two ways of matching agree; times may be negative."""
+    import polars as pl
+
+    def frame(side: str) -> pl.DataFrame:
+        rows = data.draw(st.lists(st.tuples(st.sampled_from([1, 2, None]), st.integers(-30, 30)), max_size=25))
+        keys, times = ([row[0] for row in rows], [row[1] for row in rows])
+        schema = {"k": pl.Int64, f"{side}t": pl.Int64, f"{side}n": pl.Int64}
+        return pl.DataFrame({"k": keys, f"{side}t": times, f"{side}n": list(range(len(rows)))}, schema=schema)
+
+    few, many = frame("f"), frame("m")
+    after = width - before
+    pairs = count_pairs(few, many, ["k"])
+    assert pairs <= key_norm(few, ["k"]) * key_norm(many, ["k"]) + 1e-6
+    plain = match(few, many, ["k"], "ft", "mt", before, after, (0.0, 0.0)).select("fn", "mn").collect()
+    whole = matching._in_buckets(few, many, ["k"], "ft", "mt", before, after)
+    distance = pl.col("mt") - pl.col("ft")
+    bucketed = whole.filter((distance >= -before) & (distance <= after)).select("fn", "mn").collect()
+    assert plain.sort("fn", "mn").equals(bucketed.sort("fn", "mn"))
+    assert pairs == few.join(many, on="k").height
+
+
+def test_a_hot_key_does_not_build_all_its_pairs() -> None:
+    """Two times 60 000 rows with one key are 3.6 billion pairs; with a window of 1 ms a few are near."""
+    join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=0)
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    rows = _table([(7, 2 * number, "x") for number in range(60_000)])
+    result = task.process({"l": rows, "r": rows})
+    assert result is not None
+    assert result.num_rows == 60_000
 
 
 def test_buffers_stay_as_small_as_the_window_allows() -> None:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.keys import timestamps_in_ms
+from task_assignor.runtime.matching import key_norm, match
 from task_assignor.runtime.processor import Processor, TaskContext
 from task_assignor.runtime.stores import WindowStore, WindowStoreSpec
 from task_assignor.runtime.topics import TopicSpec
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
-_BUCKET: Final = "__bucket"
 
 
 class LateRecordException(StreamsException):
@@ -258,6 +258,7 @@ class JoinProcessor(Processor):
         self._left_store = context.window_store(self._left.store)
         self._right_store = context.window_store(self._right.store)
         self._schema = self._plan.output_schema(context.topics)
+        self._keys = [field.name for field in self._left.key_fields]
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """New left rows meet all right rows; new right rows meet the left rows that were there before."""
@@ -265,18 +266,20 @@ class JoinProcessor(Processor):
 
         new_left = self._prepare(self._left, self._left_store, batch[self._left.topic], context)
         new_right = self._prepare(self._right, self._right_store, batch[self._right.topic], context)
-        old_left, old_right = self._left_store.frame, self._right_store.frame
+        old_left = self._left_store.frame
         left, right = _frame(new_left), _frame(new_right)
-        rights = [frame for frame in (old_right, right) if frame is not None]
-        pairs = []
-        if left is not None and rights:
-            pairs.append(self._match(left, pl.concat(rights, rechunk=False)))
-        if old_left is not None and right is not None:
-            pairs.append(self._match(old_left, right))
-        if left is not None:
-            self._left_store.append(new_left, left)
+        left_norm, right_norm = (0.0 if frame is None else self._key_norm(frame) for frame in (left, right))
         if right is not None:
-            self._right_store.append(new_right, right)
+            self._right_store.append(new_right, right, right_norm)
+        pairs = []
+        if left is not None and (all_right := self._right_store.frame) is not None:
+            norms = (left_norm, self._right_store.sum_over_chunks(self._key_norm))
+            pairs.append(self._match(left, all_right, norms, new_is_left=True))
+        if old_left is not None and right is not None:
+            norms = (right_norm, self._left_store.sum_over_chunks(self._key_norm))
+            pairs.append(self._match(right, old_left, norms, new_is_left=False))
+        if left is not None:
+            self._left_store.append(new_left, left, left_norm)
         self._expire()
         matched = [frame for frame in pairs if frame.height]
         if not matched:
@@ -336,25 +339,25 @@ class JoinProcessor(Processor):
         context.count("late", int(late.sum()))
         return ~late
 
-    def _match(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    def _match(
+        self, new: pl.DataFrame, stored: pl.DataFrame, norms: tuple[float, float], *, new_is_left: bool
+    ) -> pl.DataFrame:
+        """New rows of one side with all stored rows of the other."""
         import polars as pl
 
-        join = self._join
-        keys = [field.name for field in self._left.key_fields]
-        distance = pl.col(self._right.time) - pl.col(self._left.time)
-        columns = [pl.col(key) for key in keys]
+        sides, bounds = (self._left, self._right), (self._join.before_ms, self._join.after_ms)
+        (side, other), (before, after) = (sides, bounds) if new_is_left else (sides[::-1], bounds[::-1])
+        pairs = match(new, stored, self._keys, side.time, other.time, before, after, norms)
+        columns = [pl.col(key) for key in self._keys]
         columns += [
-            pl.col(side.time).alias(field.name) if field.name == side.time_is else pl.col(field.name)
-            for side in (self._left, self._right)
-            for field in side.value_fields
+            pl.col(found.time).alias(field.name) if field.name == found.time_is else pl.col(field.name)
+            for found in (self._left, self._right)
+            for field in found.value_fields
         ]
-        return (
-            left.lazy()
-            .join(right.lazy(), on=keys, how="inner")
-            .filter((distance >= -join.before_ms) & (distance <= join.after_ms))
-            .select(columns)
-            .collect()
-        )
+        return pairs.select(columns).collect()
+
+    def _key_norm(self, frame: pl.DataFrame) -> float:
+        return key_norm(frame, self._keys)
 
     def _expire(self) -> None:
         """See the top of this module."""

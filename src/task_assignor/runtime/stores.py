@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -306,13 +306,17 @@ class WindowStoreSpec:
 class _Chunk:
     """Rows that were appended together, with their range of times. The polars frame is made when somebody reads it."""
 
-    __slots__ = ("_frame", "first", "last", "table")
+    __slots__ = ("_frame", "first", "last", "number", "table")
 
-    def __init__(self, table: pa.Table, time: str, frame: pl.DataFrame | None = None) -> None:
+    def __init__(
+        self, table: pa.Table, time: str, frame: pl.DataFrame | None = None, number: float | None = None
+    ) -> None:
         self.table = table
         times = self.times(time)
         self.first, self.last = int(times.min()), int(times.max())
         self._frame = frame
+        self.number = number
+        """What `WindowStore.sum_over_chunks` was told of it."""
 
     def times(self, time: str) -> npt.NDArray[np.int64]:
         column = self.table.column(time)
@@ -353,17 +357,18 @@ class WindowStore(Store):
     def __len__(self) -> int:
         return sum(chunk.table.num_rows for chunk in self._chunks)
 
-    def append(self, rows: pa.Table, frame: pl.DataFrame | None = None) -> None:
+    def append(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
         """Add rows; all tables must have equal columns.
 
         Args:
             rows: the rows.
             frame: the same rows as a polars frame, if the caller has made one: it is kept for reading.
+            number: what `sum_over_chunks` would measure of it, if the caller has.
 
         Raises:
             StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
         """
-        self._add(rows, frame)
+        self._add(rows, frame, number)
         self._pending.append(rows)
 
     def observe(self, time_ms: int) -> None:
@@ -400,6 +405,19 @@ class WindowStore(Store):
 
         return pl.concat([chunk.frame for chunk in self._chunks], rechunk=False)
 
+    def sum_over_chunks(self, measure: Callable[[pl.DataFrame], float]) -> float:
+        """The sum of a number over the pieces that the store is made of; each is measured once.
+
+        Args:
+            measure: the number of a piece; always the same function.
+        """
+        total = 0.0
+        for chunk in self._chunks:
+            if chunk.number is None:
+                chunk.number = measure(chunk.frame)
+            total += chunk.number
+        return total
+
     def drain_changes(self) -> pa.Table | None:
         """The rows appended since the last call, with the stream time in the schema's metadata."""
         if not self._pending and self.stream_time == self._logged_time:
@@ -434,7 +452,7 @@ class WindowStore(Store):
         self._chunks, self._pending = [], []
         self._schema, self.stream_time, self._logged_time = None, None, None
 
-    def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None) -> None:
+    def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
         if self._schema is None:
             if self._spec.time not in rows.schema.names or rows.schema.field(self._spec.time).type != pa.int64():
                 raise StoreException(
@@ -450,7 +468,7 @@ class WindowStore(Store):
         if rows.column(self._spec.time).null_count:
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._spec.time}.")
         if rows.num_rows:
-            self._chunks.append(_Chunk(rows, self._spec.time, frame))
+            self._chunks.append(_Chunk(rows, self._spec.time, frame, number))
             if len(self._chunks) > MAX_CHUNKS:
                 self._merge()
 
