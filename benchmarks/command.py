@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         default=JVM_LIMIT_S,
         help="stop a JVM after so long and show '>SECONDS' (default %(default)g; 600 lets every case finish)",
     )
-    made.add_argument("--json", metavar="FILE", type=Path, help="write all figures to this file too")
+    made.add_argument("--json", metavar="FILE", type=_new_file, help="write all figures to this file too")
     made.add_argument("--list", action="store_true", help="print the names and yardsticks, and measure nothing")
     return made
 
@@ -50,6 +50,13 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
     return value
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a file in a folder that exists")
+    return path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

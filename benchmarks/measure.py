@@ -96,6 +96,10 @@ def _worker(arguments: Sequence[str], limit_s: float) -> tuple[str, str | None]:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return "", f">{limit_s:g} s"
+    except BaseException:
+        # It is in a session of its own, so that it can be ended with its children: an interrupt does not reach it.
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     if process.returncode:
         last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return "", f"failed: {last}"

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.case import Case, Goal
 from benchmarks.catalogue import all_cases, check_names
 from benchmarks.command import main
-from benchmarks.jvm import JvmRun, class_path, recorded
+from benchmarks.jvm import JvmRun, class_path, recorded, time_in_jvm
 from benchmarks.measure import Measurement, fitted_exponent, growths, measure, peer_of, verdict
 from benchmarks.table import duration, memory
 from benchmarks.worker import Run, run_case
@@ -48,14 +48,33 @@ def test_what_the_jvm_is_asked_is_one_line_of_json(name: str) -> None:
     assert {"operation", "state"} <= set(json.loads(text))
 
 
-@pytest.mark.jvm
-def test_the_jvm_is_timed_and_its_answers_compared() -> None:
+@pytest.fixture
+def java_harness() -> None:
+    """Compiled; skipped where that fails, unless TASK_ASSIGNOR_REQUIRE_JVM says that it must not."""
     try:
         class_path()
     except JvmBuildError as error:
         if os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0"):
             raise
         pytest.skip(f"the harness could not be built: {error}")
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("java_harness")
+def test_a_jvm_that_throws_or_takes_too_long_is_reported(tmp_path: Path) -> None:
+    question = tmp_path / "question.jsonl"
+    question.write_text('{"operation": "dance"}\n', encoding="utf-8")
+    assert time_in_jvm(question, 60).problem is not None
+    peer = CASES["ha/6000x2 R1 first"].jvm
+    assert peer is not None
+    question.write_text(peer.scenario() + "\n", encoding="utf-8")
+    stopped = time_in_jvm(question, 0.001)
+    assert (stopped.longer_than, stopped.seconds, stopped.problem) == (0.001, (), None)
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("java_harness")
+def test_the_jvm_is_timed_and_its_answers_compared() -> None:
     ha = measure(CASES["ha/6000x2 R1 second"], is_quick=True, jvm_limit_s=60)
     assert ha.jvm is not None
     assert ha.jvm.problem is None
@@ -113,6 +132,7 @@ def test_the_list_names_cases_and_yardsticks() -> None:
     [
         (["--only", "nothing of that name"], "No benchmark has"),
         (["--only", "("], "must be a regular expression"),
+        (["--json", "no such folder/figures.json"], "must be a file in a folder that exists"),
         (["--jvm-limit", "0"], "must be a number of seconds above 0"),
     ],
 )
