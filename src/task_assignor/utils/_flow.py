@@ -49,6 +49,9 @@ def whole_numbers(name: str, values: npt.ArrayLike, low: int, high: int) -> Int6
     if not array.size:
         return np.zeros(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
+        if array.dtype.kind == "f" and not isinstance(values, np.ndarray):
+            # A list of whole numbers too large for 64 bits can come out as floats.
+            array = np.asarray(values, dtype=object)
         wrong = [value for value in array.tolist() if type(value) is not int]
         if wrong:
             raise FlowError(f"The {name} must be whole numbers, but one is {wrong[0]!r}.")
