@@ -387,7 +387,7 @@ def test_costs_too_large_to_be_exact_are_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(_flow, "_largest_cost", lambda nodes, longest_path: 10)
 
     with pytest.raises(CostModelException, match=r"largest cost .\d+. is too large to be solved exactly"):
-        solve(plain_state(4, 2), task_class=[0] * 4, client=[131, 1], weight=weight, upper=[9, 9], lower=[0, 0])
+        solve(plain_state(4, 2), task_class=[0] * 4, client=[131, 77], weight=weight, upper=[9, 9], lower=[0, 0])
 
 
 def test_a_model_that_gives_something_else_is_an_error() -> None:
