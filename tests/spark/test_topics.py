@@ -11,9 +11,11 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
+from task_assignor.spark.parquet import parquet_row_groups
 
 pytestmark = pytest.mark.spark
 
@@ -197,3 +199,52 @@ def test_reading_converts_what_spark_does_not_know(spark: SparkSession, tmp_path
     write_arrow_topic(tmp_path, "t", table, partitions=1, key=["k"])
 
     assert [tuple(row) for row in read_topic(spark, tmp_path, "t").collect()] == [("a", 1, "x"), ("b", 2**32 - 1, None)]
+
+
+def test_parquet_files_read_by_arrow_give_the_rows_that_spark_gives(spark: SparkSession, tmp_path: Path) -> None:
+    """The same files as a plain scan, which Arrow reads, and behind a limit, which only Spark understands."""
+    frame = spark.range(0, 5_000, 1, 4).select(
+        (F.col("id") % 97).alias("key"),
+        F.col("id").cast("int").alias("number"),
+        F.when(F.col("id") % 3 != 0, F.concat(F.lit("text "), "id")).alias("text"),
+        (F.col("id") / 7).alias("ratio"),
+        F.col("id").cast("timestamp").alias("time"),
+        F.expr("date_add(date'1970-01-01', cast(id as int))").alias("day"),
+    )
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    frame.write.parquet(str(tmp_path / "with space%20"))
+    scan = spark.read.parquet(str(tmp_path / "with space%20"))
+
+    chosen = scan.select("number", "key", "text", "ratio", "time", "day")
+    topics = []
+    for name, found, by_arrow in (("arrow", chosen, True), ("spark", chosen.limit(1_000_000), False)):
+        assert (parquet_row_groups(found, to_arrow_schema(found.schema, timezone="UTC")) is not None) == by_arrow
+        topics.append(write_topic(found, tmp_path / name, "t", key=["key"], partitions=3, timestamp="time"))
+
+    for partition in range(3):
+        arrow, by_spark = (sorted(rows_of(topic, partition), key=lambda row: row["number"]) for topic in topics)
+        assert arrow == by_spark
+        numbers = [row["number"] for row in rows_of(topics[0], partition)]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("change", ["where number > 3", "rename", "compute", "merge", "partitioned", "int96"])
+def test_of_parquet_only_a_plain_scan_is_read_by_arrow(spark: SparkSession, tmp_path: Path, change: str) -> None:
+    frame = spark.range(100).select(F.col("id").alias("number"), (F.col("id") % 2).alias("part"))
+    if change == "int96":
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+        frame = frame.withColumn("time", F.col("number").cast("timestamp"))
+    writer = frame.write.partitionBy("part") if change == "partitioned" else frame.write
+    writer.parquet(str(tmp_path / "files"))
+    scan = spark.read.option("mergeSchema", change == "merge").parquet(str(tmp_path / "files"))
+    if change == "merge":
+        changed = scan
+    else:
+        scan = spark.read.parquet(str(tmp_path / "files"))
+        changed = {
+            "where number > 3": scan.where("number > 3"),
+            "rename": scan.withColumnRenamed("number", "n"),
+            "compute": scan.withColumn("more", F.col("number") + 1),
+        }.get(change, scan)
+
+    assert parquet_row_groups(changed, to_arrow_schema(changed.schema, timezone="UTC")) is None

@@ -1,4 +1,4 @@
-"""Ordinary Spark jobs that end at a real error, in a session that forgives a thousand failures for the sake of its clients."""
+"""Ordinary Spark jobs: their shares of work, and how they end at a real error, in a session that forgives a thousand failures for the sake of its clients."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 from py4j.protocol import Py4JError
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
 
+T = TypeVar("T")
 MAX_TASK_FAILURES: Final = 4
 """What Spark itself allows unless it is told otherwise."""
 _POLL_S: Final = 0.1
@@ -136,3 +137,14 @@ def short_reason(text: str) -> str:
     if found and "Traceback (most recent call last)" in text:
         return str(found[-1])
     return lines[0].removeprefix("org.apache.spark.SparkException: ").split(". Consider setting ")[0]
+
+
+def even_shares(items: Sequence[T], shares: int, rows: Callable[[T], int]) -> list[list[T]]:
+    """Consecutive items in at most so many lists with about equal numbers of rows, one list per Spark task."""
+    total = max(sum(map(rows, items)), 1)
+    found: list[list[T]] = [[] for _ in range(shares)]
+    done = 0
+    for item in items:
+        found[min(done * shares // total, shares - 1)].append(item)
+        done += rows(item)
+    return [share for share in found if share]

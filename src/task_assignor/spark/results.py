@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from task_assignor.runtime import CommitLog, output_schema, read_output
+from task_assignor.spark.jobs import even_shares
 from task_assignor.spark.source import FileSlice, check_rows, frame_of_files
 
 
@@ -36,16 +36,5 @@ def read_results(spark: SparkSession, run_dir: str | Path, output: str) -> DataF
     for piece in slices:
         # An error in a Spark task would be tried a thousand times before anybody sees it.
         check_rows(piece)
-    groups = _even_groups(slices, 2 * spark.sparkContext.defaultParallelism)
+    groups = even_shares(slices, 2 * spark.sparkContext.defaultParallelism, lambda piece: piece.rows)
     return frame_of_files(spark, groups, schema, with_offsets=False)
-
-
-def _even_groups(slices: Sequence[FileSlice], groups: int) -> list[list[FileSlice]]:
-    """Consecutive slices in at most so many groups of about equal numbers of rows: a micro-batch leaves small files."""
-    total = sum(piece.rows for piece in slices)
-    found: list[list[FileSlice]] = [[] for _ in range(groups)]
-    done = 0
-    for piece in slices:
-        found[min(done * groups // max(total, 1), groups - 1)].append(piece)
-        done += piece.rows
-    return [group for group in found if group]

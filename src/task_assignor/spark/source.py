@@ -1,17 +1,15 @@
-"""Arrow files as a Spark data source, both ways: the shuffle of `write_topic`, and reading topics and results. No pandas.
+"""Arrow files as Spark data sources, both ways: rows into a shuffle, topics and results as DataFrames. No pandas.
 
-Spark loads these classes in worker processes; what a file means is known in `topics`.
+Spark loads these classes in worker processes; what a file means is known in `topics` and `results`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import numpy as np
@@ -28,14 +26,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from task_assignor.runtime import CorruptLogException, partitions_of
+from task_assignor.runtime import CorruptLogException
 from task_assignor.runtime.files import count_rows, open_arrow, write_json
+from task_assignor.spark.shuffle import Shuffle, Shuffled
 
-CHUNK_ROWS: Final = 1_000_000
-"""Rows that a writing Spark task holds in memory before it sorts them into partitions."""
 BATCH_ROWS: Final = 100_000
 """Rows handed to Spark at a time when reading."""
-MANIFEST: Final = "shuffle.json"
+_MANIFEST: Final = "shuffle.json"
 _UNSIGNED: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -55,10 +52,7 @@ def decode_schema(text: str) -> pa.Schema:
 
 
 class ArrowShuffle(DataSource):
-    """Takes rows in, one file per Spark task, each file sorted by topic partition.
-
-    Options: `folder` to write to, `key` columns (JSON list), `partitions`, `schema` of the files.
-    """
+    """Takes the rows of `write_topic` in. Option: `shuffle`, see `encode_shuffle`."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,90 +61,46 @@ class ArrowShuffle(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 (Spark's signature)
         """The writer of one job."""
-        return _ShuffleWriter(
-            self.options["folder"],
-            json.loads(self.options["key"]),
-            int(self.options["partitions"]),
-            self.options["schema"],
-        )
+        folder, key, partitions, encoded = json.loads(self.options["shuffle"])
+        return _ShuffleWriter(Shuffle(folder, tuple(key), partitions, decode_schema(encoded)))
+
+
+def encode_shuffle(shuffle: Shuffle) -> str:
+    """A shuffle as text, for the option of `ArrowShuffle`."""
+    return json.dumps([shuffle.folder, shuffle.key, shuffle.partitions, encode_schema(shuffle.schema)])
 
 
 @attrs.define
 class _Written(WriterCommitMessage):
     spark_partition: int
     file: str
-    rows: list[list[int]]
+    rows: tuple[tuple[int, ...], ...]
 
 
 class _ShuffleWriter(DataSourceArrowWriter):
-    def __init__(self, folder: str, key: Sequence[str], partitions: int, schema: str) -> None:
-        self.folder = folder
-        self.key = key
-        self.partitions = partitions
-        self.schema = schema
+    def __init__(self, shuffle: Shuffle) -> None:
+        self.shuffle = shuffle
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one Spark task. A file nobody names in the manifest was left by a failed attempt."""
+        """Write the rows of one Spark task."""
         context = TaskContext.get()
         assert context is not None
-        schema = decode_schema(self.schema)
-        name = f"{context.partitionId():06d}-{context.taskAttemptId()}.arrow"
-        counts: list[list[int]] = []
-        with (
-            pa.OSFile(os.path.join(self.folder, name), "wb") as sink,  # noqa: PTH118 (a name in a folder, as text)
-            pa.ipc.new_file(sink, schema) as writer,
-        ):
-            for table in _chunks(iterator, schema):
-                order, bounds = partition_order(table, self.key, self.partitions)
-                table = table.take(pa.array(order)).combine_chunks()
-                for low, high in pairwise(bounds):
-                    # One batch per topic partition, also if it is empty: its number says what it is.
-                    batches = table.slice(low, high - low).to_batches()
-                    writer.write_batch(batches[0] if batches else pa.RecordBatch.from_pylist([], schema))
-                counts.append([high - low for low, high in pairwise(bounds)])
-        return _Written(context.partitionId(), name, counts)
+        written = self.shuffle.write(f"{context.partitionId():06d}-{context.taskAttemptId()}.arrow", iterator)
+        return _Written(context.partitionId(), written.file, written.rows)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the names of the files that count, in the order of the rows in the DataFrame."""
         written = sorted((m for m in messages if isinstance(m, _Written)), key=lambda m: m.spark_partition)
-        write_json(Path(self.folder, MANIFEST), [{"file": m.file, "rows": m.rows} for m in written])
+        write_json(Path(self.shuffle.folder, _MANIFEST), [[m.file, m.rows] for m in written])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: the driver removes the folder."""
 
 
-def partition_order(table: pa.Table, key: Sequence[str], partitions: int) -> tuple[Any, list[int]]:
-    """Row numbers sorted by topic partition (stable), and where each partition begins in them."""
-    numbers = partitions_of(table, key, partitions)
-    # NumPy sorts 16-bit numbers by radix: ten times faster here than a comparison sort.
-    small = numbers.astype(np.uint16) if partitions <= np.iinfo(np.uint16).max else numbers
-    order = np.argsort(small, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=partitions))])
-    return order, [int(bound) for bound in bounds]
-
-
-def _chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    pending: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        pending.append(batch)
-        rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
-            yield pa.Table.from_batches(pending).cast(schema)
-            pending, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(pending).cast(schema)
-
-
-def read_shuffled(folder: str, manifest: Sequence[Mapping[str, Any]], partition: int) -> Iterator[pa.RecordBatch]:
-    """The rows of one topic partition out of the files of a shuffle, in the order of the DataFrame."""
-    for entry in manifest:
-        if not any(chunk[partition] for chunk in entry["rows"]):
-            continue
-        with pa.memory_map(str(Path(folder, entry["file"])), "rb") as source, pa.ipc.open_file(source) as reader:
-            for number, chunk in enumerate(entry["rows"]):
-                if chunk[partition]:
-                    yield reader.get_batch(number * len(chunk) + partition)
+def read_manifest(shuffle: Shuffle) -> list[Shuffled]:
+    """What the Spark tasks of a finished job have written."""
+    entries = json.loads(Path(shuffle.folder, _MANIFEST).read_text(encoding="utf-8"))
+    return [Shuffled(file, tuple(map(tuple, rows))) for file, rows in entries]
 
 
 @attrs.frozen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from task_assignor.runtime import Topic, TopicBuilder, TopicException, TopicSpec
 from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.spark.jobs import fail_fast
-from task_assignor.spark.source import MANIFEST, ArrowShuffle, FileSlice, encode_schema, frame_of_files, read_shuffled
+from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
+from task_assignor.spark.shuffle import Shuffle, Shuffled
+from task_assignor.spark.source import ArrowShuffle, FileSlice, encode_shuffle, frame_of_files, read_manifest
 
 
 def write_topic(
@@ -33,7 +34,7 @@ def write_topic(
     """Write a new topic from a DataFrame, partitioned by Kafka's murmur2 of the key.
 
     The rows leave the JVM once and are sorted into partitions in Python (a shuffle by Spark would carry them back and
-    forth). The same DataFrame gives the same files. The topic appears whole or not at all, whatever Spark tasks fail.
+    forth); rows that just lie in Parquet files are read there in the first place. The same DataFrame gives the same files. The topic appears whole or not at all, whatever Spark tasks fail.
 
     Args:
         frame: the rows; their order within a partition is kept unless they are sorted.
@@ -63,27 +64,18 @@ def write_topic(
     builder = TopicBuilder.create(Path(root).absolute(), spec)
     # Beside the builder's own folder, so that a late attempt of a Spark task cannot write into a finished topic.
     folder = builder.staging.with_name(f"{builder.staging.name}-{uuid.uuid4().hex[:8]}")
+    shuffle = Shuffle(str(folder), tuple(key), partitions, spec.schema)
     try:
         folder.mkdir()
         with fail_fast(spark, f"Writing topic {name}"):
-            spark.dataSource.register(ArrowShuffle)
-            (
-                frame.write.format(ArrowShuffle.name())
-                .mode("append")
-                .options(folder=str(folder), key=json.dumps(list(key)), partitions=partitions)
-                .option("schema", encode_schema(spec.schema))
-                .save()
-            )
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            manifest = _shuffle(frame, shuffle)
 
             def gather(numbers: Iterable[int]) -> Iterable[int]:
                 for number in numbers:
-                    yield _write_partition(builder, str(folder), manifest, number, sort_by_timestamp, segment_rows)
+                    yield _write_partition(builder, shuffle, manifest, number, sort_by_timestamp, segment_rows)
 
             written = spark.sparkContext.parallelize(range(partitions), partitions).mapPartitions(gather).collect()
-            expected = [
-                sum(chunk[number] for entry in manifest for chunk in entry["rows"]) for number in range(partitions)
-            ]
+            expected = [sum(chunk[number] for one in manifest for chunk in one.rows) for number in range(partitions)]
             if written != expected:
                 raise TopicException(f"Topic {name}: {expected} rows came in, {written} were written. Write it again.")
         return builder.commit()
@@ -98,13 +90,27 @@ def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str
     return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
 
 
+def _shuffle(frame: DataFrame, shuffle: Shuffle) -> list[Shuffled]:
+    groups = parquet_row_groups(frame, shuffle.schema)
+    if groups is not None:
+        return shuffle_row_groups(frame, groups, shuffle)
+    frame.sparkSession.dataSource.register(ArrowShuffle)
+    frame.write.format(ArrowShuffle.name()).mode("append").option("shuffle", encode_shuffle(shuffle)).save()
+    return read_manifest(shuffle)
+
+
 def _write_partition(
-    builder: TopicBuilder, folder: str, manifest: list[dict[str, object]], partition: int, sort: bool, segment_rows: int
+    builder: TopicBuilder,
+    shuffle: Shuffle,
+    manifest: Sequence[Shuffled],
+    partition: int,
+    sort: bool,
+    segment_rows: int,
 ) -> int:
     spec = builder.spec
+    batches = shuffle.read(manifest, partition)
     if not sort or spec.timestamp is None:
-        return _write_in_order(builder, partition, read_shuffled(folder, manifest, partition), segment_rows)
-    batches = list(read_shuffled(folder, manifest, partition))
+        return _write_in_order(builder, partition, batches, segment_rows)
     table = pa.Table.from_batches(batches, spec.schema).combine_chunks()
     time = timestamps_in_ms(table.column(spec.timestamp)).combine_chunks().to_numpy(zero_copy_only=False)
     table = table.take(pa.array(time.argsort(kind="stable")))
