@@ -133,9 +133,9 @@ def refine_columns(
     # Kafka looks at the standbys client by client; ties in its queue depend on that order.
     order = np.lexsort((pair_task, pair_client))
     pair_task, pair_client = pair_task[order], pair_client[order]
-    movable = columns.tasks.has_changelog[pair_task]
-    for task, client in plan.warm_ups:
-        movable &= (pair_task != task) | (pair_client != client)
+    warm_ups = np.array(plan.warm_ups, dtype=np.int64).reshape(-1, 2)
+    is_warm_up = np.isin(pair_task.astype(np.int64) * clients + pair_client, warm_ups[:, 0] * clients + warm_ups[:, 1])
+    movable = columns.tasks.has_changelog[pair_task] & ~is_warm_up
     pair_task, pair_client = pair_task[movable], pair_client[movable]
     late = lags.are_behind(pair_task, pair_client)
     pair_task, pair_client = pair_task[late], pair_client[late]
