@@ -216,7 +216,8 @@ class TagEntries:
         values: dict[str, list[int]] = {}
         for (key, _value), number in numbers.items():
             values.setdefault(key, []).append(number)
-        self._siblings = [frozenset(values[key]) for key, _value in numbers]
+        of_key = {key: frozenset(siblings) for key, siblings in values.items()}
+        self._siblings = [of_key[key] for key, _value in numbers]
         self._clients: list[list[int]] = [[] for _ in numbers]
         for client, own_numbers in enumerate(self._of_client):
             for number in own_numbers:
