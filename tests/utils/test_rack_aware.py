@@ -126,7 +126,7 @@ def test_active_tasks_cost_what_they_cost_the_jvm(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", [v for v in vectors("optimize_active") if v.throws], ids=lambda vector: vector.id)
 def test_a_task_that_is_active_twice_is_an_error_as_in_the_jvm(vector: Vector) -> None:
-    with pytest.raises(StateException, match="is active on several clients"):
+    with pytest.raises(StateException, match="is active on two clients"):
         optimize_rack_aware_active_tasks(params_of(vector), of(vector.assignment))
 
 
@@ -340,20 +340,24 @@ def test_only_partitions_that_count_need_known_racks() -> None:
     assert {(T1, P1), (T0, P2), (T2, P1)} == rows(result, ACTIVE)
 
 
-def test_what_the_state_does_not_know_is_taken_over() -> None:
-    """Vanished tasks, clients that left, deadlines; and clients without an assignment get an empty one."""
-    gone, left = TaskId(9, 9), ProcessId(uuid.UUID(int=99))
-    given = assignments(
-        assigned(P1, (T0, gone)).with_followup_rebalance(77), assigned(P2, (T1,)), assigned(left, (), (T0, gone))
-    )
+def test_deadlines_stay_and_clients_may_be_left_out() -> None:
+    given = assignments(assigned(P1, (T0,)).with_followup_rebalance(77), assigned(P2, (T1,)))
 
     result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP), given)
     alone = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP), assignments(assigned(P1, (T0, T1))))
 
-    assert assigned(P1, (T1, gone)).with_followup_rebalance(77) == result[P1]
+    assert assigned(P1, (T1,)).with_followup_rebalance(77) == result[P1]
     assert assigned(P2, (T0,)) == result[P2]
-    assert assigned(left, (), (T0, gone)) == result[left]
     assert assigned(P2) == alone[P2]
+
+
+def test_takes_any_face_of_an_assignment() -> None:
+    given = assignments(assigned(P1, (T0,)), assigned(P2, (T1,)))
+    params = RackAwareOptimizationParams.of(SWAP)
+    expected = dict(optimize_rack_aware_active_tasks(params, given))
+
+    assert expected == dict(optimize_rack_aware_active_tasks(params, TaskAssignment(given)))
+    assert expected == dict(optimize_rack_aware_active_tasks(params, tuple(given.values())))
 
 
 def test_works_on_results_of_other_utilities() -> None:
@@ -399,8 +403,8 @@ def test_bad_arguments_give_one_clear_error() -> None:
     with pytest.raises(StateException, match="must be RackAwareOptimizationParams"):
         optimize_rack_aware_active_tasks(given, given)
     with pytest.raises(StateException, match="must be a mapping"):
-        optimize_rack_aware_active_tasks(params, tuple(given.values()))  # type: ignore[arg-type]
-    with pytest.raises(StateException, match="under process id"):
-        optimize_rack_aware_active_tasks(params, {P1: given[P2]})
-    with pytest.raises(StateException, match=rf"0_0 is active on several clients: {P1}, {P2}"):
+        optimize_rack_aware_active_tasks(params, 5)  # type: ignore[arg-type]
+    with pytest.raises(StateException, match="which the application does not have"):
+        optimize_rack_aware_standby_tasks(params, assignments(assigned(P1, (TaskId(9, 9),))))
+    with pytest.raises(StateException, match=rf"0_0 is active on two clients, {P1} and {P2}"):
         optimize_rack_aware_active_tasks(params, given)

@@ -56,15 +56,8 @@ def placement_of(state: ApplicationState, assignments: Assignments) -> Placement
         StateException: an unknown client or task, a client listed twice, a task with two active owners, or something
             that is no assignment.
     """
-    assignments = _task_assignment(assignments)
-    rows = rows_of(state, assignments)
-    _check_clients(rows)
+    rows, deadline_ms = known_rows(state, assignments)
     tasks, clients = state.columns.tasks, state.columns.clients
-    if rows.unknown_tasks:
-        raise StateException(
-            f"The assignment names task {rows.unknown_tasks[0]}, which the application does not have "
-            f"({len(rows.unknown_tasks)} tasks are like that). Maybe it existed before: remove it from the assignment."
-        )
     client = rows.entry_client[rows.entry]
     is_active = rows.role == Role.ACTIVE
     owner = np.full(len(tasks), -1, dtype=np.int64)
@@ -80,11 +73,28 @@ def placement_of(state: ApplicationState, assignments: Assignments) -> Placement
         )
     standby_task, standby_client = rows.task[~is_active], client[~is_active]
     order = np.lexsort((standby_client, standby_task))
-    deadline_ms = np.full(len(clients), MISSING)
+    return Placement(owner, standby_task[order], standby_client[order], deadline_ms)
+
+
+def known_rows(state: ApplicationState, assignments: Assignments) -> tuple[AssignmentRows, Int64Array]:
+    """The rows of an assignment of known tasks to known clients, and the (C,) follow-up deadlines.
+
+    Raises:
+        StateException: an unknown client or task, a client listed twice, or something that is no assignment.
+    """
+    assignments = _task_assignment(assignments)
+    rows = rows_of(state, assignments)
+    _check_clients(rows)
+    if rows.unknown_tasks:
+        raise StateException(
+            f"The assignment names task {rows.unknown_tasks[0]}, which the application does not have "
+            f"({len(rows.unknown_tasks)} tasks are like that). Maybe it existed before: remove it from the assignment."
+        )
+    deadline_ms = np.full(len(state.columns.clients), MISSING)
     for entry, number in zip(assignments.assignment, rows.entry_client.tolist(), strict=True):
         if entry.followup_rebalance_deadline_ms is not None:
             deadline_ms[number] = entry.followup_rebalance_deadline_ms
-    return Placement(owner, standby_task[order], standby_client[order], deadline_ms)
+    return rows, deadline_ms
 
 
 def _task_assignment(assignments: Assignments) -> TaskAssignment:

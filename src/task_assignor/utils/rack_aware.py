@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal, Self
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
-from task_assignor.sdk import (
-    MISSING,
-    ApplicationState,
-    AssignedTask,
-    AssignmentColumns,
-    KafkaStreamsAssignment,
-    ProcessId,
-    Role,
-    StateException,
-    TaskAssignment,
-    TaskId,
-    UnknownTaskError,
-)
+from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
 from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.utils._placement import Assignments, known_rows
 from task_assignor.utils._rack import ActiveOutcome, check_cost, optimize_active_columns
 from task_assignor.utils._rack_standby import StandbyOutcome, optimize_standby_columns
 from task_assignor.utils.result import AssignmentResult
-from task_assignor.validation._rows import AssignmentRows, check_state, rows_of
+from task_assignor.validation._rows import check_state
 
 Kind = Literal["all", "stateful", "stateless", "given"]
 
@@ -131,7 +119,7 @@ class RackAwareOptimizationParams:
 
 def optimize_rack_aware_active_tasks(
     optimization_params: RackAwareOptimizationParams,
-    kafka_streams_assignments: Mapping[ProcessId, KafkaStreamsAssignment],
+    kafka_streams_assignments: Assignments,
 ) -> AssignmentResult:
     """Swap active tasks between clients for the least rack-aware cost; a proven optimum.
 
@@ -144,50 +132,42 @@ def optimize_rack_aware_active_tasks(
 
     Args:
         optimization_params: state, tasks that may move, costs.
-        kafka_streams_assignments: the assignment; it is not changed. Tasks and clients that the state does not know, and
-            follow-up deadlines, are taken over as they are.
+        kafka_streams_assignments: the assignment; it is not changed. Clients may be left out. Follow-up deadlines stay.
 
     Returns:
         A new assignment with costs, or `skipped` with the reason why nothing could be done.
 
     Raises:
-        StateException: a selected task is active on several clients, or the arguments are something else.
+        StateException: unknown clients or tasks, or a task that may move is active on two clients.
 
     Source: KIP-924, `TaskAssignmentUtils.optimizeRackAwareActiveTasks`, which changes its argument; KIP-925.
     """
-    given = _Given.of(optimization_params, kafka_streams_assignments)
-    params, columns = optimization_params, optimization_params.application_state.columns
+    params = _checked(optimization_params)
+    state = params.application_state
+    given = _Given.of(state, kafka_streams_assignments)
     selected = params.task_numbers()
     owner = given.owners(selected)
     outcome = optimize_active_columns(
-        columns,
+        state.columns,
         owner,
         selected,
         traffic_cost=params.traffic_cost,
         non_overlap_cost=params.non_overlap_cost,
-        strategy=params.application_state.assignment_configs.rack_aware_assignment_strategy,
+        strategy=state.assignment_configs.rack_aware_assignment_strategy,
         partitions="all",
     )
-    client = given.client.copy()
-    moved = np.zeros(len(columns.tasks), dtype=np.bool_)
-    moved[selected] = (outcome.owner != owner)[selected]
-    rows = np.flatnonzero((given.role == Role.ACTIVE) & moved[given.task])
-    client[rows] = outcome.owner[given.task[rows]]
+    is_active, client = given.role == Role.ACTIVE, given.client.copy()
+    moved = (outcome.owner != owner)[given.task]
+    client[moved & is_active] = outcome.owner[given.task[moved & is_active]]
     # A standby where the active task goes: the former owner takes it over.
-    standby = np.flatnonzero((given.role == Role.STANDBY) & moved[given.task])
-    standby = standby[client[standby] == outcome.owner[given.task[standby]]]
-    client[standby] = owner[given.task[standby]]
-    return given.result(
-        given.task,
-        client,
-        given.role,
-        outcome,
-    )
+    meets = moved & ~is_active & (outcome.owner[given.task] == given.client)
+    client[meets] = owner[given.task[meets]]
+    return given.result(given.task, client, given.role, outcome)
 
 
 def optimize_rack_aware_standby_tasks(
     optimization_params: RackAwareOptimizationParams,
-    kafka_streams_assignments: Mapping[ProcessId, KafkaStreamsAssignment],
+    kafka_streams_assignments: Assignments,
 ) -> AssignmentResult:
     """Swap standbys between clients for less rack-aware cost.
 
@@ -200,74 +180,63 @@ def optimize_rack_aware_standby_tasks(
 
     Args:
         optimization_params: state, tasks whose standbys may move, costs.
-        kafka_streams_assignments: the assignment; it is not changed. Tasks and clients that the state does not know, and
-            follow-up deadlines, are taken over as they are.
+        kafka_streams_assignments: the assignment; it is not changed. Clients may be left out. Follow-up deadlines stay.
 
     Returns:
         A new assignment with costs, or `skipped` with the reason why nothing could be done.
 
     Raises:
-        StateException: a task that has a standby is active on several clients, or the arguments are something else.
+        StateException: unknown clients or tasks, or a task that may move is active on two clients.
 
     Source: KIP-924, `TaskAssignmentUtils.optimizeRackAwareStandbyTasks`, which changes its argument; KIP-925.
     """
-    given = _Given.of(optimization_params, kafka_streams_assignments)
-    params = optimization_params
-    configs = params.application_state.assignment_configs
+    params = _checked(optimization_params)
+    state = params.application_state
+    given = _Given.of(state, kafka_streams_assignments)
     is_standby = given.role == Role.STANDBY
     selected = np.intersect1d(params.task_numbers(), given.task[is_standby])
     outcome = optimize_standby_columns(
-        params.application_state.columns,
+        state.columns,
         given.owners(selected),
         given.task[is_standby],
         given.client[is_standby],
         traffic_cost=params.traffic_cost,
         non_overlap_cost=params.non_overlap_cost,
-        tags=configs.rack_aware_assignment_tags,
+        tags=state.assignment_configs.rack_aware_assignment_tags,
         selected=selected,
-        strategy=configs.rack_aware_assignment_strategy,
+        strategy=state.assignment_configs.rack_aware_assignment_strategy,
     )
-    others = ~is_standby
     return given.result(
-        np.concatenate([given.task[others], outcome.standby_task]),
-        np.concatenate([given.client[others], outcome.standby_client]),
-        np.concatenate([given.role[others], np.full(len(outcome.standby_task), int(Role.STANDBY))]),
+        np.concatenate([given.task[~is_standby], outcome.standby_task]),
+        np.concatenate([given.client[~is_standby], outcome.standby_client]),
+        np.concatenate([given.role[~is_standby], np.full(len(outcome.standby_task), int(Role.STANDBY))]),
         outcome,
     )
 
 
+def _checked(params: RackAwareOptimizationParams) -> RackAwareOptimizationParams:
+    if not isinstance(params, RackAwareOptimizationParams):
+        raise StateException(
+            f"The optimization_params ({params!r}) must be RackAwareOptimizationParams. "
+            "Maybe use RackAwareOptimizationParams.of(state)."
+        )
+    return params
+
+
 @attrs.frozen(eq=False)
 class _Given:
-    """An assignment as rows of known tasks on known clients, and what is not known beside it."""
+    """An assignment as rows. Other than a `Placement` it may have tasks with several active owners, as long as they stay."""
 
     state: ApplicationState
-    assignment: TaskAssignment
-    rows: AssignmentRows
-    known: npt.NDArray[np.bool_]
     task: Int64Array
     client: Int64Array
     role: Int64Array
+    deadline_ms: Int64Array
 
     @classmethod
-    def of(cls, params: RackAwareOptimizationParams, assignments: Mapping[ProcessId, KafkaStreamsAssignment]) -> _Given:
-        if not isinstance(params, RackAwareOptimizationParams):
-            raise StateException(
-                f"The optimization_params ({params!r}) must be RackAwareOptimizationParams. "
-                "Maybe use RackAwareOptimizationParams.of(state)."
-            )
-        if not isinstance(assignments, Mapping):
-            raise StateException(
-                f"The assignments must be a mapping of process ids, not a {type(assignments).__name__}. "
-                "Maybe use {each.process_id: each for each in assignments}."
-            )
-        assignment = TaskAssignment(assignments)
-        for key, value in zip(assignments, assignment, strict=True):
-            if key != value.process_id:
-                raise StateException(f"The assignment under process id {key} is that of client {value.process_id}.")
-        rows = rows_of(params.application_state, assignment)
-        client = rows.entry_client[rows.entry]
-        known = (client >= 0) & (rows.task >= 0)
-        return cls(params.application_state, assignment, rows, known, rows.task[known], client[known], rows.role[known])
+    def of(cls, state: ApplicationState, assignments: Assignments) -> _Given:
+        rows, deadline_ms = known_rows(state, assignments)
+        return cls(state, rows.task, rows.entry_client[rows.entry], rows.role, deadline_ms)
 
     def owners(self, selected: Int64Array) -> Int32Array:
         """(T,) active owner of each task; -1: nobody.
@@ -282,56 +251,22 @@ class _Given:
         several = np.bincount(self.task[active], minlength=len(columns.tasks)) > 1
         wrong = selected[several[selected]]
         if len(wrong):
-            task = int(wrong[0])
-            names = ", ".join(
-                str(columns.clients.process_ids[client])
-                for client in np.sort(self.client[active & (self.task == task)])
-            )
+            clients = np.sort(self.client[active & (self.task == wrong[0])]).tolist()
+            first, second = (columns.clients.process_ids[client] for client in clients[:2])
             raise StateException(
-                f"Task {columns.tasks.task_id(task)} is active on several clients: {names}. Maybe validate first."
+                f"Task {columns.tasks.task_id(int(wrong[0]))} is active on two clients, {first} and {second}."
             )
         return owner
 
     def result(
         self, task: Int64Array, client: Int64Array, role: Int64Array, outcome: ActiveOutcome | StandbyOutcome
     ) -> AssignmentResult:
-        """A new assignment of the rows; what the state does not know, and deadlines, as given."""
-        columns = self.state.columns
-        deadline = np.full(len(columns.clients), MISSING, dtype=np.int64)
-        for entry, each in zip(self.rows.entry_client.tolist(), self.assignment, strict=True):
-            if entry >= 0 and each.followup_rebalance_deadline_ms is not None:
-                deadline[entry] = each.followup_rebalance_deadline_ms
+        """A new assignment of the rows."""
         order = np.lexsort((task, role, client))
-        made = AssignmentColumns(columns, client[order], task[order], role[order], deadline)
-        if self.known.all() and (self.rows.entry_client >= 0).all():
-            return AssignmentResult.of_columns(
-                made,
-                cost_before=outcome.cost_before,
-                cost_after=outcome.cost_after,
-                lower_bound=outcome.lower_bound,
-                skipped=outcome.skipped,
-            )
-        by_client = {each.process_id: each for each in made.assignments()}
-        for each, entry in zip(self.assignment, self.rows.entry_client.tolist(), strict=True):
-            unknown = [
-                assigned for task_id, assigned in each.tasks.items() if entry < 0 or columns.tasks.find(task_id) < 0
-            ]
-            if entry < 0 or unknown:
-                by_client[each.process_id] = _with(by_client.get(each.process_id), each, unknown)
-        return AssignmentResult(
-            by_client,
+        return AssignmentResult.of_columns(
+            AssignmentColumns(self.state.columns, client[order], task[order], role[order], self.deadline_ms),
             cost_before=outcome.cost_before,
             cost_after=outcome.cost_after,
             lower_bound=outcome.lower_bound,
             skipped=outcome.skipped,
         )
-
-
-def _with(
-    made: KafkaStreamsAssignment | None, given: KafkaStreamsAssignment, unknown: list[AssignedTask]
-) -> KafkaStreamsAssignment:
-    """What was made of the known tasks, with the unknown ones."""
-    known = [] if made is None else list(made.tasks.values())
-    both = KafkaStreamsAssignment.of(given.process_id, [*known, *unknown])
-    deadline = given.followup_rebalance_deadline_ms
-    return both if deadline is None else both.with_followup_rebalance(deadline)
