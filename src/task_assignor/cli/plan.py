@@ -9,7 +9,7 @@ from rich.text import Text
 
 from task_assignor.cli.output import FINE, printable, survive_any_text, write_error, write_json, write_pretty
 from task_assignor.cli.planning import Planner, parse_settings
-from task_assignor.cli.tables import plan_summary, plan_table
+from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import iter_states
 
 
@@ -48,8 +48,8 @@ def plan(
             write_error(f"{where}{found.error}")
         else:
             title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
-            table = plan_table(found.state, found.assignment)
-            write_pretty(*title, table, plan_summary(found.state, found.assignment))
+            view = PlanView(found.state, found.assignment)
+            write_pretty(*title, view.table(), view.summary())
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}{found.report}")
     raise typer.Exit(worst)

@@ -15,6 +15,7 @@ from task_assignor.sdk import (
     AssignedTask,
     KafkaStreamsAssignment,
     ProcessId,
+    Role,
     TaskAssignment,
     TaskId,
 )
@@ -49,36 +50,83 @@ class _Client:
     process_id: ProcessId
     active: list[TaskId]
     standby: list[TaskId]
-    gained: int
-    lost: int
+    before: set[TaskId]
+    """Its previous active tasks that still exist."""
 
 
-def plan_table(state: ApplicationState, assignment: TaskAssignment) -> Table:
-    """The clients of a plan: rack, threads, tasks, and how many active tasks come and go."""
-    clients = [
-        _client(state, placement) for placement in sorted(assignment, key=lambda one: one.process_id.signed_halves)
-    ]
-    names = _short_names([client.process_id for client in clients])
-    table = Table(header_style="bold")
-    table.add_column("client", no_wrap=True)
-    table.add_column("rack", overflow="fold")
-    table.add_column("threads", justify="right")
-    table.add_column("active", overflow="fold")
-    table.add_column("standby", overflow="fold")
-    table.add_column("moves", justify="right")
-    states = state.kafka_streams_states(compute_task_lags=False)
-    for client in clients:
-        process_id = client.process_id
-        known = states.get(process_id)
-        table.add_row(
-            names[process_id],
-            escape("unknown" if known is None else printable(known.rack_id or "-")),
-            "-" if known is None else str(known.num_processing_threads),
-            _cell(client.active),
-            _cell(client.standby),
-            f"+{client.gained} -{client.lost}",
+class PlanView:
+    """A plan, ready to be shown.
+
+    Args:
+        state: the state.
+        assignment: the answer to it, right or wrong.
+    """
+
+    def __init__(self, state: ApplicationState, assignment: TaskAssignment) -> None:
+        self._state = state
+        self._deadlines = [
+            placement.followup_rebalance_deadline_ms
+            for placement in assignment
+            if placement.followup_rebalance_deadline_ms is not None
+        ]
+        self._clients = [
+            self._client(placement) for placement in sorted(assignment, key=lambda one: one.process_id.signed_halves)
+        ]
+
+    def _client(self, placement: KafkaStreamsAssignment) -> _Client:
+        tasks = placement.tasks.values()
+        columns = self._state.columns
+        number = columns.clients.find(placement.process_id)
+        before = [] if number < 0 else columns.previous_tasks(number, Role.ACTIVE).tolist()
+        return _Client(
+            placement.process_id,
+            [task.id for task in tasks if task.type is AssignedTask.Type.ACTIVE],
+            [task.id for task in tasks if task.type is AssignedTask.Type.STANDBY],
+            set(columns.tasks.task_ids(before)),
         )
-    return table
+
+    def table(self) -> Table:
+        """The clients: rack, threads, tasks, and how many active tasks come and go."""
+        names = _short_names([client.process_id for client in self._clients])
+        table = Table(header_style="bold")
+        table.add_column("client", no_wrap=True)
+        table.add_column("rack", overflow="fold")
+        table.add_column("threads", justify="right")
+        table.add_column("active", overflow="fold")
+        table.add_column("standby", overflow="fold")
+        table.add_column("moves", justify="right")
+        states = self._state.kafka_streams_states(compute_task_lags=False)
+        for client in self._clients:
+            known = states.get(client.process_id)
+            active = set(client.active)
+            table.add_row(
+                names[client.process_id],
+                escape("unknown" if known is None else printable(known.rack_id or "-")),
+                "-" if known is None else str(known.num_processing_threads),
+                _cell(client.active),
+                _cell(client.standby),
+                f"+{len(active - client.before)} -{len(client.before - active)}",
+            )
+        return table
+
+    def summary(self) -> str:
+        """How much there is, how much of it moves, and when there shall be another rebalance."""
+        owners = {task: client.process_id for client in self._clients for task in client.active}
+        before: dict[TaskId, set[ProcessId]] = {}
+        for client in self._clients:
+            for task in client.before:
+                before.setdefault(task, set()).add(client.process_id)
+        moved = sum(task in before and owner not in before[task] for task, owner in owners.items())
+        started = sum(task not in before for task in owners)
+        actives = sum(len(client.active) for client in self._clients)
+        standbys = sum(len(client.standby) for client in self._clients)
+        again = ""
+        if self._deadlines:
+            again = f" Another rebalance in {max(min(self._deadlines) - self._state.now_ms, 0)} ms."
+        return (
+            f"{_count(len(self._state.all_tasks), 'task')} on {_count(len(self._state.columns.clients), 'client')}: "
+            f"{actives} active ({started} started, {moved} moved), {_count(standbys, 'standby')}.{again}"
+        )
 
 
 def _short_names(process_ids: list[ProcessId]) -> dict[ProcessId, str]:
@@ -91,59 +139,12 @@ def _short_names(process_ids: list[ProcessId]) -> dict[ProcessId, str]:
     return names
 
 
-def _client(state: ApplicationState, placement: KafkaStreamsAssignment) -> _Client:
-    tasks = placement.tasks.values()
-    active = [task.id for task in tasks if task.type is AssignedTask.Type.ACTIVE]
-    previous = _previous(state, placement.process_id)
-    return _Client(
-        placement.process_id,
-        active,
-        [task.id for task in tasks if task.type is AssignedTask.Type.STANDBY],
-        gained=len(set(active) - previous),
-        lost=len(previous - set(active)),
-    )
-
-
-def _previous(state: ApplicationState, process_id: ProcessId) -> set[TaskId]:
-    known = state.kafka_streams_states(compute_task_lags=False).get(process_id)
-    return set() if known is None else {task for task in known.previous_active_tasks if task in state.all_tasks}
-
-
 def _cell(tasks: list[TaskId]) -> str:
     if not tasks:
         return "-"
     text = ranges(tasks)
     text = text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL].rsplit(' ', 1)[0]} ..."
     return f"{len(tasks)}: {escape(printable(text))}"
-
-
-def plan_summary(state: ApplicationState, assignment: TaskAssignment) -> str:
-    """How much there is, how much of it moves, and when there shall be another rebalance."""
-    owners: dict[TaskId, ProcessId] = {}
-    actives = standbys = 0
-    for placement in assignment:
-        for task in placement.tasks.values():
-            if task.type is AssignedTask.Type.ACTIVE:
-                owners[task.id] = placement.process_id
-                actives += 1
-            else:
-                standbys += 1
-    before: dict[TaskId, set[ProcessId]] = {}
-    for process_id in state.columns.clients.process_ids:
-        for task_id in _previous(state, process_id):
-            before.setdefault(task_id, set()).add(process_id)
-    moved = sum(task in before and owner not in before[task] for task, owner in owners.items())
-    started = sum(task not in before for task in owners)
-    deadlines = [
-        placement.followup_rebalance_deadline_ms
-        for placement in assignment
-        if placement.followup_rebalance_deadline_ms is not None
-    ]
-    again = f" Another rebalance in {max(min(deadlines) - state.now_ms, 0)} ms." if deadlines else ""
-    return (
-        f"{_count(len(state.all_tasks), 'task')} on {_count(len(state.columns.clients), 'client')}: "
-        f"{actives} active ({started} started, {moved} moved), {_count(standbys, 'standby')}.{again}"
-    )
 
 
 def _count(number: int, word: str) -> str:
