@@ -79,3 +79,14 @@ class ForgetfulAssignor(TaskAssignor):
     ) -> None:
         """Note what the callback was told."""
         type(self).told.append(error)
+
+
+class FollowingUpAssignor(ScatteringAssignor):
+    """Wants to be asked again after 300 ms, until the time is 3 s."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """As above; the deadline is with the first client."""
+        first, *others = super().assign(application_state).assignment
+        if application_state.now_ms < 3_000:
+            first = first.with_followup_rebalance(application_state.now_ms + 300)
+        return TaskAssignment([first, *others])

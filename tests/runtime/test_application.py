@@ -36,7 +36,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk import StreamsConfig, StreamsException, TaskId
 from tests.runtime.assignors import BrokenAssignor, ForgetfulAssignor, ScatteringAssignor
 from tests.runtime.support import (
     QUICK,
@@ -324,6 +324,30 @@ def test_a_users_assignor_decides_even_if_it_moves_everything(tmp_path: Path) ->
     result = application(tmp_path, join_topology(), config=config).run()
     assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
     _check_placement(result.run_dir)
+
+
+def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_path: Path) -> None:
+    """High availability with a standby each: the killed client comes back with its state directory."""
+    left, right = write_streams(tmp_path / "topics", rows=12_000, keys=400)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    watch = Watch()
+    killed: list[str] = []
+
+    def kill_once(event: BatchCommitted) -> None:
+        if event.batch == 20 and not killed:
+            killed.append("client-1")
+            os.kill(launcher.pids["client-1"], signal.SIGKILL)
+        if killed and len(watch.of(ClientJoined)) == 3:
+            time.sleep(0.01)  # so that the run is not over before it comes back
+
+    watch.on(BatchCommitted, kill_once)
+    config = StreamsConfig({"application.id": "test", "num.standby.replicas": 1})
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=5)
+    app = application(tmp_path, join_topology(), clients=3, launcher=launcher, config=config, options=options)
+    app.run(watch)
+    assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
+    last = watch.of(Rebalanced)[-1].assignment
+    assert last["client-1"].active, "its snapshots made it a fit owner at once"
 
 
 # Errors: one clear message, nothing partial visible, nobody left behind.

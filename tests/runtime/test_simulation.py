@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.events import ClientLost, Rebalanced, ResultRefused
 from tests.budget import examples
-from tests.runtime.assignors import HesitatingAssignor, ScatteringAssignor, StubbornAssignor
+from tests.runtime.assignors import (
+    FollowingUpAssignor,
+    HesitatingAssignor,
+    ScatteringAssignor,
+    StubbornAssignor,
+)
 from tests.runtime.simulation import World
 
 
@@ -19,7 +24,7 @@ def _finish(world: World) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
     """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
     world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads)
@@ -36,7 +41,7 @@ def test_without_faults_nobody_is_lost_and_nothing_is_restored(seed: int) -> Non
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: int, clients: int) -> None:
     """Tasks leave living clients in the middle of a batch; their late answers are refused."""
     _finish(World(seed, clients=clients, faults=8, assignor=ScatteringAssignor))
@@ -68,3 +73,26 @@ def test_an_assignor_that_never_decides_fails_the_run() -> None:
     assert [type(finished.error) for finished in world.finished] == [AssignmentRejectedException]
     assert "21 times in a row" in str(world.finished[0].error)
     assert world.commits == []
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(40))
+def test_followup_deadlines_are_honoured_between_batches(seed: int) -> None:
+    world = World(seed, faults=0, assignor=FollowingUpAssignor)
+    world.is_slow = True  # time passes while batches are processed
+    _finish(world)
+    lost = [event for event in world.events if isinstance(event, ClientLost)]
+    followups = [event for event in world.events if isinstance(event, Rebalanced) and "follow-up" in event.reason]
+    assert lost or all(event.during_batch == -1 for event in followups)
+    expected = [event.followup_deadline_ms for event in world.events if isinstance(event, Rebalanced)]
+    assert len(followups) >= sum(deadline is not None for deadline in expected) - 1 - 2 * len(lost)
+
+
+def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
+    reasons = set()
+    for seed in range(20):
+        world = World(seed, faults=0, assignor=FollowingUpAssignor)
+        world.is_slow = True
+        _finish(world)
+        reasons |= {event.reason for event in world.events if isinstance(event, Rebalanced)}
+    assert "a client's follow-up deadline has passed" in reasons

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from task_assignor.runtime.errors import InvalidTransitionException
+from task_assignor.runtime.errors import InvalidTransitionException, brief
 from task_assignor.runtime.protocol import (
     START,
     Assign,
@@ -208,7 +208,7 @@ class ClientMachine:
         self._told: dict[TaskId, Position] = {}
         self._stop_reason = ""
         self._was_told = False
-        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self._story: deque[tuple[ClientPhase, ClientEvent]] = deque(maxlen=STORY_LENGTH)
 
     @property
     def phase(self) -> ClientPhase:
@@ -242,7 +242,7 @@ class ClientMachine:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.append(f"{self._phase.value}: {_brief(event)}")
+        self._story.append((self._phase, event))
         if self._phase is ClientPhase.ENDED:
             return []
         instructions = list(self._react(event))
@@ -476,12 +476,8 @@ class ClientMachine:
 
     def _expect(self, event: ClientEvent, phase: ClientPhase) -> None:
         if self._phase is not phase:
-            raise self._invalid(_brief(event))
+            raise self._invalid(brief(event))
 
     def _invalid(self, what: str) -> InvalidTransitionException:
-        return InvalidTransitionException("The client", self._phase.value, what, tuple(self._story))
-
-
-def _brief(event: ClientEvent) -> str:
-    text = repr(event)
-    return text if len(text) <= 300 else f"{text[:297]}..."
+        story = tuple(f"{phase.value}: {brief(event)}" for phase, event in self._story)
+        return InvalidTransitionException("The client", self._phase.value, what, story)

@@ -13,11 +13,11 @@ fails, it stops and carries out nothing that follows. Three rules make the resul
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from task_assignor.group import AssignmentRejectedException, GroupLeader
-from task_assignor.runtime.commits import ClientTasks, RebalanceRecord
-from task_assignor.runtime.coordinator_members import Batch, Member, error_of
+from task_assignor.runtime.commits import RebalanceRecord
+from task_assignor.runtime.coordinator_members import Batch, Member, Members, error_of
 from task_assignor.runtime.coordinator_values import (
     Announce,
     CloseConnection,
@@ -34,10 +34,7 @@ from task_assignor.runtime.coordinator_values import (
     StoreGeneration,
     Tick,
 )
-from task_assignor.runtime.errors import (
-    ClientException,
-    InvalidTransitionException,
-)
+from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
 from task_assignor.runtime.events import (
     BatchCommitted,
     ClientJoined,
@@ -69,7 +66,7 @@ from task_assignor.runtime.protocol import (
     ToCoordinator,
     Welcome,
 )
-from task_assignor.sdk import ProcessId, StreamsException, TaskId
+from task_assignor.sdk import StreamsException, TaskId
 
 STORY_LENGTH = 60
 
@@ -100,18 +97,14 @@ class Coordinator:
         now_ms: int,
     ) -> None:
         self._application_id = application_id
-        self._run_id = run_id
         self._leader = leader
         self._progress = progress
         self._options = options
         self._expected_clients = expected_clients
         self._generation = last_generation
-        self._epoch = last_generation
         self._phase = CoordinatorPhase.GATHERING
-        self._members: dict[str, Member] = {}
-        self._by_connection: dict[int, str] = {}
-        self._joined = 0
-        self._owners: dict[TaskId, str] = {}
+        self._members = Members(run_id, last_generation)
+        self._last_owners: dict[TaskId, str] = {}
         """Task -> name of its owner in the last assignment, for telling what moved."""
         self._batch: Batch | None = None
         self._waiting_since_ms = now_ms
@@ -123,7 +116,7 @@ class Coordinator:
         self._rows_in = 0
         self._rows_out = 0
         self._stop_reason = ""
-        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self._story: deque[tuple[CoordinatorPhase, int, CoordinatorEvent]] = deque(maxlen=STORY_LENGTH)
 
     # What can be seen.
 
@@ -138,9 +131,9 @@ class Coordinator:
         return self._generation
 
     @property
-    def members(self) -> Mapping[str, Member]:
-        """Member id -> member, sorted."""
-        return dict(sorted(self._members.items()))
+    def members(self) -> Members:
+        """The members of the group."""
+        return self._members
 
     @property
     def batch(self) -> Batch | None:
@@ -151,10 +144,6 @@ class Coordinator:
     def progress(self) -> Progress:
         """What is committed."""
         return self._progress
-
-    def owner_of(self, task: TaskId) -> str | None:
-        """Member id of the task's active owner; None: nobody at the moment."""
-        return next((member_id for member_id, member in self._members.items() if task in member.tasks.active), None)
 
     # The one entry that changes anything.
 
@@ -167,7 +156,7 @@ class Coordinator:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.append(f"{self._phase.value}, generation {self._generation}: {_brief(event)}")
+        self._story.append((self._phase, self._generation, event))
         if self._phase is CoordinatorPhase.ENDED:
             return []
         match event:
@@ -195,8 +184,8 @@ class Coordinator:
         if isinstance(message, Hello):
             yield from self._join(connection, message, now_ms)
             return
-        member_id = self._by_connection.get(connection)
-        if member_id is None:
+        member = self._members.find(connection)
+        if member is None:
             # A zombie: it was given up, but does not know yet.
             if isinstance(message, TaskDone):
                 result = message.result
@@ -206,7 +195,6 @@ class Coordinator:
             yield SendToClient(connection, Refused("you are no member any more", may_rejoin=True))
             yield CloseConnection(connection)
             return
-        member = self._members[member_id]
         member.last_heard_ms = now_ms
         match message:
             case Heartbeat():
@@ -230,38 +218,28 @@ class Coordinator:
                     )
                 )
             case Goodbye():
-                yield from self._remove(member_id, "it has stopped", now_ms)
+                yield from self._remove(member, "it has stopped", now_ms)
 
     def _join(self, connection: int, hello: Hello, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if connection in self._by_connection:
+        if self._members.find(connection) is not None:
             raise self._invalid(f"a second hello over connection {connection}")
-        problem = self._what_is_wrong_with(hello)
+        is_over = self._phase is CoordinatorPhase.STOPPING
+        problem = "the run is over" if is_over else self._members.what_is_wrong_with(hello)
         if problem:
             yield SendToClient(connection, Refused(problem, may_rejoin=False))
             yield CloseConnection(connection)
             return
-        twin = next((found for found in self._members.values() if found.name == hello.client), None)
+        twin = self._members.named(hello.client)
         if twin is not None:
             yield SendToClient(twin.connection, Refused("a newer client has taken this name", may_rejoin=False))
-            yield from self._remove(twin.member_id, "a newer client has taken its name", now_ms)
-        if self._phase is CoordinatorPhase.ENDED:
-            return
-        self._joined += 1
-        member_id = f"{hello.client}-{self._epoch}-{self._joined}"
-        member = Member(member_id, connection, hello, now_ms, ProcessId.parse(hello.process_id))
-        member.positions = {
-            task: position
-            for task, candidates in hello.positions.items()
-            if (position := next((found for found in candidates if self._progress.counts(task, found)), None))
-        }
-        self._members[member_id] = member
-        self._by_connection[connection] = member_id
-        yield SendToClient(connection, Welcome(member_id))
+            yield from self._remove(twin, "a newer client has taken its name", now_ms)
+        member = self._members.add(connection, hello, self._progress, now_ms)
+        yield SendToClient(connection, Welcome(member.member_id))
         yield Announce(
             ClientJoined(
                 hello.client,
                 hello.process_id,
-                member_id,
+                member.member_id,
                 hello.attempt,
                 hello.host,
                 hello.pid,
@@ -271,31 +249,20 @@ class Coordinator:
         self._reasons.append(f"client {hello.client} joined")
         yield from self._go_on(now_ms)
 
-    def _what_is_wrong_with(self, hello: Hello) -> str:
-        if self._phase is CoordinatorPhase.STOPPING:
-            return "the run is over"
-        if hello.run_id != self._run_id:
-            return f"the client belongs to another run ({hello.run_id}, not {self._run_id})"
-        for member in self._members.values():
-            if member.hello.process_id == hello.process_id and member.name != hello.client:
-                return f"the client {member.name} has the same process id ({hello.process_id})"
-        return ""
-
     def _lose_connection(self, connection: int, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        member_id = self._by_connection.get(connection)
-        if member_id is not None:
-            yield from self._remove(member_id, reason, now_ms)
+        member = self._members.find(connection)
+        if member is not None:
+            yield from self._remove(member, reason, now_ms)
 
-    def _remove(self, member_id: str, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+    def _remove(self, member: Member, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Fence a member. Its open orders are void from here on; what it had answered before counts."""
-        member = self._members.pop(member_id)
-        del self._by_connection[member.connection]
+        self._members.remove(member)
         yield CloseConnection(member.connection)
         if self._phase is CoordinatorPhase.STOPPING:
             if not self._members:
                 self._phase = CoordinatorPhase.ENDED
             return
-        yield Announce(ClientLost(member.name, member_id, reason))
+        yield Announce(ClientLost(member.name, member.member_id, reason))
         if not self._members:
             self._waiting_since_ms = now_ms
         if member.generation:
@@ -304,7 +271,7 @@ class Coordinator:
             # It came and went between two rebalances.
             self._reasons = [told for told in self._reasons if told != f"client {member.name} joined"]
         if self._batch is not None:
-            self._batch.lose(member_id)
+            self._batch.lose(member.member_id)
             if self._batch.losses > self._options.max_losses_per_batch:
                 yield from self._fail(
                     ClientException(
@@ -335,10 +302,10 @@ class Coordinator:
 
     def _tick(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         timeout = self._options.session_timeout_ms
-        for member in sorted(self._members.values(), key=lambda member: member.member_id):
-            if now_ms - member.last_heard_ms > timeout and member.member_id in self._members:
+        for member in self._members:
+            if now_ms - member.last_heard_ms > timeout and self._members.find(member.connection) is member:
                 yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
-                yield from self._remove(member.member_id, f"no heartbeat for {timeout} ms", now_ms)
+                yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
         if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
             waited = now_ms - self._waiting_since_ms
             if waited > self._options.startup_timeout_ms:
@@ -347,7 +314,7 @@ class Coordinator:
         yield from self._go_on(now_ms)
 
     def _nobody_came(self, waited_ms: int) -> ClientException:
-        there = ", ".join(member.name for member in self._members.values()) or "none"
+        there = ", ".join(member.name for member in self._members) or "none"
         if self._phase is CoordinatorPhase.GATHERING:
             return ClientException(
                 f"Only {len(self._members)} of {self._expected_clients} clients came in {waited_ms / 1000:.0f} s "
@@ -357,7 +324,7 @@ class Coordinator:
 
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
-        deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members.values()]
+        deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members]
         if self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
         if self._may_rebalance():
@@ -389,12 +356,12 @@ class Coordinator:
 
     def _may_rebalance(self) -> bool:
         """Newcomers and deadlines wait for the end of the batch; tasks without an owner do not."""
-        return self._batch is None or any(self.owner_of(task) is None for task in self._batch.missing)
+        return self._batch is None or self._batch.has_orphans
 
     def _rebalance(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         reason = "; ".join(self._reasons)
         outcome = self._leader.rebalance(
-            [member.for_leader(self._progress) for member in self._members.values()],
+            [member.for_leader(self._progress) for member in self._members],
             self._progress.changelog_ends(),
             now_ms,
         )
@@ -404,41 +371,34 @@ class Coordinator:
         self._reasons, self._retry_ms, self._retries = [], None, 0
         self._followup_ms = outcome.followup_deadline_ms
         self._generation += 1
-        owners: dict[TaskId, Member] = {}
-        for member in self._members.values():
-            assignment = outcome.assignments[member.process_id]
-            member.tasks = ClientTasks(assignment.active, assignment.standby)
-            member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
-            member.generation = self._generation
-            owners.update(dict.fromkeys(assignment.active, member))
-        before, self._owners = self._owners, {task: owners[task].name for task in sorted(owners)}
-        clients = {member.member_id: (member.name, member.tasks) for member in self._members.values()}
+        self._members.assign(outcome.assignments, self._generation)
+        clients = {member.member_id: (member.name, member.tasks) for member in self._members}
         yield StoreGeneration(RebalanceRecord(self._generation, reason, clients, self._progress.last_batch))
-        yield Announce(
-            Rebalanced(
-                self._generation,
-                reason,
-                {member.name: member.tasks for _, member in sorted(self._members.items())},
-                tuple(
-                    (task, before.get(task, ""), name)
-                    for task, name in self._owners.items()
-                    if before.get(task, "") != name
-                ),
-                "",
-                -1 if self._batch is None else self._batch.number,
-                self._followup_ms,
+        yield Announce(self._rebalanced(reason))
+        for member in self._members:
+            positions = (
+                {task: self._progress.position(task) for task in tasks}
+                for tasks in (member.tasks.active, member.tasks.standby)
             )
+            yield SendToClient(member.connection, Assign(self._generation, *positions))
+        if self._batch is not None:
+            yield from self._give_orders(self._batch)
+
+    def _rebalanced(self, reason: str, kept: str = "") -> Rebalanced:
+        before = self._last_owners
+        now = {task: member.name for member in self._members for task in member.tasks.active}
+        moved = [(task, before.get(task, ""), now[task]) for task in sorted(now) if before.get(task, "") != now[task]]
+        if not kept:
+            self._last_owners = now
+        return Rebalanced(
+            self._generation,
+            reason,
+            {member.name: member.tasks for member in self._members},
+            () if kept else tuple(moved),
+            kept,
+            -1 if self._batch is None else self._batch.number,
+            self._followup_ms,
         )
-        for _, member in sorted(self._members.items()):
-            yield SendToClient(
-                member.connection,
-                Assign(
-                    self._generation,
-                    {task: self._progress.position(task) for task in member.tasks.active},
-                    {task: self._progress.position(task) for task in member.tasks.standby},
-                ),
-            )
-        yield from self._give_orders(owners)
 
     def _try_again(self, why: str, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         self._retries += 1
@@ -451,9 +411,7 @@ class Coordinator:
             )
             return
         self._retry_ms = now_ms + self._options.assignment_retry_ms
-        tasks = {member.name: member.tasks for _, member in sorted(self._members.items())}
-        number = -1 if self._batch is None else self._batch.number
-        yield Announce(Rebalanced(self._generation, reason, tasks, (), why, number))
+        yield Announce(self._rebalanced(reason, why))
 
     def _next_batch(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._stop_reason:
@@ -466,26 +424,24 @@ class Coordinator:
             yield Announce(RunFinished(batches, self._rows_in, self._rows_out, seconds))
             yield from self._stop("all rows are processed", None)
             return
-        if any(self.owner_of(task) is None for task in ranges):
+        if any(self._members.owner_of(task) is None for task in ranges):
             return  # until somebody comes, or the assignor is asked again
         self._batch = Batch(self._progress.last_batch + 1, now_ms, ranges)
-        yield from self._give_orders({task: self._members[owner] for task in ranges if (owner := self.owner_of(task))})
+        yield from self._give_orders(self._batch)
 
-    def _give_orders(self, owners: Mapping[TaskId, Member]) -> Iterator[CoordinatorInstruction]:
+    def _give_orders(self, batch: Batch) -> Iterator[CoordinatorInstruction]:
         """Order every missing task whose open order is not with its present owner."""
-        batch = self._batch
-        if batch is None:
-            return
-        new: dict[str, list[TaskOrder]] = {}
+        new: dict[int, list[TaskOrder]] = {}
         for task in batch.missing:
-            owner = owners[task].member_id
-            if task in batch.orders and batch.orders[task][0] == owner:
+            owner = self._members.owner_of(task)
+            assert owner is not None, "a valid assignment has an owner for every task"
+            if task in batch.orders and batch.orders[task][0] == owner.member_id:
                 continue
             order = TaskOrder(task, batch.number, self._generation, batch.ranges[task], self._progress.position(task))
-            batch.orders[task] = (owner, order)
-            new.setdefault(owner, []).append(order)
-        for owner, orders in sorted(new.items()):
-            yield SendToClient(self._members[owner].connection, Process(tuple(orders)))
+            batch.orders[task] = (owner.member_id, order)
+            new.setdefault(owner.connection, []).append(order)
+        for connection, orders in new.items():
+            yield SendToClient(connection, Process(tuple(orders)))
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
         batch = self._batch
@@ -494,7 +450,7 @@ class Coordinator:
             yield Announce(ResultRefused(member.name, result.task, result.batch, result.generation, problem))
             return
         batch.take(member, result)
-        if not batch.missing:
+        if batch.is_done:
             yield from self._commit(batch, now_ms)
             yield from self._go_on(now_ms)
 
@@ -520,7 +476,7 @@ class Coordinator:
                 self._progress.remaining_rows(),
             )
         )
-        for _, member in sorted(self._members.items()):
+        for member in self._members:
             mine = [task for task in (*member.tasks.active, *member.tasks.standby) if task in record.tasks]
             positions = {task: self._progress.position(task) for task in mine}
             member.positions.update((task, positions[task]) for task in member.tasks.active if task in positions)
@@ -545,7 +501,7 @@ class Coordinator:
         """Nothing is committed from here on; a batch in progress never was."""
         self._phase = CoordinatorPhase.STOPPING
         self._batch = None
-        for _, member in sorted(self._members.items()):
+        for member in self._members:
             yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
             self._phase = CoordinatorPhase.ENDED
@@ -555,24 +511,12 @@ class Coordinator:
 
     def validate_state(self) -> None:
         """Raise AssertionError if something holds that never may."""
-        assert {member.connection: member_id for member_id, member in self._members.items()} == self._by_connection
-        active = [task for member in self._members.values() for task in member.tasks.active]
-        assert len(active) == len(set(active)), "a task has two owners"
-        assert set(active) <= set(self._leader.tasks)
-        names = [member.name for member in self._members.values()]
-        assert len(names) == len(set(names)), "two members have one name"
-        for member in self._members.values():
-            assert not set(member.tasks.active) & set(member.tasks.standby)
-            assert member.generation <= self._generation
+        self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
         if self._batch is not None:
             assert self._phase is CoordinatorPhase.RUNNING
             self._batch.validate(self._members, self._progress, self._generation)
 
     def _invalid(self, what: str) -> InvalidTransitionException:
-        return InvalidTransitionException("The coordinator", self._phase.value, what, tuple(self._story))
-
-
-def _brief(event: CoordinatorEvent) -> str:
-    text = repr(event)
-    return text if len(text) <= 300 else f"{text[:297]}..."
+        story = [f"{phase.value}, generation {generation}: {brief(event)}" for phase, generation, event in self._story]
+        return InvalidTransitionException("The coordinator", self._phase.value, what, tuple(story))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
-from task_assignor.group import GroupClient, GroupConsumer
+from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.commits import ClientTasks, CommitRecord, TaskCommit
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
 from task_assignor.runtime.progress import Progress
@@ -14,7 +14,7 @@ from task_assignor.runtime.protocol import Heartbeat, Hello, Position, TaskFailu
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Member:
     """A client in the group.
 
@@ -64,6 +64,91 @@ class Member:
         )
 
 
+class Members:
+    """The members of the group. Every change of it is a decision of the coordinator.
+
+    Args:
+        run_id: identity of the run folder; clients of another one are refused.
+        epoch: makes member ids differ from those of an earlier coordinator of the same run.
+    """
+
+    def __init__(self, run_id: str, epoch: int) -> None:
+        self._run_id = run_id
+        self._epoch = epoch
+        self._joined = 0
+        self._by_id: dict[str, Member] = {}
+        self._by_connection: dict[int, Member] = {}
+        self._owners: dict[TaskId, Member] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        """All members, by member id."""
+        return iter([self._by_id[member_id] for member_id in sorted(self._by_id)])
+
+    def find(self, connection: int) -> Member | None:
+        """The member behind a connection."""
+        return self._by_connection.get(connection)
+
+    def named(self, client: str) -> Member | None:
+        """The member of that client name."""
+        return next((member for member in self if member.name == client), None)
+
+    def owner_of(self, task: TaskId) -> Member | None:
+        """The task's active owner; None: nobody at the moment."""
+        return self._owners.get(task)
+
+    def what_is_wrong_with(self, hello: Hello) -> str:
+        """Why a client cannot be a member; "": it can."""
+        if hello.run_id != self._run_id:
+            return f"the client belongs to another run ({hello.run_id}, not {self._run_id})"
+        for member in self:
+            if member.hello.process_id == hello.process_id and member.name != hello.client:
+                return f"the client {member.name} has the same process id ({hello.process_id})"
+        return ""
+
+    def add(self, connection: int, hello: Hello, progress: Progress, now_ms: int) -> Member:
+        """A client joins; of its states only those that were committed are believed."""
+        self._joined += 1
+        member_id = f"{hello.client}-{self._epoch}-{self._joined}"
+        member = Member(member_id, connection, hello, now_ms, ProcessId.parse(hello.process_id))
+        for task, candidates in hello.positions.items():
+            position = next((found for found in candidates if progress.counts(task, found)), None)
+            if position is not None:
+                member.positions[task] = position
+        self._by_id[member_id] = self._by_connection[connection] = member
+        return member
+
+    def remove(self, member: Member) -> None:
+        """A client leaves; its tasks have no owner until the next assignment."""
+        del self._by_id[member.member_id], self._by_connection[member.connection]
+        self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
+
+    def assign(self, assignments: Mapping[ProcessId, ClientAssignment], generation: int) -> None:
+        """Everybody's tasks from this generation on."""
+        self._owners = {}
+        for member in self:
+            assignment = assignments[member.process_id]
+            member.tasks = ClientTasks(assignment.active, assignment.standby)
+            member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
+            member.generation = generation
+            self._owners.update(dict.fromkeys(assignment.active, member))
+
+    def validate(self, tasks: Collection[TaskId], generation: int) -> None:
+        """Raise AssertionError if something holds that never may."""
+        assert {member.connection: member for member in self} == self._by_connection
+        active = [task for member in self for task in member.tasks.active]
+        assert len(active) == len(set(active)), "a task has two owners"
+        assert set(active) <= set(tasks)
+        assert {task: member for member in self for task in member.tasks.active} == self._owners
+        names = [member.name for member in self]
+        assert len(names) == len(set(names)), "two members have one name"
+        for member in self:
+            assert not set(member.tasks.active) & set(member.tasks.standby)
+            assert member.generation <= generation
+
+
 @attrs.define
 class Batch:
     """The micro-batch that is being processed. Each task is missing, ordered (from one member) or done.
@@ -87,6 +172,16 @@ class Batch:
     def missing(self) -> list[TaskId]:
         """Tasks without an answer, sorted."""
         return sorted(task for task in self.ranges if task not in self.done)
+
+    @property
+    def is_done(self) -> bool:
+        """All tasks have an answer."""
+        return len(self.done) == len(self.ranges)
+
+    @property
+    def has_orphans(self) -> bool:
+        """There are tasks without an answer of which none is awaited: their owner was lost."""
+        return len(self.done) + len(self.orders) < len(self.ranges)
 
     def lose(self, member_id: str) -> None:
         """A member left: its open orders are void; what it had answered counts."""
@@ -127,15 +222,16 @@ class Batch:
         tasks = {task: self.done[task] for task in sorted(self.done)}
         return CommitRecord(self.number, application_id, generation, now_ms, tasks)
 
-    def validate(self, members: Mapping[str, Member], progress: Progress, generation: int) -> None:
+    def validate(self, members: Members, progress: Progress, generation: int) -> None:
         """Raise AssertionError if something holds that never may."""
         assert self.number == progress.last_batch + 1
         assert not set(self.orders) & set(self.done)
         assert set(self.orders) | set(self.done) <= set(self.ranges)
-        assert self.missing, "a complete batch was not committed"
-        for task, (owner, order) in self.orders.items():
-            assert owner in members, f"the open order of {task} is with {owner}, who left"
-            assert task in members[owner].tasks.active
+        assert not self.is_done, "a complete batch was not committed"
+        for task, (member_id, order) in self.orders.items():
+            owner = members.owner_of(task)
+            assert owner is not None, f"the open order of {task} is with {member_id}, who left"
+            assert owner.member_id == member_id
             assert order.generation <= generation
             assert order.base == progress.position(task)
 

@@ -87,3 +87,9 @@ class InvalidTransitionException(StreamsException):
     def __str__(self) -> str:
         tale = "\n  ".join(self.story)
         return f"{self.machine} in state {self.state} cannot take {self.event}. The story:\n  {tale}"
+
+
+def brief(event: object) -> str:
+    """An event in one line of a story."""
+    text = repr(event)
+    return text if len(text) <= 300 else f"{text[:297]}..."
