@@ -15,6 +15,7 @@ MODULES = (
     "bench_state",
     "bench_growth",
     "bench_runtime_join",
+    "bench_spark_join",
 )
 
 

@@ -1,0 +1,220 @@
+"""The co-partitioned windowed join on a local Spark: streaming with state, and bounded beside Spark SQL.
+
+Two streams of N/2 rows (a key, a time, a value; N/4 keys; one hour), joined where the keys are equal and the times at most
+five minutes apart. N is 10 million; `TASK_ASSIGNOR_BENCH_ROWS` chooses another size.
+Each case starts a Spark of its own and warms it up, ours and Spark SQL's alike; start-up is not part of the times.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from benchmarks.case import Case, Facts, Goal, Timed, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS: Final = 8
+WINDOW_MS: Final = 300_000
+HOUR_MS: Final = 3_600_000
+BATCHES: Final = 60
+NEEDS: Final = ("pyspark", "polars", "pyarrow")
+STREAMS: Final = ("shown", "clicked")
+SQL: Final = f"""
+    SELECT {{hint}} l.key, l.time, r.time AS time_right, l.value, r.value AS value_right
+    FROM {{left}} l JOIN {{right}} r ON l.key = r.key AND abs(l.time - r.time) <= {WINDOW_MS}
+"""
+
+
+def cases(is_quick: bool) -> list[Case]:
+    """Streaming; bounded on data that is partitioned already; bounded from raw Parquet."""
+    rows = 40_000 if is_quick else int(os.environ.get("TASK_ASSIGNOR_BENCH_ROWS", "10000000"))
+    amount = (rows, "rows")
+
+    def case(name: str, prepare: Callable[[int], Work], **more: Any) -> Case:
+        return Case(
+            f"spark join/{name}",
+            lambda: prepare(rows),
+            describe=describe,
+            amount=amount,
+            needs=NEEDS,
+            limit_s=900,
+            **more,
+        )
+
+    return [
+        case(f"windowed, state and changelog, {BATCHES} batches", streaming, goal=Goal(seconds=rows / 1_000_000)),
+        case("the same with a standby per task", streaming_with_standbys),
+        case("bounded, Spark SQL on bucketed tables", sql_on_buckets),
+        case(
+            "bounded, ours on topics",
+            bounded_on_topics,
+            goal=Goal(times_faster=1),
+            against="spark join/bounded, Spark SQL on bucketed tables",
+        ),
+        case("bounded, Spark SQL on Parquet", sql_on_parquet),
+        case(
+            "bounded, ours on Parquet, write_topic included",
+            bounded_on_parquet,
+            goal=Goal(times_faster=1),
+            against="spark join/bounded, Spark SQL on Parquet",
+        ),
+    ]
+
+
+def describe(rows_out: int) -> Facts:
+    """The number of joined rows, which must be the same for all."""
+    return {"rows out": rows_out}
+
+
+class _Bench:
+    """A Spark session, the two streams as Parquet files, and a folder that goes with the process."""
+
+    def __init__(self, rows: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from task_assignor.spark import spark_session
+
+        logging.getLogger("task_assignor").addHandler(logging.NullHandler())
+        self._folder = tempfile.TemporaryDirectory(prefix="task-assignor-bench-")
+        self.path = Path(self._folder.name)
+        each = rows // 2
+        for seed, name in enumerate(STREAMS):
+            random = np.random.default_rng(seed)
+            (self.path / "raw" / name).mkdir(parents=True)
+            times = np.sort(random.integers(0, HOUR_MS, each))
+            keys = random.integers(0, max(each // 2, 1), each)
+            table = pa.table({"key": keys, "time": times, "value": np.arange(each, dtype=np.int32)})
+            for part in range(PARTITIONS):
+                low, high = each * part // PARTITIONS, each * (part + 1) // PARTITIONS
+                pq.write_table(table.slice(low, high - low), self.path / "raw" / name / f"{part}.parquet")
+        self.each = each
+        warehouse = {"spark.sql.warehouse.dir": str(self.path / "warehouse"), "spark.driver.memory": "4g"}
+        self.spark: SparkSession = spark_session(clients=2, app_name="benchmark", config=warehouse)
+
+    def write_topics(self, *, sort: bool) -> None:
+        """Both streams as topics."""
+        from task_assignor.spark import write_topic
+
+        shutil.rmtree(self.path / "topics", ignore_errors=True)
+        for name in STREAMS:
+            frame = self.spark.read.parquet(str(self.path / "raw" / name))
+            write_topic(
+                frame,
+                self.path / "topics",
+                name,
+                key=["key"],
+                partitions=PARTITIONS,
+                timestamp="time",
+                sort_by_timestamp=sort,
+            )
+
+    def join(self, *, batches: int, standbys: int = 0) -> int:
+        """Join the topics with our runtime; in a single batch the order of the rows is of no interest."""
+        from task_assignor import StreamsConfig
+        from task_assignor.runtime import RuntimeOptions, StreamsApplication, Topology, WindowedJoin
+        from task_assignor.spark import SparkLauncher
+
+        shutil.rmtree(self.path / "run", ignore_errors=True)
+        grace = None if batches == 1 else 0
+        left, right = STREAMS
+        join = WindowedJoin(
+            left=left,
+            right=right,
+            before_ms=WINDOW_MS,
+            after_ms=WINDOW_MS,
+            left_grace_ms=grace,
+            right_grace_ms=grace,
+        )
+        result = StreamsApplication(
+            Topology([join.sub_topology("join", output="pairs")]),
+            StreamsConfig({"application.id": "benchmark", "num.standby.replicas": standbys}),
+            topics_root=self.path / "topics",
+            run_dir=self.path / "run",
+            clients=2,
+            launcher=SparkLauncher(self.spark),
+            options=RuntimeOptions(max_batch_rows=-(-self.each // PARTITIONS // batches) + 1_000),
+        ).run()
+        return result.rows_out
+
+    def sql(self, left: str, right: str) -> float:
+        """Seconds of the better of Spark SQL's two joins; the rows go nowhere, so they cost Spark nothing."""
+        times = []
+        for hint in ("/*+ MERGE(r) */", "/*+ SHUFFLE_HASH(r) */"):
+            begin = time.perf_counter()
+            self.spark.sql(SQL.format(hint=hint, left=left, right=right)).write.format("noop").mode("overwrite").save()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    def count(self, left: str, right: str) -> int:
+        """The number of joined rows by Spark SQL."""
+        return self.spark.sql(SQL.format(hint="", left=left, right=right)).count()
+
+
+def _timed(work: Callable[[], int]) -> Work:
+    """The work, called once before to warm everything up."""
+    work()
+    return work
+
+
+def streaming(rows: int, standbys: int = 0) -> Work:
+    """Many micro-batches; each leaves output, changelog and a commit."""
+    bench = _Bench(rows)
+    bench.write_topics(sort=True)
+    return _timed(lambda: bench.join(batches=BATCHES, standbys=standbys))
+
+
+def streaming_with_standbys(rows: int) -> Work:
+    """The same, and another client replays every changelog."""
+    return streaming(rows, standbys=1)
+
+
+def bounded_on_topics(rows: int) -> Work:
+    """One batch on topics that are there."""
+    bench = _Bench(rows)
+    bench.write_topics(sort=False)
+    return _timed(lambda: bench.join(batches=1))
+
+
+def bounded_on_parquet(rows: int) -> Work:
+    """Topics are written first."""
+    bench = _Bench(rows)
+
+    def work() -> int:
+        bench.write_topics(sort=False)
+        return bench.join(batches=1)
+
+    return _timed(work)
+
+
+def _sql_work(bench: _Bench, left: str, right: str) -> Work:
+    rows_out = bench.count(left, right)
+    bench.sql(left, right)
+    return lambda: Timed(bench.sql(left, right), rows_out)
+
+
+def sql_on_buckets(rows: int) -> Work:
+    """Both streams as tables with as many buckets as the topics have partitions."""
+    bench = _Bench(rows)
+    for name in STREAMS:
+        frame = bench.spark.read.parquet(str(bench.path / "raw" / name))
+        frame.write.bucketBy(PARTITIONS, "key").saveAsTable(name)
+    return _sql_work(bench, *STREAMS)
+
+
+def sql_on_parquet(rows: int) -> Work:
+    """The files as they are."""
+    bench = _Bench(rows)
+    for name in STREAMS:
+        bench.spark.read.parquet(str(bench.path / "raw" / name)).createOrReplaceTempView(name)
+    return _sql_work(bench, *STREAMS)
