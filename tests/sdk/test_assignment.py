@@ -68,6 +68,35 @@ def test_what_was_read_does_not_change_with_the_assignment() -> None:
     before = assignment.tasks
     assignment.assign_task(AssignedTask(T0, ACTIVE))
     assert before == {}
+    before = assignment.tasks
+    assignment.remove_task(AssignedTask(T0, ACTIVE))
+    assert (list(before), list(assignment.tasks)) == ([T0], [])
+
+
+def test_task_assignments_with_equal_content_are_equal(columns: AssignmentColumns) -> None:
+    views = TaskAssignment.of_columns(columns)
+    objects = [KafkaStreamsAssignment.of(one.process_id, one.tasks.values()) for one in views]
+    objects[0] = objects[0].with_followup_rebalance(70)
+    assert views == TaskAssignment(objects)
+    objects[0].remove_task(AssignedTask(T0, ACTIVE))
+    assert views != TaskAssignment(objects)
+    assert views != list(views)
+
+
+def test_owners_must_be_given_for_all_tasks_and_standbys_in_pairs(columns: AssignmentColumns) -> None:
+    state = columns.state
+    for owners, tasks, clients in (
+        ([0], None, None),
+        ([0, 2], None, None),
+        ([0, -2], None, None),
+        ([0.0, 1.0], None, None),
+        ([0, 2**40], None, None),
+        ([0, 1], [0], None),
+        ([0, 1], [0], [1, 1]),
+        ([0, 1], [2], [1]),
+    ):
+        with pytest.raises(StateException):
+            AssignmentColumns.of(state, np.array(owners), tasks, clients)  # type: ignore[arg-type]
 
 
 def test_a_copy_with_a_deadline_is_independent_in_both_directions() -> None:
@@ -102,13 +131,15 @@ def test_wrong_kinds_of_things_are_named() -> None:
         lambda: KafkaStreamsAssignment.of(FIRST).assign_task(T0),  # type: ignore[arg-type]
         lambda: KafkaStreamsAssignment.of(FIRST).remove_task(T0),  # type: ignore[arg-type]
         lambda: TaskAssignment([T0]),  # type: ignore[list-item]
+        lambda: TaskAssignment(None),  # type: ignore[arg-type]
+        lambda: TaskAssignment(KafkaStreamsAssignment.of(FIRST)),  # type: ignore[arg-type]
     ):
         with pytest.raises(StateException):
             build()
     for wrong in ("0_0", None):
-        with pytest.raises(TypeError):
+        with pytest.raises(StateException, match="AssignedTask"):
             AssignedTask(wrong, ACTIVE)  # type: ignore[arg-type]
-        with pytest.raises(TypeError):
+        with pytest.raises(StateException, match="AssignedTask"):
             AssignedTask(T0, wrong)  # type: ignore[arg-type]
 
 

@@ -16,6 +16,7 @@ from task_assignor.sdk import (
 )
 
 CLIENT = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+OTHER = ProcessId.parse("00000000-0000-0000-0000-000000000002")
 TASK = TaskId(0, 0)
 CHANGELOG = TaskTopicPartition(TopicPartition("changelog", 0), is_source=False, is_changelog=True)
 
@@ -48,6 +49,29 @@ def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: -1}).build(), "of task 0_0"),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: 2**63}).build(), "lag of task 0_0"),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: True}).build(), "lag of task 0_0"),
+        # A text where a list is expected would silently be taken for its characters.
+        (
+            lambda builder: builder.add_task(TASK, state_store_names="store"),
+            r"state_store_names of task 0_0 \('store'\)",
+        ),
+        (lambda builder: builder.add_task(TASK, topic_partitions=[TopicPartition("a", 0)]), "topic_partitions of task"),
+        (lambda builder: builder.add_task(TASK, is_stateful="no"), "is_stateful of task 0_0"),
+        (lambda builder: builder.add_client(CLIENT, previous_active_tasks="0_0"), "previous_active_tasks of client"),
+        (lambda builder: builder.add_client(CLIENT, previous_active_tasks=["0_0"]), r"Maybe use TaskId\.parse"),
+        (lambda builder: builder.add_client(CLIENT, previous_standby_tasks=[("0", 0)]), "previous_standby_tasks"),
+        (lambda builder: builder.add_client(CLIENT, previous_standby_tasks=None), "previous_standby_tasks"),
+        (lambda builder: builder.add_client(CLIENT, consumers={"m": ["0_0"]}), "tasks of consumer m of client"),
+        (lambda builder: builder.add_client(CLIENT, consumers={3: []}), "consumers of client"),
+        (lambda builder: builder.add_client(CLIENT, consumers=["m"]), "consumers of client"),
+        (lambda builder: builder.add_client(CLIENT, client_tags={"zone": 3}), "client_tags of client"),
+        (lambda builder: builder.add_client(CLIENT, client_tags=["zone"]), "client_tags of client"),
+        (lambda builder: builder.add_client(CLIENT, rack_id=3), "rack_id of client"),
+        (lambda builder: builder.add_client(CLIENT, host_info="h:1"), "host_info of client"),
+        (lambda builder: builder.add_client(CLIENT, task_lags={"0_0": 1}), "task_lags of client"),
+        (
+            lambda builder: builder.add_client(CLIENT, consumers={"m": []}).add_client(OTHER, consumers={"m": []}),
+            f"consumer m of client {OTHER} belongs to client {CLIENT} already",
+        ),
     ],
 )
 def test_what_cannot_be_a_state(build: Callable[[ApplicationStateBuilder], object], message: str) -> None:

@@ -144,6 +144,12 @@ def test_columns_cannot_be_written_not_even_through_the_array_they_were_made_of(
     columns = task_columns(subtopology=given)
     given[0] = 9
     assert columns.subtopology.tolist() == [0, 0, 0]
+    given[:] = 0
+    view = given[:]
+    view.flags.writeable = False
+    columns = task_columns(subtopology=view)
+    given[0] = 9
+    assert columns.subtopology.tolist() == [0, 0, 0]
     for part in (columns, client_columns(), previous_columns(), lag_columns(), state_columns()):
         for value in attrs.astuple(part, recurse=False):
             if isinstance(value, np.ndarray):
@@ -218,6 +224,19 @@ def test_partitions_of_a_subtopology_may_have_gaps() -> None:
             lambda: client_columns(process_ids=[ProcessId(uuid.UUID(int=number)) for number in (1, 1, 2)]),
             "is there twice",
         ),
+        (lambda: client_columns(num_processing_threads=[1, 2**31, 1]), "num_processing_threads"),
+        (lambda: client_columns(racks=["a", "a"]), "racks must be distinct"),
+        (lambda: client_columns(consumers=[("m1",), ("m3", "m2"), ()]), "consumers of client .* distinct and sorted"),
+        (lambda: task_columns(partition_number=[0, -1, 0, 0, 0]), "partition_number"),
+        (lambda: task_columns(subtopology=[[0], [0], [0]]), r"shape \(3, 1\)"),
+        (
+            lambda: state_columns(
+                previous=previous_columns(vanished=[(1, Role.ACTIVE, TaskId(9, 9)), (0, Role.ACTIVE, TaskId(9, 9))])
+            ),
+            "previous.vanished must be distinct and sorted",
+        ),
+        (lambda: state_columns(previous=previous_columns(vanished=[(3, Role.ACTIVE, TaskId(9, 9))])), "from 0 to 2"),
+        (lambda: state_columns(previous=previous_columns(vanished_of_consumer=[(3, TaskId(9, 9))])), "from 0 to 2"),
         (lambda: state_columns(previous=previous_columns(client=[0, 0, 3])), "previous.client"),
         (lambda: state_columns(previous=previous_columns(role=[0, 2, 0])), "previous.role"),
         (lambda: state_columns(previous=previous_columns(task=[1, 2, 3])), "previous.task"),

@@ -168,6 +168,18 @@ def test_the_other_names_print_as_in_kafka() -> None:
     assert TopicPartition("a", 2) < TopicPartition("a", 10) < TopicPartition("b", 0)
 
 
+@pytest.mark.parametrize("arguments", [(3, 0), ("in", "0"), ("in", -1), ("in", 2**31), ("in", True), ("in", 1.0)])
+def test_topic_partitions_are_made_of_a_name_and_a_number_in_range(arguments: tuple[object, ...]) -> None:
+    with pytest.raises(StateException, match="of a TopicPartition"):
+        TopicPartition(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [(None, 0), ("h", "80"), ("h", -1), ("h", 65536), ("h", False)])
+def test_hosts_are_made_of_a_name_and_a_port(arguments: tuple[object, ...]) -> None:
+    with pytest.raises(StateException, match="of a HostInfo"):
+        HostInfo(*arguments)  # type: ignore[arg-type]
+
+
 def test_absurd_numbers_and_texts_are_short_errors() -> None:
     for wrong in ("9" * 5_000 + "_0", "0_" + "1" * 5_000, "x" * 10**6):
         with pytest.raises(TaskIdFormatException) as caught:

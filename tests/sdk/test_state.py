@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +15,19 @@ from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
     ApplicationStateBuilder,
+    AssignmentConfigs,
     HostInfo,
     LagsNotComputedError,
     ProcessId,
     StateException,
     TaskColumns,
     TaskId,
+    TaskInfo,
     TaskTopicPartition,
     TopicPartition,
+    UnknownClientError,
     UnknownTaskError,
+    state_from_json,
     state_to_json,
 )
 from task_assignor.testing import application_states, shuffled
@@ -153,7 +159,10 @@ def test_lags_that_nobody_knows_are_an_error_that_names_the_client() -> None:
 def test_an_unknown_task_or_client_is_a_key_error(state: ApplicationState) -> None:
     with pytest.raises(KeyError, match="no task 7_0"):
         state.all_tasks[GONE]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"no task '0_0' \(not a TaskId"):
+        state.all_tasks["0_0"]  # type: ignore[index]
+    assert state.all_tasks.get(GONE) is None
+    with pytest.raises(UnknownClientError, match="no client"):
         state.kafka_streams_states(compute_task_lags=False)[ProcessId.parse("00000000-0000-0000-0000-000000000009")]
     assert GONE not in state.all_tasks
     assert "0_0" not in state.all_tasks
@@ -181,6 +190,73 @@ def test_reading_one_task_makes_no_other(state: ApplicationState, monkeypatch: p
     assert made == [0]
 
 
+@given(application_states(lags_known=False), application_states(lags_known=False))
+def test_states_are_equal_if_and_only_if_they_say_the_same(one: ApplicationState, two: ApplicationState) -> None:
+    assert (one == two) == (state_to_json(one) == state_to_json(two))
+    assert one == state_from_json(state_to_json(one))
+    assert one != "a state"
+
+
+def test_a_state_differs_if_one_thing_does(state: ApplicationState) -> None:
+    columns = state.columns
+    tasks, clients = columns.tasks, columns.clients
+    for other in (
+        ApplicationState(columns, now_ms=state.now_ms + 1),
+        ApplicationState(columns, AssignmentConfigs(num_standby_replicas=3), state.now_ms),
+        ApplicationState(
+            attrs.evolve(columns, tasks=attrs.evolve(tasks, store_sets=[{"x"}, *tasks.store_sets[1:]])), now_ms=5
+        ),
+        ApplicationState(attrs.evolve(columns, tasks=attrs.evolve(tasks, rack_sets=[frozenset("z")])), now_ms=5),
+        ApplicationState(attrs.evolve(columns, clients=attrs.evolve(clients, racks=["z"])), now_ms=5),
+        ApplicationState(attrs.evolve(columns, clients=attrs.evolve(clients, rack=[-1, -1])), now_ms=5),
+        ApplicationState(attrs.evolve(columns, lags=attrs.evolve(columns.lags, lag=[-2, 1, -3])), now_ms=5),
+    ):
+        assert state != other
+    assert state == ApplicationState(
+        attrs.evolve(columns, clients=attrs.evolve(clients, rack=[1, -1], racks=["z", "a"])), now_ms=5
+    )
+
+
+def test_views_of_one_client_are_equal_and_can_be_keys(state: ApplicationState) -> None:
+    first, again = (state.kafka_streams_states(compute_task_lags=True)[FIRST] for _ in range(2))
+    assert (first, hash(first)) == (again, hash(again))
+    assert first != state.kafka_streams_states(compute_task_lags=True)[SECOND]
+    assert first != state.kafka_streams_states(compute_task_lags=False)[FIRST]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: TaskTopicPartition("in-0"),  # type: ignore[arg-type]
+        lambda: TaskTopicPartition(TopicPartition("in", 0), is_source=1),  # type: ignore[arg-type]
+        lambda: TaskTopicPartition(TopicPartition("in", 0), is_changelog="no"),  # type: ignore[arg-type]
+        lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids="rack"),
+        lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids=[1]),  # type: ignore[list-item]
+        lambda: TaskInfo("0_0", True),  # type: ignore[arg-type]
+        lambda: TaskInfo(T00, 1),  # type: ignore[arg-type]
+        lambda: TaskInfo(T00, True, "store"),
+        lambda: TaskInfo(T00, True, [], [TopicPartition("in", 0)]),  # type: ignore[list-item]
+    ],
+)
+def test_facts_about_tasks_are_of_the_right_kind(build: Callable[[], object]) -> None:
+    with pytest.raises(StateException):
+        build()
+
+
+def test_many_tasks_that_no_longer_exist_are_read_client_by_client() -> None:
+    """The work for one client must not grow with what the others had: 300 clients with 300 lost tasks each."""
+    builder = ApplicationStateBuilder()
+    lost = [TaskId(9, partition) for partition in range(300)]
+    for number in range(300):
+        builder.add_client(
+            ProcessId(uuid.UUID(int=number)), previous_active_tasks=lost[number:], previous_standby_tasks=lost[:number]
+        )
+    states = builder.build().kafka_streams_states(compute_task_lags=False)
+    for number, client in enumerate(states.values()):
+        assert client.previous_active_tasks == tuple(lost[number:])
+        assert client.previous_standby_tasks == tuple(lost[:number])
+
+
 @pytest.mark.parametrize("now_ms", [-1, 2**63, 1.0, True, None])
 def test_the_time_is_a_whole_number_of_milliseconds(state: ApplicationState, now_ms: object) -> None:
     with pytest.raises(StateException, match="now_ms"):
@@ -190,6 +266,7 @@ def test_the_time_is_a_whole_number_of_milliseconds(state: ApplicationState, now
 @given(application_states(lags_known=False), st.integers(0, 5))
 def test_the_order_of_what_a_state_is_built_from_plays_no_part(state: ApplicationState, seed: int) -> None:
     other = shuffled(state, seed)
+    assert (state, hash(state)) == (other, hash(other))
     assert state_to_json(state) == state_to_json(other)
     for name in ("tasks", "clients", "previous", "lags"):
         for attribute in type(getattr(state.columns, name)).__attrs_attrs__:

@@ -34,6 +34,7 @@ from task_assignor.sdk.errors import (
     StreamsException,
     TaskAssignmentException,
     TaskIdFormatException,
+    UnknownClientError,
     UnknownTaskError,
 )
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
@@ -93,6 +94,7 @@ __all__ = [
     "TaskInfo",
     "TaskTopicPartition",
     "TopicPartition",
+    "UnknownClientError",
     "UnknownTaskError",
     "assignment_from_json",
     "assignment_to_json",

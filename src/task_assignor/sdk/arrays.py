@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
@@ -22,10 +23,12 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
     """`values` as a contiguous array of `dtype` that cannot be written; copied only if somebody could still write it.
 
     Raises:
-        StateException: values would not survive the conversion (floats, numbers out of range).
+        StateException: values would not survive the conversion (floats, numbers out of range), or are not a list.
     """
     array = np.asarray(values)
     target = np.dtype(dtype)
+    if array.ndim != 1:
+        raise StateException(f"A column must be a list of values, but has the shape {array.shape}.")
     if not array.size:
         array = array.astype(target)
     if array.dtype != target:
@@ -40,10 +43,23 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
                     f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}."
                 )
         array = array.astype(target)
-    if array.flags.writeable:
-        array = array.copy() if array.base is not None or array is values else array
-        array.flags.writeable = False
+    if _others_may_write(array) or (array.flags.writeable and array is values):
+        array = array.copy()
+    array.flags.writeable = False
     return np.ascontiguousarray(array) if not array.flags.c_contiguous else array
+
+
+def _others_may_write(array: npt.NDArray[Any]) -> bool:
+    """Whether the memory belongs to somebody who can write it: a view can be read-only though its base is not."""
+    # The stubs say that a base is an array; it may also be anything else that lends its memory.
+    base: Any = array.base
+    while base is not None:
+        if not isinstance(base, np.ndarray):
+            return bool(array.flags.writeable)
+        if base.flags.writeable:
+            return True
+        base = base.base
+    return False
 
 
 def int64_column(values: npt.ArrayLike) -> Int64Array:
@@ -69,6 +85,11 @@ def bool_column(values: npt.ArrayLike) -> BoolArray:
 def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
     """`values` as a tuple."""
     return tuple(values)
+
+
+def as_frozensets(values: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
+    """Sets that do not change with those that were given."""
+    return tuple(map(frozenset, values))
 
 
 def as_tags(values: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
@@ -118,6 +139,15 @@ def check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> Non
 def check_increasing(name: str, keys: Int64Array) -> None:
     """Raise `StateException` unless every key is greater than the one before."""
     if len(keys) > 1 and (np.diff(keys) <= 0).any():
+        raise StateException(f"The rows of {name} must be distinct and sorted.")
+
+
+def check_named_rows(name: str, rows: Sequence[tuple[int, int, Any]], count: int) -> None:
+    """Raise `StateException` unless rows (number, role, id) are distinct and sorted, with numbers below `count`."""
+    keys = [(number, role, one.sort_key) for number, role, one in rows]
+    if any(not (0 <= number < count and role in (0, 1)) for number, role, _ in keys):
+        raise StateException(f"The rows of {name} must hold numbers from 0 to {count - 1}, and roles.")
+    if any(not first < second for first, second in itertools.pairwise(keys)):
         raise StateException(f"The rows of {name} must be distinct and sorted.")
 
 

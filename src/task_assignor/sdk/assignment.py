@@ -38,6 +38,9 @@ class AssignedTask:
     Args:
         id: the task.
         type: `AssignedTask.Type.ACTIVE` or `AssignedTask.Type.STANDBY`.
+
+    Raises:
+        StateException: a value is of the wrong kind.
     """
 
     class Type(enum.Enum):
@@ -46,8 +49,18 @@ class AssignedTask:
         ACTIVE = "ACTIVE"
         STANDBY = "STANDBY"
 
-    id: TaskId = attrs.field(validator=attrs.validators.instance_of(TaskId))
-    type: Type = attrs.field(validator=attrs.validators.instance_of(Type))
+    id: TaskId
+    type: Type
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.id, TaskId):
+            raise StateException(
+                f"The id of an AssignedTask ({shown(self.id)}) must be a TaskId. Maybe use TaskId.parse(text)."
+            )
+        if not isinstance(self.type, AssignedTask.Type):
+            raise StateException(
+                f"The type of an AssignedTask ({shown(self.type)}) must be AssignedTask.Type.ACTIVE or .STANDBY."
+            )
 
     def __str__(self) -> str:
         return f"{self.type.value} {self.id}"
@@ -110,11 +123,24 @@ class AssignmentColumns:
             standby_task: (S,) task numbers of the standbys.
             standby_client: (S,) their client numbers.
             deadline_ms: (C,) follow-up rebalance deadlines; None: no client has one.
+
+        Raises:
+            StateException: columns of the wrong length or kind, or numbers out of range.
         """
-        owners = np.asarray(active_client, dtype=np.int32)
+        owners = int32_column(active_client)
+        if len(owners) != len(state.tasks):
+            raise StateException(
+                f"The column active_client must have {len(state.tasks)} rows, one per task, but has {len(owners)}."
+            )
+        check_range("active_client", owners, -1, len(state.clients))
         owned = np.flatnonzero(owners >= 0)
-        standbys = np.zeros(0, dtype=np.int32) if standby_task is None else np.asarray(standby_task)
-        holders = np.zeros(0, dtype=np.int32) if standby_client is None else np.asarray(standby_client)
+        standbys = int32_column([] if standby_task is None else standby_task)
+        holders = int32_column([] if standby_client is None else standby_client)
+        if len(standbys) != len(holders):
+            raise StateException(
+                f"The columns standby_task and standby_client must be of one length, but have {len(standbys)} and "
+                f"{len(holders)} rows."
+            )
         client = np.concatenate([owners[owned], holders])
         task = np.concatenate([owned, standbys])
         role = np.concatenate([np.full(len(owned), Role.ACTIVE), np.full(len(standbys), Role.STANDBY)])
@@ -152,7 +178,7 @@ class KafkaStreamsAssignment:
     Made with `of`. A task has one role on a client: assigning it again replaces the role.
     """
 
-    __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_tasks")
+    __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_sorted", "_tasks")
 
     def __init__(
         self,
@@ -167,6 +193,8 @@ class KafkaStreamsAssignment:
         self._deadline_ms = deadline_ms
         self._columns = columns
         self._client = client
+        # What `tasks` shows; never changed once it was shown, but made anew.
+        self._sorted: dict[TaskId, AssignedTask] | None = None
 
     @classmethod
     def of(cls, process_id: ProcessId, assigned_tasks: Iterable[AssignedTask] = ()) -> KafkaStreamsAssignment:
@@ -218,23 +246,31 @@ class KafkaStreamsAssignment:
 
     @property
     def tasks(self) -> Mapping[TaskId, AssignedTask]:
-        """Task id -> task in its role, sorted by task id. A read-only copy."""
-        tasks = self._materialised()
-        return MappingProxyType({task_id: tasks[task_id] for task_id in sorted(tasks, key=_sort_key)})
+        """Task id -> task in its role, sorted by task id. Read-only; later changes do not show in it."""
+        if self._sorted is None:
+            tasks = self._materialised()
+            self._sorted = {task_id: tasks[task_id] for task_id in sorted(tasks, key=_sort_key)}
+        return MappingProxyType(self._sorted)
 
     def assign_task(self, task: AssignedTask) -> None:
-        """Assign a task; if the client has it in the other role, the role is replaced."""
+        """Assign a task; if the client has it in the other role, the role is replaced.
+
+        Raises:
+            StateException: not an `AssignedTask`.
+        """
         _check_assigned(task)
-        tasks = self._materialised()
-        tasks[task.id] = task
-        self._tasks, self._columns = tasks, None
+        self._materialised()[task.id] = task
+        self._columns = self._sorted = None
 
     def remove_task(self, task: AssignedTask) -> None:
-        """Remove a task, whatever its role, as Kafka does. Nothing happens if the client does not have it."""
+        """Remove a task, whatever its role, as Kafka does. Nothing happens if the client does not have it.
+
+        Raises:
+            StateException: not an `AssignedTask`.
+        """
         _check_assigned(task)
-        tasks = self._materialised()
-        tasks.pop(task.id, None)
-        self._tasks, self._columns = tasks, None
+        self._materialised().pop(task.id, None)
+        self._columns = self._sorted = None
 
     @property
     def followup_rebalance_deadline_ms(self) -> int | None:
@@ -284,6 +320,9 @@ class TaskAssignment:
 
     Args:
         assignment: the assignments, in any order; also the `Mapping` that the utilities return.
+
+    Raises:
+        StateException: something in it is no `KafkaStreamsAssignment`.
     """
 
     __slots__ = ("_assignment",)
@@ -291,6 +330,10 @@ class TaskAssignment:
     def __init__(
         self, assignment: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment]
     ) -> None:
+        if not isinstance(assignment, Iterable):
+            raise StateException(
+                f"A TaskAssignment holds a list of KafkaStreamsAssignment objects, but was given {shown(assignment)}."
+            )
         values = tuple(assignment.values() if isinstance(assignment, Mapping) else assignment)
         for value in values:
             if not isinstance(value, KafkaStreamsAssignment):
@@ -328,6 +371,12 @@ class TaskAssignment:
 
     def __iter__(self) -> Iterator[KafkaStreamsAssignment]:
         return iter(self._assignment)
+
+    def __eq__(self, other: object) -> bool:
+        return self._assignment == other._assignment if isinstance(other, TaskAssignment) else NotImplemented
+
+    # What it holds can change.
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"TaskAssignment({list(self._assignment)!r})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, Self, TypeVar
 
 import numpy as np
 
+from task_assignor.sdk.checks import all_of, string_pairs, strings
 from task_assignor.sdk.columns import (
     MISSING,
     NO_RACK,
@@ -25,6 +27,8 @@ from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartiti
 from task_assignor.sdk.text import shown
 
 Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+_sort_key = operator.attrgetter("sort_key")
 
 
 class _Dictionary(Generic[Key]):
@@ -83,6 +87,7 @@ class ApplicationStateBuilder:
         self._now_ms = now_ms
         self._tasks: dict[TaskId, tuple[bool, frozenset[str], tuple[TaskTopicPartition, ...], int]] = {}
         self._clients: dict[ProcessId, _Client] = {}
+        self._client_of_consumer: dict[str, ProcessId] = {}
 
     def add_task(
         self,
@@ -111,8 +116,14 @@ class ApplicationStateBuilder:
             raise StateException(f"The task {task_id} is there twice.")
         if end_offset_sum is not None:
             _check_int(f"The end offset sum of task {task_id}", end_offset_sum, -3, INT64_MAX)
-        sums = MISSING if end_offset_sum is None else end_offset_sum
-        self._tasks[task_id] = (bool(is_stateful), frozenset(state_store_names), tuple(topic_partitions), sums)
+        if not isinstance(is_stateful, bool | np.bool_):
+            raise StateException(f"The is_stateful of task {task_id} ({shown(is_stateful)}) must be True or False.")
+        self._tasks[task_id] = (
+            bool(is_stateful),
+            strings(f"state_store_names of task {task_id}", state_store_names),
+            all_of(f"topic_partitions of task {task_id}", TaskTopicPartition, topic_partitions),
+            MISSING if end_offset_sum is None else end_offset_sum,
+        )
         return self
 
     def add_task_info(self, info: TaskInfo, end_offset_sum: int | None = None) -> Self:
@@ -167,17 +178,28 @@ class ApplicationStateBuilder:
         _check_int(f"The num_processing_threads {where}", num_processing_threads, 1, INT32_MAX)
         if generation is not None:
             _check_int(f"The generation {where}", generation, 0, INT64_MAX)
+        if not isinstance(host_info, HostInfo | None):
+            raise StateException(f"The host_info {where} ({shown(host_info)}) must be a HostInfo(host, port) or None.")
+        if not isinstance(rack_id, str | None):
+            raise StateException(f"The rack_id {where} ({shown(rack_id)}) must be a str or None.")
         client = _Client()
         client.process_id = process_id
         client.threads = num_processing_threads
-        client.consumers = {name: tuple(tasks) for name, tasks in (consumers or {}).items()}
+        client.consumers = {
+            name: all_of(f"tasks of consumer {name} {where}", TaskId, tasks)
+            for name, tasks in _items(f"consumers {where}", consumers, str)
+        }
         client.host_info = host_info
         client.rack_id = rack_id
-        client.tags = client_tags or {}
-        client.active = tuple(previous_active_tasks)
-        client.standby = tuple(previous_standby_tasks)
-        client.task_lags = None if task_lags is None else dict(task_lags)
+        client.tags = string_pairs(f"client_tags {where}", client_tags or {})
+        client.active = all_of(f"previous_active_tasks {where}", TaskId, previous_active_tasks)
+        client.standby = all_of(f"previous_standby_tasks {where}", TaskId, previous_standby_tasks)
+        client.task_lags = None if task_lags is None else dict(_items(f"task_lags {where}", task_lags, TaskId))
         client.generation = generation
+        for consumer in client.consumers:
+            other = self._client_of_consumer.setdefault(consumer, process_id)
+            if other != process_id:
+                raise StateException(f"The consumer {consumer} {where} belongs to client {other} already.")
         self._clients[process_id] = client
         return self
 
@@ -185,18 +207,18 @@ class ApplicationStateBuilder:
         """The state.
 
         Raises:
-            StateException: a lag is missing or out of range, a lag is for a task without changelog or for no task.
+            StateException: a lag is missing or out of range, or for a task that does not exist.
         """
-        tasks = self._build_tasks()
-        numbers = dict(zip(sorted(self._tasks), range(len(self._tasks)), strict=True))
+        task_ids = sorted(self._tasks, key=_sort_key)
+        tasks = self._build_tasks(task_ids)
+        numbers = {task_id: number for number, task_id in enumerate(task_ids)}
         ordered = sorted(self._clients.values(), key=lambda client: client.process_id.signed_halves)
         columns = StateColumns(
             tasks, _client_columns(ordered), _previous_columns(ordered, numbers), _lag_columns(ordered, numbers)
         )
         return ApplicationState(columns, self._configs, self._now_ms)
 
-    def _build_tasks(self) -> TaskColumns:
-        ordered = sorted(self._tasks)
+    def _build_tasks(self, ordered: list[TaskId]) -> TaskColumns:
         names = sorted({task.topology_name for task in ordered if task.topology_name}, key=java_string_key)
         topology = {name: number for number, name in enumerate(names)}
         stores: _Dictionary[frozenset[str]] = _Dictionary()
@@ -283,7 +305,7 @@ def _previous_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> Pre
 def _known(tasks: Iterable[TaskId], numbers: dict[TaskId, int]) -> tuple[list[int], list[TaskId]]:
     distinct = set(tasks)
     present = sorted(numbers[task] for task in distinct if task in numbers)
-    return present, sorted(task for task in distinct if task not in numbers)
+    return present, sorted((task for task in distinct if task not in numbers), key=_sort_key)
 
 
 def _lag_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> LagColumns:
@@ -311,6 +333,15 @@ def _lag_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> LagColum
         lag=np.array(lag_column, dtype=np.int64),
         is_computed=np.array([client.task_lags is not None for client in clients], dtype=np.bool_),
     )
+
+
+def _items(what: str, values: Mapping[Key, Value] | None, key: type[Key]) -> list[tuple[Key, Value]]:
+    """The items of a mapping, whose keys are all of one kind; None: nothing."""
+    if values is not None and not isinstance(values, Mapping):
+        raise StateException(f"The {what} ({shown(values)}) must be a mapping.")
+    found = list((values or {}).items())
+    all_of(what, key, [one for one, _ in found])
+    return found
 
 
 def _check_int(what: str, value: object, low: int, high: int) -> None:

@@ -6,24 +6,29 @@ names are views on these columns (`state.py`); columns are made from objects in 
 
 from __future__ import annotations
 
+import bisect
 import enum
+import itertools
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from task_assignor.sdk.arrays import (
     BoolArray,
     Int8Array,
     Int32Array,
     Int64Array,
+    as_frozensets,
     as_tags,
     as_tuple,
     bool_column,
     check_increasing,
     check_length,
+    check_named_rows,
     check_range,
     columns_reduce,
     csr_rows,
@@ -115,9 +120,9 @@ class TaskColumns:
     partition_is_changelog: BoolArray = attrs.field(converter=bool_column, repr=False)
     partition_rack_set: Int32Array = attrs.field(converter=int32_column, repr=False)
     topology_names: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
-    store_sets: tuple[frozenset[str], ...] = attrs.field(default=(frozenset(),), converter=as_tuple)
+    store_sets: tuple[frozenset[str], ...] = attrs.field(default=(frozenset(),), converter=as_frozensets)
     topics: tuple[str, ...] = attrs.field(default=(), converter=as_tuple)
-    rack_sets: tuple[frozenset[str], ...] = attrs.field(default=(), converter=as_tuple)
+    rack_sets: tuple[frozenset[str], ...] = attrs.field(default=(), converter=as_frozensets)
     # Derived, see __attrs_post_init__.
     has_changelog: BoolArray = attrs.field(init=False, repr=False)
     """(T,) has at least one changelog partition: who gets standbys, and who has lags."""
@@ -147,6 +152,7 @@ class TaskColumns:
         check_range("store_set", self.store_set, 0, len(self.store_sets))
         check_range("partition_topic", self.partition_topic, 0, len(self.topics))
         check_range("partition_rack_set", self.partition_rack_set, -1, len(self.rack_sets))
+        check_range("partition_number", self.partition_number, 0, 2**31)
         if list(self.topology_names) != sorted(set(self.topology_names), key=java_string_key):
             raise StateException("The topology_names must be distinct and in order.")
         for name in ("subtopology", "partition"):
@@ -232,7 +238,7 @@ class ClientColumns:
 
     Args:
         process_ids: C process ids.
-        num_processing_threads: (C,) threads, at least 1: the capacity.
+        num_processing_threads: (C,) threads, 1 to 2^31 - 1: the capacity.
         rack: (C,) index into `racks`; -1: no rack.
         racks: distinct racks.
         client_tags: C mappings, key -> value.
@@ -262,7 +268,12 @@ class ClientColumns:
         for name in ("num_processing_threads", "rack", "client_tags", "host_infos", "consumers", "generation"):
             check_length(self, name, count)
         check_range("rack", self.rack, -1, len(self.racks))
-        for first, second in zip(self.process_ids, self.process_ids[1:], strict=False):
+        if len(set(self.racks)) != len(self.racks):
+            raise StateException("The racks must be distinct.")
+        for process_id, names in zip(self.process_ids, self.consumers, strict=True):
+            if any(not first < second for first, second in itertools.pairwise(names)):
+                raise StateException(f"The consumers of client {process_id} must be distinct and sorted.")
+        for first, second in itertools.pairwise(self.process_ids):
             if not first < second:
                 problem = "is there twice" if first == second else f"comes before client {second}"
                 raise StateException(
@@ -274,6 +285,7 @@ class ClientColumns:
                 f"The num_processing_threads ({self.num_processing_threads[client]}) of client "
                 f"{self.process_ids[client]} must be at least 1."
             )
+        check_range("num_processing_threads", self.num_processing_threads, 1, 2**31)
         numbers = {process_id: number for number, process_id in enumerate(self.process_ids)}
         object.__setattr__(self, "_numbers", MappingProxyType(numbers))
 
@@ -321,6 +333,13 @@ class PreviousColumns:
         """(client, task) of the given role, sorted by client, then task."""
         chosen = self.role == role
         return self.client[chosen], self.task[chosen]
+
+    def vanished_tasks(self, client: int, role: Role) -> tuple[TaskId, ...]:
+        """Tasks that the client had in `role` and that no longer exist, in order."""
+        start, stop = (
+            bisect.bisect_left(self.vanished, (client, which), key=lambda row: row[:2]) for which in (role, role + 1)
+        )
+        return tuple(task_id for _, _, task_id in self.vanished[start:stop])
 
 
 @attrs.frozen(eq=False)
@@ -396,6 +415,9 @@ class StateColumns:
         check_increasing(
             "previous.consumer", previous.consumer.astype(np.int64) * max(tasks, 1) + previous.consumer_task
         )
+        check_named_rows("previous.vanished", previous.vanished, clients)
+        of_consumer = [(number, 0, task_id) for number, task_id in previous.vanished_of_consumer]
+        check_named_rows("previous.vanished_of_consumer", of_consumer, len(consumer_client))
         check_increasing("lags", lags.client.astype(np.int64) * max(tasks, 1) + lags.task)
         object.__setattr__(self, "previous_offsets", offsets_of(previous.client, clients))
         object.__setattr__(self, "lag_offsets", offsets_of(lags.client, clients))
@@ -440,6 +462,37 @@ class StateColumns:
                 f"The lag of task {self.tasks.task_id(int(missing[0]))} on client {self.clients.process_ids[client]} is "
                 "missing, and the task has no end offset sum to stand for it. Give the lag, or the end offset sum."
             )
+
+    def lag_of(self, client: int, task_id: TaskId) -> int | None:
+        """The lag of one task on one client; None if there is no such task, or it has no lag."""
+        task = self.tasks.find(task_id)
+        lag = MISSING if task < 0 else int(self.lags_on(client, np.array([task]))[0])
+        return None if lag == MISSING else lag
+
+    def lags_on(self, client: int, tasks: npt.NDArray[np.integer]) -> Int64Array:
+        """(N,) lags of tasks on one client; `MISSING` where there is none."""
+        rows = slice(int(self.lag_offsets[client]), int(self.lag_offsets[client + 1]))
+        return self._with_defaults(self.lags.task[rows], self.lags.lag[rows], tasks, tasks)
+
+    def lags_of(self, clients: npt.NDArray[np.integer], tasks: npt.NDArray[np.integer]) -> Int64Array:
+        """(N,) lags of pairs of client and task; `MISSING` where there is none, or the client's were not computed."""
+        width = max(len(self.tasks), 1)
+        known = self.lags.client.astype(np.int64) * width + self.lags.task
+        found = self._with_defaults(known, self.lags.lag, np.asarray(clients, dtype=np.int64) * width + tasks, tasks)
+        return np.where(self.lags.is_computed[clients], found, MISSING)
+
+    def _with_defaults(
+        self,
+        known: npt.NDArray[np.integer],
+        lags: Int64Array,
+        wanted: npt.NDArray[np.integer],
+        tasks: npt.NDArray[np.integer],
+    ) -> Int64Array:
+        found = np.where(self.tasks.has_changelog[tasks], self.tasks.end_offset_sum[tasks], MISSING)
+        if len(known):
+            rows = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            found = np.where(known[rows] == wanted, lags[rows], found)
+        return found
 
     def lag_row(self, client: int) -> Int64Array:
         """(T,) lags of one client; `MISSING` for tasks without lags (no changelog and none given)."""

@@ -109,6 +109,13 @@ class UnknownTaskError(StreamsException, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class UnknownClientError(StreamsException, KeyError):
+    """A process id does not belong to a client of the application."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
 class MissingExtraException(StreamsException, ImportError):
     """A room needs packages that the base install leaves out.
 

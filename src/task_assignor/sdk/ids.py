@@ -13,6 +13,7 @@ from task_assignor.sdk.errors import StateException, TaskIdFormatException
 from task_assignor.sdk.text import shown
 
 INT32_MAX: Final = 2**31 - 1
+MOST_PORT: Final = 65535
 _TASK_ID: Final = re.compile(
     r"(?:(?P<topology>.+)__)?(?P<subtopology>\d{1,40})_(?P<partition>\d{1,40})", re.ASCII | re.DOTALL
 )
@@ -35,6 +36,9 @@ class ProcessId:
 
     Args:
         id: the UUID.
+
+    Raises:
+        StateException: the id is not a `uuid.UUID`.
 
     Examples:
         >>> high = ProcessId.parse("80000000-0000-0000-0000-000000000000")
@@ -110,6 +114,9 @@ class TaskId:
         partition: number of the partition, 0 to 2^31 - 1.
         topology_name: name of the topology; None or empty: unnamed.
 
+    Raises:
+        TaskIdFormatException: a value is of the wrong kind or out of range.
+
     Examples:
         >>> TaskId.parse("1_3"), str(TaskId(1, 3, "orders"))
         (TaskId(1_3), 'orders__1_3')
@@ -181,11 +188,22 @@ class TopicPartition:
 
     Args:
         topic: name of the topic.
-        partition: number of the partition, from 0.
+        partition: number of the partition, 0 to 2^31 - 1.
+
+    Raises:
+        StateException: a value is of the wrong kind or out of range.
     """
 
     topic: str
     partition: int
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.topic, str):
+            raise StateException(f"The topic of a TopicPartition ({shown(self.topic)}) must be a str.")
+        if type(self.partition) is not int or not 0 <= self.partition <= INT32_MAX:
+            raise StateException(
+                f"The partition of a TopicPartition ({shown(self.partition)}) must be an int from 0 to {INT32_MAX}."
+            )
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -197,11 +215,20 @@ class HostInfo:
 
     Args:
         host: host name or address.
-        port: port number.
+        port: port number, 0 to 65535.
+
+    Raises:
+        StateException: a value is of the wrong kind or out of range.
     """
 
     host: str
     port: int
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.host, str):
+            raise StateException(f"The host of a HostInfo ({shown(self.host)}) must be a str.")
+        if type(self.port) is not int or not 0 <= self.port <= MOST_PORT:
+            raise StateException(f"The port of a HostInfo ({shown(self.port)}) must be an int from 0 to {MOST_PORT}.")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import MISSING, Int64Array, Role, StateColumns
+from task_assignor.sdk.checks import all_of, strings
+from task_assignor.sdk.columns import MISSING, Role, StateColumns
 from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
-from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownTaskError
+from task_assignor.sdk.equality import same_states
+from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownClientError, UnknownTaskError
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
 from task_assignor.sdk.text import shown
 
+_sort_key = operator.attrgetter("sort_key")
+
 
 def _racks(racks: Iterable[str] | None) -> frozenset[str] | None:
-    return None if racks is None else frozenset(racks)
+    return None if racks is None else strings("rack_ids", racks)
 
 
 def _rack_order(racks: frozenset[str] | None) -> tuple[bool, list[str]]:
     return racks is not None, sorted(racks or ())
 
 
-def _strings(values: Iterable[str]) -> frozenset[str]:
-    return frozenset(values)
+def _store_names(values: Iterable[str]) -> frozenset[str]:
+    return strings("state_store_names", values)
 
 
 def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartition, ...]:
-    return tuple(values)
+    return all_of("topic_partitions", TaskTopicPartition, values)
+
+
+def _check_flag(what: str, value: object) -> None:
+    if type(value) is not bool:
+        raise StateException(f"{what} ({shown(value)}) must be True or False.")
+
+
+def _named(task_id: object) -> str:
+    return str(task_id) if isinstance(task_id, TaskId) else f"{shown(task_id)} (not a TaskId; maybe use TaskId.parse)"
 
 
 @attrs.frozen(order=True)
@@ -39,12 +53,24 @@ class TaskTopicPartition:
         is_source: it belongs to a source topic.
         is_changelog: it belongs to a changelog topic; a source topic can be one too.
         rack_ids: racks that hold a replica; None: not known, which is not the same as none.
+
+    Raises:
+        StateException: a value is of the wrong kind.
     """
 
     topic_partition: TopicPartition
     is_source: bool = True
     is_changelog: bool = False
     rack_ids: frozenset[str] | None = attrs.field(default=None, converter=_racks, order=_rack_order)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.topic_partition, TopicPartition):
+            raise StateException(
+                f"The topic_partition of a TaskTopicPartition ({shown(self.topic_partition)}) must be a "
+                "TopicPartition(topic, partition)."
+            )
+        _check_flag(f"The is_source of the partition {self.topic_partition}", self.is_source)
+        _check_flag(f"The is_changelog of the partition {self.topic_partition}", self.is_changelog)
 
 
 @attrs.frozen
@@ -56,12 +82,22 @@ class TaskInfo:
         is_stateful: it has at least one state store, logged or not.
         state_store_names: names of its stores.
         topic_partitions: its source and changelog partitions, in the order given.
+
+    Raises:
+        StateException: a value is of the wrong kind.
     """
 
     id: TaskId
     is_stateful: bool
-    state_store_names: frozenset[str] = attrs.field(default=frozenset(), converter=_strings)
+    state_store_names: frozenset[str] = attrs.field(default=frozenset(), converter=_store_names)
     topic_partitions: tuple[TaskTopicPartition, ...] = attrs.field(default=(), converter=_partitions)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.id, TaskId):
+            raise StateException(
+                f"The id of a TaskInfo ({shown(self.id)}) must be a TaskId. Maybe use TaskId.parse(text)."
+            )
+        _check_flag(f"The is_stateful of task {self.id}", self.is_stateful)
 
     @property
     def has_changelog(self) -> bool:
@@ -89,9 +125,9 @@ class _Tasks(Mapping[TaskId, TaskInfo]):
 
     def __getitem__(self, task_id: TaskId) -> TaskInfo:
         tasks = self._columns.tasks
-        task = tasks.find(task_id)
+        task = tasks.find(task_id) if isinstance(task_id, TaskId) else -1
         if task < 0:
-            raise UnknownTaskError(f"The application has no task {task_id}.")
+            raise UnknownTaskError(f"The application has no task {_named(task_id)}.")
         partitions = []
         rows = tasks.partitions_of(task)
         for row in range(rows.start, rows.stop):
@@ -113,26 +149,37 @@ class _Tasks(Mapping[TaskId, TaskInfo]):
 
 
 class _LagSums(Mapping[TaskId, int]):
-    """Task id -> lag of one client, for all tasks that have a changelog."""
+    """Task id -> lag of one client, for all tasks that have one. Reading one lag does not make the others."""
 
-    __slots__ = ("_columns", "_row")
+    __slots__ = ("_client", "_columns")
 
-    def __init__(self, columns: StateColumns, row: Int64Array) -> None:
+    def __init__(self, columns: StateColumns, client: int) -> None:
         self._columns = columns
-        self._row = row
+        self._client = client
 
     def __len__(self) -> int:
-        return int((self._row != MISSING).sum())
+        rows = slice(*self._columns.lag_offsets[self._client : self._client + 2].tolist())
+        has_changelog = self._columns.tasks.has_changelog
+        return int(has_changelog.sum()) + int((~has_changelog[self._columns.lags.task[rows]]).sum())
 
     def __iter__(self) -> Iterator[TaskId]:
-        return (self._columns.tasks.task_id(int(task)) for task in np.flatnonzero(self._row != MISSING))
+        row = self._columns.lag_row(self._client)
+        return (self._columns.tasks.task_id(task) for task in np.flatnonzero(row != MISSING).tolist())
+
+    def __contains__(self, task_id: object) -> bool:
+        return isinstance(task_id, TaskId) and self._columns.lag_of(self._client, task_id) is not None
 
     def __getitem__(self, task_id: TaskId) -> int:
-        task = self._columns.tasks.find(task_id)
-        lag = MISSING if task < 0 else int(self._row[task])
-        if lag == MISSING:
-            raise UnknownTaskError(f"There is no lag for task {task_id}: it is unknown or has no changelog.")
+        lag = self._columns.lag_of(self._client, task_id) if isinstance(task_id, TaskId) else None
+        if lag is None:
+            raise UnknownTaskError(
+                f"There is no lag for task {_named(task_id)} on client "
+                f"{self._columns.clients.process_ids[self._client]}: the task is unknown or has no changelog."
+            )
         return lag
+
+    def __repr__(self) -> str:
+        return f"<lags of {len(self)} tasks>"
 
 
 class KafkaStreamsState:
@@ -172,12 +219,8 @@ class KafkaStreamsState:
 
     def _previous(self, role: Role) -> tuple[TaskId, ...]:
         tasks = self._columns.tasks.task_ids(self._columns.previous_tasks(self._client, role).tolist())
-        gone = [
-            task_id
-            for client, kind, task_id in self._columns.previous.vanished
-            if (client, kind) == (self._client, role)
-        ]
-        return tuple(sorted(tasks + gone)) if gone else tuple(tasks)
+        gone = self._columns.previous.vanished_tasks(self._client, role)
+        return tuple(sorted([*tasks, *gone], key=_sort_key)) if gone else tuple(tasks)
 
     def lag_for(self, task: TaskId) -> int:
         """How many offsets the client's state of `task` is behind; the end offset sum if it has none of it.
@@ -190,18 +233,7 @@ class KafkaStreamsState:
             UnknownTaskError: no such task, or the task has no changelog.
         """
         self._check_lags()
-        columns = self._columns
-        number = columns.tasks.find(task)
-        if number >= 0:
-            start, stop = int(columns.lag_offsets[self._client]), int(columns.lag_offsets[self._client + 1])
-            row = start + int(np.searchsorted(columns.lags.task[start:stop], number))
-            if row < stop and columns.lags.task[row] == number:
-                return int(columns.lags.lag[row])
-            if columns.tasks.has_changelog[number]:
-                return int(columns.tasks.end_offset_sum[number])
-        raise UnknownTaskError(
-            f"There is no lag for task {task} on client {self.process_id}: the task is unknown or has no changelog."
-        )
+        return _LagSums(self._columns, self._client)[task]
 
     def prev_tasks_by_lag(self, consumer_client_id: str) -> tuple[TaskId, ...]:
         """Previous stateful tasks of one consumer, by lag, then task id; only tasks that still exist.
@@ -220,7 +252,7 @@ class KafkaStreamsState:
         consumer = first + names.index(consumer_client_id)
         start, stop = np.searchsorted(columns.previous.consumer, [consumer, consumer + 1])
         tasks = columns.previous.consumer_task[start:stop]
-        lags = columns.lag_row(self._client)[tasks]
+        lags = columns.lags_on(self._client, tasks)
         order = np.lexsort((tasks, lags))
         return tuple(columns.tasks.task_ids(tasks[order].tolist()))
 
@@ -232,7 +264,7 @@ class KafkaStreamsState:
             LagsNotComputedError: lags were not asked for, or could not be had for this client.
         """
         self._check_lags()
-        return _LagSums(self._columns, self._columns.lag_row(self._client))
+        return _LagSums(self._columns, self._client)
 
     def _check_lags(self) -> None:
         if not self._lags_visible:
@@ -258,6 +290,18 @@ class KafkaStreamsState:
         rack = int(self._columns.clients.rack[self._client])
         return None if rack < 0 else self._columns.clients.racks[rack]
 
+    def __eq__(self, other: object) -> bool:
+        # Views: each is made anew when it is asked for.
+        if not isinstance(other, KafkaStreamsState):
+            return NotImplemented
+        return self._columns is other._columns and (self._client, self._lags_visible) == (
+            other._client,
+            other._lags_visible,
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._columns), self._client, self._lags_visible))
+
     def __repr__(self) -> str:
         return f"KafkaStreamsState({self.process_id})"
 
@@ -280,7 +324,7 @@ class _Clients(Mapping[ProcessId, KafkaStreamsState]):
     def __getitem__(self, process_id: ProcessId) -> KafkaStreamsState:
         client = self._columns.clients.find(process_id)
         if client < 0:
-            raise KeyError(process_id)
+            raise UnknownClientError(f"The application has no client {shown(process_id)}.")
         return KafkaStreamsState(self._columns, client, self._lags_visible)
 
     def __repr__(self) -> str:
@@ -294,6 +338,9 @@ class ApplicationState:
         columns: tasks, clients, previous tasks, lags.
         assignment_configs: the settings that matter for assignment.
         now_ms: time of the rebalance, milliseconds since the epoch. An assignor takes the time from here.
+
+    Raises:
+        StateException: a value is of the wrong kind or out of range.
     """
 
     __slots__ = ("_columns", "_configs", "_now_ms")
@@ -303,6 +350,12 @@ class ApplicationState:
     ) -> None:
         if type(now_ms) is not int or not 0 <= now_ms <= INT64_MAX:
             raise StateException(f"The now_ms ({shown(now_ms)}) must be an int of milliseconds from 0 to 2^63 - 1.")
+        if not isinstance(columns, StateColumns):
+            raise StateException(
+                f"The columns ({shown(columns)}) must be StateColumns. Maybe use an ApplicationStateBuilder."
+            )
+        if not isinstance(assignment_configs, AssignmentConfigs | None):
+            raise StateException(f"The assignment_configs ({shown(assignment_configs)}) must be AssignmentConfigs.")
         self._columns = columns
         self._configs = AssignmentConfigs() if assignment_configs is None else assignment_configs
         self._now_ms = now_ms
@@ -334,6 +387,16 @@ class ApplicationState:
             compute_task_lags: whether the states shall show lags; without, their lag methods raise.
         """
         return _Clients(self._columns, compute_task_lags)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ApplicationState):
+            return NotImplemented
+        return (self._now_ms, self._configs) == (other._now_ms, other._configs) and same_states(
+            self._columns, other._columns
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._now_ms, self._configs, len(self._columns.tasks), self._columns.clients.process_ids))
 
     def __repr__(self) -> str:
         return f"ApplicationState({len(self._columns.tasks)} tasks, {len(self._columns.clients)} clients)"

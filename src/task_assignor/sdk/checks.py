@@ -1,0 +1,64 @@
+"""Checks of what people hand over in objects: strings that are taken for lists, texts that are no ids. Columns check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from task_assignor.sdk.errors import StateException
+from task_assignor.sdk.ids import TaskId
+from task_assignor.sdk.text import shown
+
+Kind = TypeVar("Kind")
+
+
+def all_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
+    """The values as a tuple.
+
+    Args:
+        what: what they are, for the error.
+        kind: what each must be.
+        values: the values.
+
+    Raises:
+        StateException: not iterable, or one is of another kind.
+    """
+    if isinstance(values, str | bytes):
+        # A text would be taken for its characters.
+        raise StateException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}, not one text.")
+    try:
+        found = tuple(values)
+    except TypeError:
+        raise StateException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.") from None
+    for value in found:
+        if not isinstance(value, kind):
+            advice = " Maybe use TaskId.parse(text)." if kind is TaskId else ""
+            raise StateException(f"The {what} must be a list of {kind.__name__}, but one is {shown(value)}.{advice}")
+    return found
+
+
+def strings(what: str, values: Iterable[str]) -> frozenset[str]:
+    """The values as a set of strings.
+
+    Raises:
+        StateException: not iterable, one string instead of several, or something that is no string.
+    """
+    found = all_of(what, str, values)
+    # The same object where it can be: a million tasks share a few sets.
+    return values if isinstance(values, frozenset) else frozenset(found)
+
+
+def string_pairs(what: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The values as a dict from string to string.
+
+    Raises:
+        StateException: not a mapping, or a key or value is no string.
+    """
+    if not isinstance(values, Mapping):
+        raise StateException(f"The {what} ({shown(values)}) must be a mapping of strings to strings.")
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise StateException(
+                f"The {what} must be a mapping of strings to strings, but one is {shown(key)}: {shown(value)}."
+            )
+    return dict(values)
