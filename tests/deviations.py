@@ -41,6 +41,35 @@ def _has_standbys(vector: Vector) -> bool:
     return any(placement["standbyTasks"] for placement in vector.json["assignment"])
 
 
+def _has_overrides_for_missing_costs(vector: Vector) -> bool:
+    configs, params = vector.json["state"]["configs"], vector.json["params"]
+    pairs = (
+        (configs["rackAwareTrafficCost"], params.get("trafficCost")),
+        (configs["rackAwareNonOverlapCost"], params.get("nonOverlapCost")),
+    )
+    return any(configured is None and override is not None for configured, override in pairs)
+
+
+def _has_unknown_racks(vector: Vector) -> bool:
+    return any(each["rackIds"] is None for task in vector.json["state"]["tasks"] for each in task["topicPartitions"])
+
+
+def _selects_tasks(vector: Vector) -> bool:
+    return vector.json["params"].get("tasks") is not None
+
+
+def _has_tags(vector: Vector) -> bool:
+    return bool(vector.json["state"]["configs"]["rackAwareAssignmentTags"])
+
+
+def _balances_subtopologies(vector: Vector) -> bool:
+    return bool(vector.json["state"]["configs"]["rackAwareAssignmentStrategy"] == "balance_subtopology")
+
+
+def _always(vector: Vector) -> bool:
+    return True
+
+
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         name="No standbys wanted means no standbys",
@@ -55,6 +84,55 @@ DEVIATIONS: tuple[Deviation, ...] = (
         applies=_has_standbys,
         reason="Kafka adds num.standby.replicas standbys to those that are there; called twice it places twice as many.",
         pinned_by="tests/utils/test_standby.py::test_standbys_that_are_there_count",
+    ),
+    Deviation(
+        name="Overrides count as configured",
+        operations=("optimize_active", "optimize_standby"),
+        applies=_has_overrides_for_missing_costs,
+        reason="Kafka looks at the configured costs only, and changes nothing if one is missing, overridden or not.",
+        pinned_by="tests/utils/test_rack_aware.py::test_overrides_count_as_configured",
+    ),
+    Deviation(
+        name="Only partitions that count need known racks",
+        operations=("optimize_active", "optimize_standby"),
+        applies=_has_unknown_racks,
+        reason="Kafka changes nothing if the racks of any partition of any task are unknown, selected or not.",
+        pinned_by="tests/utils/test_rack_aware.py::test_only_partitions_that_count_need_known_racks",
+    ),
+    Deviation(
+        name="An active task does not overwrite its standby",
+        operations=("optimize_active",),
+        applies=_has_standbys,
+        reason="Where an active task meets its standby, Kafka drops the standby; ours changes the roles of the two clients.",
+        pinned_by="tests/utils/test_rack_aware.py::test_an_active_task_that_meets_its_standby_changes_roles_with_it",
+    ),
+    Deviation(
+        name="Only selected standbys move",
+        operations=("optimize_standby",),
+        applies=_selects_tasks,
+        reason="Kafka moves standbys of other tasks too, or throws, depending on the strategy.",
+        pinned_by="tests/utils/test_rack_aware.py::test_selection_applies_to_standbys_too",
+    ),
+    Deviation(
+        name="Tag diversity is kept",
+        operations=("optimize_standby",),
+        applies=_has_tags,
+        reason="Kafka's public optimiser compares the tags of a client with themselves, so every move is allowed.",
+        pinned_by="tests/utils/test_rack_aware.py::test_standbys_stay_where_a_swap_would_cost_diversity",
+    ),
+    Deviation(
+        name="Both strategies treat standbys alike",
+        operations=("optimize_standby",),
+        applies=_balances_subtopologies,
+        reason="Kafka's public optimiser evens out sub-topologies between two clients at a time; its internal one does not.",
+        pinned_by="tests/utils/test_rack_aware.py::test_both_strategies_treat_standbys_alike",
+    ),
+    Deviation(
+        name="Standbys are placed by a flow",
+        operations=("optimize_standby",),
+        applies=_always,
+        reason="Kafka searches locally, so it can cost more, and its answer depends on the order of the clients.",
+        pinned_by="tests/utils/test_rack_aware.py::test_standbys_never_cost_more_than_the_jvms",
     ),
 )
 

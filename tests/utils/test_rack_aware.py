@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import pytest
 
 from task_assignor.sdk import (
@@ -408,3 +409,36 @@ def test_bad_arguments_give_one_clear_error() -> None:
         optimize_rack_aware_standby_tasks(params, assignments(assigned(P1, (TaskId(9, 9),))))
     with pytest.raises(StateException, match=rf"0_0 is active on two clients, {P1} and {P2}"):
         optimize_rack_aware_active_tasks(params, given)
+
+
+@pytest.mark.parametrize("vector", answered("optimize_standby"), ids=lambda vector: vector.id)
+def test_both_strategies_treat_standbys_alike(vector: Vector) -> None:
+    """Kafka evens out sub-topologies between two clients at a time, which evens out nothing as a whole."""
+    params, given = params_of(vector), of(vector.assignment)
+    state = params.application_state
+    found = []
+    for strategy in ("min_traffic", "balance_subtopology"):
+        configs = attrs.evolve(state.assignment_configs, rack_aware_assignment_strategy=strategy)
+        same = attrs.evolve(params, application_state=ApplicationState(state.columns, configs))
+        found.append(dict(optimize_rack_aware_standby_tasks(same, given)))
+
+    assert found[0] == found[1]
+
+
+def test_sub_topologies_of_named_topologies_are_groups_of_their_own() -> None:
+    """Kafka takes sub-topology 0 of two topologies for one, and then finds all tasks evenly spread."""
+    configs = AssignmentConfigs(
+        rack_aware_assignment_strategy="balance_subtopology", rack_aware_traffic_cost=0, rack_aware_non_overlap_cost=0
+    )
+    builder = ApplicationStateBuilder(configs).add_client(P1, rack_id="r1").add_client(P2, rack_id="r1")
+    tasks = [TaskId(0, number, topology) for topology in ("one", "two") for number in range(4)]
+    for task in tasks:
+        builder.add_task(task)
+    params = RackAwareOptimizationParams.of(builder.build())
+
+    result = optimize_rack_aware_active_tasks(
+        params, assignments(assigned(P1, tuple(tasks[:4])), assigned(P2, tuple(tasks[4:])))
+    )
+
+    spread = Counter((task.topology_name, client) for task, client in rows(result, ACTIVE))
+    assert sorted(spread.values()) == [2, 2, 2, 2]
