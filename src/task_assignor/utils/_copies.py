@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 from task_assignor.utils._engine import Pairs
 from task_assignor.utils._spread import even_counts
 
@@ -129,7 +129,7 @@ class _Table:
         for entry in np.flatnonzero(self._conflicts(item, column)).tolist():
             self._swap_one(int(item[entry]), int(column[entry]))
 
-    def _conflicts(self, item: Int64Array, column: Int64Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _conflicts(self, item: Int64Array, column: Int64Array) -> BoolArray:
         """Whether the copy's owner holds the item in an earlier column as well."""
         own = self.holder[item, column]
         found = np.zeros(len(item), dtype=np.bool_)
@@ -154,8 +154,9 @@ class _Table:
         self.holder[item[first], column[first]] = theirs
         self.holder[item[second], column[second]] = ours
 
-    def _holds(self, item: Int64Array, owner: Int32Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return (self.holder[item] == owner[:, None]).any(axis=1)
+    def _holds(self, item: Int64Array, owner: Int32Array) -> BoolArray:
+        holds: BoolArray = np.logical_or.reduce(self.holder[item] == owner[:, None], axis=1)
+        return holds
 
     def _swap_one(self, item: int, column: int) -> None:
         """End one conflict: swap with any copy; if none fits, take any owner that does not hold the item."""

@@ -32,11 +32,13 @@ class Window:
 
     def least(self, weight: Int64Array) -> Int64Array:
         """(C,) the smallest whole numbers that are not below the window."""
-        return np.ceil(np.maximum(self.low, 0.0) * weight - _TINY).astype(np.int64)
+        least: Int64Array = np.ceil(np.maximum(self.low, 0.0) * weight - _TINY).astype(np.int64)
+        return least
 
     def most(self, weight: Int64Array, limit: Int64Array) -> Int64Array:
         """(C,) the greatest whole numbers that are not above the window, and not above `limit`."""
-        return np.minimum(np.floor(np.minimum(self.high * weight, 2.0**52) + _TINY).astype(np.int64), limit)
+        most: Int64Array = np.floor(np.minimum(self.high * weight, 2.0**52) + _TINY).astype(np.int64)
+        return np.minimum(most, limit)
 
 
 EVERYTHING: Final = Window(0.0, np.inf)
@@ -56,7 +58,8 @@ def smallest_windows(levels: FloatArray, feasible: Callable[[Window], bool]) -> 
         return [EVERYTHING]
     high = _first(len(levels), lambda end: feasible(Window(levels[0], levels[end])))
     low = len(levels) - 1 - _first(len(levels), lambda back: feasible(Window(levels[-1 - back], levels[-1])))
-    width, found = np.inf, []
+    width = np.inf
+    found: list[Window] = []
     for start in range(low, max(low - MOST_WINDOWS, -1), -1):
         if levels[high] - levels[start] > width + _TINY:
             break
@@ -64,16 +67,19 @@ def smallest_windows(levels: FloatArray, feasible: Callable[[Window], bool]) -> 
         last = int(np.searchsorted(levels, levels[start] + width + _TINY, side="right"))
         if last <= first or not feasible(Window(levels[start], levels[last - 1])):
             continue
-        end = first + _first(
-            last - first, lambda more, start=start, first=first: feasible(Window(levels[start], levels[first + more]))
-        )
-        window = Window(levels[start], levels[end])
+        bottom = float(levels[start])
+        end = first + _first(last - first, partial(_reaches, feasible, bottom, levels[first:last]))
+        window = Window(bottom, float(levels[end]))
         if window.high - window.low < width - _TINY:
             width, found = window.high - window.low, []
         found.append(window)
         if len(found) == MOST_EQUAL_WINDOWS:
             break
     return found
+
+
+def _reaches(feasible: Callable[[Window], bool], bottom: float, tops: FloatArray, number: int) -> bool:
+    return feasible(Window(bottom, float(tops[number])))
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int:
@@ -269,7 +275,7 @@ class _Choice:
         possible[1] &= self.may | self.must
         if not possible.any(axis=0).all():
             return None
-        must, free = ~possible[0], possible.all(axis=0)
+        must, free = ~possible[0], possible[0] & possible[1]
         wanted = problem.extras - int(must.sum())
         if not 0 <= wanted <= int(free.sum()):
             return None
