@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections import deque
 from pathlib import Path
 
@@ -107,7 +108,9 @@ def forwarded(text: str, capfd: pytest.CaptureFixture[str]) -> str:
     reader, writer = os.pipe()
     os.write(writer, text.encode())
     os.close(writer)
-    _forward(reader, deque())
+    started = threading.Event()
+    started.set()
+    _forward(reader, deque(), started)
     return capfd.readouterr().err
 
 
@@ -122,3 +125,18 @@ def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
     assert (
         forwarded(f"WARNING: Using incubator modules\n{closed}one\n{other}two\n{closed}", capfd) == f"one\n{other}two\n"
     )
+
+
+def test_a_jvm_that_does_not_start_is_one_error_with_its_own_words(tmp_path: Path) -> None:
+    program = "from task_assignor.spark import spark_session; spark_session(config={'spark.driver.memory': '3x'})"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ, HOME=str(tmp_path), PYTHONPATH=str(SOURCES)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stderr.count("Invalid maximum heap size: -Xmx3x") == 1
+    assert "SparkSessionError: Spark did not start. It said: Invalid maximum heap size" in done.stderr

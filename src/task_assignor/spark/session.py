@@ -7,12 +7,13 @@ import logging
 import os
 import re
 import sys
+import sysconfig
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
 from task_assignor.spark.java import prepare_java
+from task_assignor.spark.jobs import short_reason
 
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
@@ -64,7 +66,9 @@ def spark_session(
         JavaNotFoundError: there is no usable Java.
         SparkSessionError: Spark did not start, or the session cannot run the clients.
     """
-    active = SparkSession.getActiveSession()
+    # A session is active in the thread that made it; its context is there for all.
+    has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
+    active = SparkSession.builder.getOrCreate() if has_context else None
     if active is None:
         _raise_if_any(_master_problems(master, clients) if master else [])
         master = master or f"local[{clients + 1},{MAX_FAILURES}]"
@@ -169,7 +173,7 @@ def _settings(master: str, app_name: str, verbose: bool) -> dict[str, str]:
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_module_path()),
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1) if slots == "*" else slots,
         }
     if not verbose:
@@ -178,32 +182,56 @@ def _settings(master: str, app_name: str, verbose: bool) -> dict[str, str]:
     return settings
 
 
+def _own_module_path() -> list[str]:
+    """Where this process finds modules, besides the places that belong to the interpreter."""
+    interpreter = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found = [str(Path(entry).absolute()) for entry in sys.path]
+    return [
+        entry
+        for entry in dict.fromkeys(found)
+        if entry not in interpreter and Path(entry).is_dir() and Path(entry).name != "lib-dynload"
+    ]
+
+
 def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
     gateway = None
-    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     # A gateway stays in use after its session was stopped; only the first session of a process starts a JVM.
     if SparkContext._gateway is None and not verbose:  # noqa: SLF001
-        reader, writer = os.pipe()
-        threading.Thread(target=_forward, args=(reader, last_lines), name="spark-stderr", daemon=True).start()
-        try:
-            gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call]
-        except PySparkException as error:
-            _raise_not_started(error, last_lines)
-        finally:
-            os.close(writer)
+        gateway = _start_quietly(conf)
     try:
         SparkContext(conf=conf, gateway=gateway)
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
-        _raise_not_started(error, last_lines)
+        _raise_not_started(short_reason(str(error)), error)
 
 
-def _raise_not_started(error: Exception, last_lines: Iterable[str]) -> NoReturn:
-    said = "\n".join(last_lines) or str(error).strip()
-    raise SparkSessionError(f"Spark did not start. It said:\n{said}") from error
+def _start_quietly(conf: SparkConf) -> Any:
+    """A JVM whose standard error we look through. Until it is there, what it says is for the error alone."""
+    reader, writer = os.pipe()
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    started = threading.Event()
+    forward = threading.Thread(target=_forward, args=(reader, last_lines, started), name="spark-stderr", daemon=True)
+    forward.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call]
+        started.set()
+        return gateway
+    except PySparkException as error:
+        os.close(writer)
+        writer = -1
+        forward.join(1)
+        said = [line for line in last_lines if not line.startswith(("WARNING: ", "\tat "))]
+        _raise_not_started("\n".join(said) or str(error), error)
+    finally:
+        if writer >= 0:
+            os.close(writer)
 
 
-def _forward(reader: int, last_lines: deque[str]) -> None:
+def _raise_not_started(said: str, error: Exception) -> NoReturn:
+    raise SparkSessionError(f"Spark did not start. It said: {said.strip()}") from error
+
+
+def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> None:
     """Pass the JVM's standard error on, without what no setting of Spark turns off.
 
     That is the JVM's own warnings, and the traceback of a Python worker that Spark closed while it was waiting.
@@ -213,6 +241,8 @@ def _forward(reader: int, last_lines: deque[str]) -> None:
         for line in lines:
             text = line.decode(errors="replace").rstrip()
             last_lines.append(text)
+            if not started.is_set():
+                continue
             if _is_of_closed_worker(line, bool(block)):
                 # Several workers may be closed at the same time, and their lines are mixed.
                 block.append(line)
