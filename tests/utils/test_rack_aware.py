@@ -442,3 +442,13 @@ def test_sub_topologies_of_named_topologies_are_groups_of_their_own() -> None:
 
     spread = Counter((task.topology_name, client) for task, client in rows(result, ACTIVE))
     assert sorted(spread.values()) == [2, 2, 2, 2]
+
+
+def test_a_task_that_is_active_twice_matters_only_where_it_may_move() -> None:
+    given = assignments(assigned(P1, (T0, T1)), assigned(P2, (T1,)))
+    off = state_of({T0: {"r2"}, T1: {"r1"}}, {P1: "r1", P2: "r2"}, rack_aware_assignment_strategy="none")
+
+    others = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(SWAP).for_tasks([T0]), given)
+    skipped_ = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(off), given)
+
+    assert given == dict(others) == dict(skipped_)

@@ -146,7 +146,7 @@ def optimize_rack_aware_active_tasks(
     state = params.application_state
     given = _Given.of(state, kafka_streams_assignments)
     selected = params.task_numbers()
-    owner = given.owners(selected)
+    owner = given.owners()
     outcome = optimize_active_columns(
         state.columns,
         owner,
@@ -156,6 +156,7 @@ def optimize_rack_aware_active_tasks(
         strategy=state.assignment_configs.rack_aware_assignment_strategy,
         partitions="all",
     )
+    given.check_owners(selected, outcome)
     is_active, client = given.role == Role.ACTIVE, given.client.copy()
     moved = (outcome.owner != owner)[given.task]
     client[moved & is_active] = outcome.owner[given.task[moved & is_active]]
@@ -197,7 +198,7 @@ def optimize_rack_aware_standby_tasks(
     selected = np.intersect1d(params.task_numbers(), given.task[is_standby])
     outcome = optimize_standby_columns(
         state.columns,
-        given.owners(selected),
+        given.owners(),
         given.task[is_standby],
         given.client[is_standby],
         traffic_cost=params.traffic_cost,
@@ -206,6 +207,7 @@ def optimize_rack_aware_standby_tasks(
         selected=selected,
         strategy=state.assignment_configs.rack_aware_assignment_strategy,
     )
+    given.check_owners(selected, outcome)
     return given.result(
         np.concatenate([given.task[~is_standby], outcome.standby_task]),
         np.concatenate([given.client[~is_standby], outcome.standby_client]),
@@ -238,25 +240,29 @@ class _Given:
         rows, deadline_ms = known_rows(state, assignments)
         return cls(state, rows.task, rows.entry_client[rows.entry], rows.role, deadline_ms)
 
-    def owners(self, selected: Int64Array) -> Int32Array:
-        """(T,) active owner of each task; -1: nobody.
-
-        Raises:
-            StateException: a selected task has several.
-        """
-        columns = self.state.columns
-        owner = np.full(len(columns.tasks), -1, dtype=np.int32)
+    def owners(self) -> Int32Array:
+        """(T,) active owner of each task, one of them if there are several; -1: nobody."""
+        owner = np.full(len(self.state.columns.tasks), -1, dtype=np.int32)
         active = self.role == Role.ACTIVE
         owner[self.task[active]] = self.client[active]
+        return owner
+
+    def check_owners(self, selected: Int64Array, outcome: ActiveOutcome | StandbyOutcome) -> None:
+        """Raise if something was done, and a selected task has several active owners.
+
+        Raises:
+            StateException: so it is.
+        """
+        columns = self.state.columns
+        active = self.role == Role.ACTIVE
         several = np.bincount(self.task[active], minlength=len(columns.tasks)) > 1
         wrong = selected[several[selected]]
-        if len(wrong):
+        if len(wrong) and outcome.skipped is None:
             clients = np.sort(self.client[active & (self.task == wrong[0])]).tolist()
             first, second = (columns.clients.process_ids[client] for client in clients[:2])
             raise StateException(
                 f"Task {columns.tasks.task_id(int(wrong[0]))} is active on two clients, {first} and {second}."
             )
-        return owner
 
     def result(
         self, task: Int64Array, client: Int64Array, role: Int64Array, outcome: ActiveOutcome | StandbyOutcome
