@@ -152,7 +152,7 @@ class World:
             assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks
         )
         self.options = RuntimeOptions(
-            max_batch_rows=ROWS_PER_BATCH, session_timeout_ms=1_000, heartbeat_interval_ms=100, max_losses_per_batch=99
+            max_batch_rows=ROWS_PER_BATCH, session_timeout_ms=1_000, heartbeat_interval_ms=100, max_attempts=99
         )
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}

@@ -3,6 +3,8 @@ are other processes."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -119,6 +121,17 @@ class FailsAtRow(Processor):
         (rows,) = batch.values()
         if "1-700" in rows.column("value").to_pylist():
             raise ZeroDivisionError("delay per mile of a flight of 0 miles")
+        return rows
+
+
+class DiesAtRow(Processor):
+    """Takes its process with it at a certain row."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Die at the row with value 1-700."""
+        (rows,) = batch.values()
+        if "1-700" in rows.column("value").to_pylist():
+            os.kill(os.getpid(), signal.SIGKILL)
         return rows
 
 

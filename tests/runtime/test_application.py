@@ -40,6 +40,7 @@ from task_assignor.sdk import StreamsConfig, StreamsException, TaskId
 from tests.runtime.assignors import BrokenAssignor, ForgetfulAssignor, ScatteringAssignor
 from tests.runtime.support import (
     QUICK,
+    DiesAtRow,
     FailsAtRow,
     Watch,
     application,
@@ -130,7 +131,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     left, right = write_streams(root / "topics", rows=rows, keys=rows // 30)
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
-    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=7)
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=7, max_attempts=kills)
     config = settings(num_standby_replicas=standbys)
     app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
     with Killer(watch, kills, seed=standbys) as killer:
@@ -379,6 +380,19 @@ def test_a_processor_that_raises_is_named_with_its_rows(tmp_path: Path) -> None:
         assert part in message
     assert read_output(tmp_path / "run", "out").num_rows == 600
     assert CommitLog(tmp_path / "run").last_batch == 2
+
+
+def test_rows_that_kill_every_client_end_the_run(tmp_path: Path) -> None:
+    """A crash of the interpreter, or the out-of-memory killer, is not tried again for ever."""
+    rows = stream(1_000, keys=20, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    topology = Topology([SubTopology("deadly", "left", DiesAtRow, [], ["out"])])
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    options = attrs.evolve(QUICK, max_attempts=3)
+    app = application(tmp_path, topology, clients=2, launcher=launcher, options=options)
+    message = _fails(app, launcher, ClientException)
+    assert "Task 0_0, batch 3 (topic left, partition 0, offsets 600 to 799) was lost 3 times together" in message
+    assert read_output(tmp_path / "run", "out").num_rows == 600
 
 
 def test_a_corrupt_topic_file_is_named(tmp_path: Path) -> None:

@@ -272,13 +272,12 @@ class Coordinator:
             self._reasons = [told for told in self._reasons if told != f"client {member.name} joined"]
         if self._batch is not None:
             self._batch.lose(member.member_id)
-            if self._batch.losses > self._options.max_losses_per_batch:
-                yield from self._fail(
-                    ClientException(
-                        f"Batch {self._batch.number} has cost {self._batch.losses} clients; something in it kills them "
-                        f"(the last: {member.name}, {reason}). Maybe out of memory: try a smaller max_batch_rows."
-                    )
+            poison = self._batch.poison(self._options.max_attempts)
+            if poison:
+                message = (
+                    f"{poison} (the last: {member.name}, {reason}). Maybe out of memory: try a smaller max_batch_rows."
                 )
+                yield from self._fail(ClientException(message))
                 return
         yield from self._go_on(now_ms)
 

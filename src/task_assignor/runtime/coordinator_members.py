@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 import attrs
@@ -165,8 +166,8 @@ class Batch:
     orders: dict[TaskId, tuple[str, TaskOrder]] = attrs.field(factory=dict)
     """Task -> (member id, order) of the one open order."""
     done: dict[TaskId, TaskCommit] = attrs.field(factory=dict)
-    losses: int = 0
-    """Members that were lost during this batch."""
+    losses: Counter[TaskId] = attrs.field(factory=Counter)
+    """Task -> how often a member was lost while its answer was awaited."""
 
     @property
     def missing(self) -> list[TaskId]:
@@ -185,8 +186,22 @@ class Batch:
 
     def lose(self, member_id: str) -> None:
         """A member left: its open orders are void; what it had answered counts."""
-        self.losses += 1
-        self.orders = {task: found for task, found in self.orders.items() if found[0] != member_id}
+        lost = [task for task, (owner, _) in self.orders.items() if owner == member_id]
+        self.losses.update(lost)
+        for task in lost:
+            del self.orders[task]
+
+    def poison(self, max_attempts: int) -> str:
+        """What seems to kill the clients that process it; "": nothing does."""
+        for task, times in sorted(self.losses.items()):
+            if times >= max_attempts:
+                rows = "; ".join(
+                    f"topic {topic}, partition {task.partition}, offsets {start} to {end - 1}"
+                    for topic, (start, end) in self.ranges[task].items()
+                    if end > start
+                )
+                return f"Task {task}, batch {self.number} ({rows}) was lost {times} times together with its client"
+        return ""
 
     def why_refuse(self, member_id: str, result: TaskResult) -> str:
         """Why an answer does not count; "": it does."""

@@ -78,7 +78,7 @@ class RuntimeOptions:
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
         snapshot_every_batches: a client writes a local snapshot of a task after so many batches; 0: only at the end.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
-        max_losses_per_batch: the run fails if a single batch has cost so many clients and one more.
+        max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many failures in a row the run fails.
         compression: of output and changelog files: None, "lz4" or "zstd".
         bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
@@ -93,7 +93,7 @@ class RuntimeOptions:
     rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
     snapshot_every_batches: int = attrs.field(default=10, validator=_not_negative)
     assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
-    max_losses_per_batch: int = attrs.field(default=20, validator=_positive)
+    max_attempts: int = attrs.field(default=10, validator=_positive)
     max_assignment_retries: int = attrs.field(default=20, validator=_positive)
     compression: str | None = attrs.field(default=None, validator=_compression)
     bind_host: str | None = None
