@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 import threading
 import time
 import uuid
@@ -49,6 +50,7 @@ class SparkLauncher:
         self._stopping = False
         self._next_look = 0.0
         self._seen: set[int] = set()
+        self._interrupt_handler: Any = None
 
     @property
     def coordinator_host(self) -> str:
@@ -77,6 +79,7 @@ class SparkLauncher:
                 if not self._stopping:
                     self._error = error
 
+        self._interrupt_handler = _leave_interrupts_to_python()
         self._thread = InheritableThread(target=job, name=self._group, daemon=True)
         self._thread.start()
         slots = context.defaultParallelism
@@ -116,6 +119,8 @@ class SparkLauncher:
         self._stopping = True
         if self._thread is None:
             return
+        if self._interrupt_handler is not None:
+            signal.signal(signal.SIGINT, self._interrupt_handler)
         self._thread.join(min(timeout_s, _GRACE_S))
         if self._thread.is_alive():
             logger.info("Some clients are left after the run; their Spark job is cancelled.")
@@ -124,6 +129,18 @@ class SparkLauncher:
             except Py4JError as error:  # the session was stopped meanwhile
                 logger.warning("The Spark job of the clients could not be cancelled: %s", error)
             self._thread.join(_CANCEL_TIMEOUT_S)
+
+
+def _leave_interrupts_to_python() -> Any:
+    """Have Ctrl-C raise KeyboardInterrupt and nothing else, so that the run ends in order; returns the handler before.
+
+    Spark's handler would cancel all jobs first, the clients among them, and from inside whatever call it interrupts.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_sparks = str(getattr(before, "__module__", "")).startswith("pyspark.")
+    if not is_sparks or threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
