@@ -41,7 +41,7 @@ def round_robin_target(columns: StateColumns, configs: AssignmentConfigs, racks:
 
 def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
     """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's, as stickiness knows no tags."""
-    owner = sticky_actives(columns).owner
+    owner = sticky_actives(columns, num_standby_replicas=configs.num_standby_replicas).owner
     owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog))
     if configs.rack_aware_assignment_tags:
         return _with_standbys(columns, configs, racks, owner)

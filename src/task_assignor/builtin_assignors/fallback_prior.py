@@ -21,7 +21,7 @@ class FallbackPriorTaskAssignor(TaskAssignor):
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class."""
         columns, configs = application_state.columns, application_state.assignment_configs
-        active = sticky_actives(columns, must_preserve=True)
+        active = sticky_actives(columns, True, configs.num_standby_replicas)
         copies = sticky_standbys(columns, active.owner, configs.num_standby_replicas)
         deadline = np.full(len(columns.clients), MISSING)
         deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)

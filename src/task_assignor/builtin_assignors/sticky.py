@@ -21,7 +21,17 @@ from task_assignor.sdk import (
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils._classes import rack_problem, strategy_problem
 from task_assignor.utils._copies import Copies, place_copies
-from task_assignor.utils._engine import Allocation, Pairs, Problem, allocate, quotas, settle_claims
+from task_assignor.utils._engine import (
+    Allocation,
+    Pairs,
+    Problem,
+    Reason,
+    allocate,
+    newest_claims,
+    quotas,
+    settle_claims,
+)
+from task_assignor.utils._exchange import Exchange
 from task_assignor.utils._rack import min_cost_owners
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
@@ -39,7 +49,8 @@ class StickyTaskAssignor(TaskAssignor):
     3. smallest spread of active tasks per thread: of the stateful tasks, then of all;
     4. tasks that move go where their state is, least lag first;
     5. all standbys are placed;
-    6. the total load (active and standby) per thread is even; then standbys stay where their state is.
+    6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
+       suffers: a local search); then standbys stay where their state is.
 
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
 
@@ -80,7 +91,7 @@ class StickyTaskAssignor(TaskAssignor):
         if uses_racks and not self._must_preserve:
             owner = _cheapest_owners(columns, configs)
         else:
-            owner = sticky_actives(columns, self._must_preserve).owner
+            owner = sticky_actives(columns, self._must_preserve, configs.num_standby_replicas).owner
         copies = sticky_standbys(columns, owner, configs.num_standby_replicas)
         return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, copies.item, copies.owner))
 
@@ -103,14 +114,35 @@ def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32
     return outcome.owner.astype(np.int32)
 
 
-def sticky_actives(columns: StateColumns, must_preserve: bool = False) -> Allocation:
-    """Owners of the active tasks by goals 1 to 4 of `StickyTaskAssignor`.
+def sticky_actives(columns: StateColumns, must_preserve: bool = False, num_standby_replicas: int = 0) -> Allocation:
+    """Owners of the active tasks by goals 1 to 4 of `StickyTaskAssignor`; of equal answers one that suits the standbys.
 
     Args:
         columns: the state.
         must_preserve: goal 2 before goal 1.
+        num_standby_replicas: standbys that will be placed.
     """
-    return allocate(_problem(columns, must_preserve))
+    problem = _problem(columns, must_preserve)
+    allocation = allocate(problem)
+    wanted = _wanted_standbys(columns, num_standby_replicas)
+    if not wanted.any() or not len(columns.clients):
+        return allocation
+    claims = newest_claims(problem)
+    exchange = Exchange(problem.is_first_kind, wanted, problem.weight, claims, problem.state)
+    owner = exchange.improve(allocation.owner.astype(np.int64))
+    reason = allocation.reason.copy()
+    for task in np.flatnonzero(owner != allocation.owner).tolist():
+        if (claims.owner[claims.item == task] == owner[task]).any():
+            reason[task] = Reason.CLAIM
+        elif (problem.state.owner[problem.state.item == task] == owner[task]).any():
+            reason[task] = Reason.STATE
+        else:
+            reason[task] = Reason.ROOM
+    return Allocation(owner.astype(np.int32), reason)
+
+
+def _wanted_standbys(columns: StateColumns, num_standby_replicas: int) -> Int64Array:
+    return np.where(columns.tasks.has_changelog, num_standby_replicas, 0)
 
 
 def _problem(columns: StateColumns, must_preserve: bool) -> Problem:
@@ -128,9 +160,11 @@ def _problem(columns: StateColumns, must_preserve: bool) -> Problem:
 
 def sticky_standbys(columns: StateColumns, active_owner: Int32Array, num_standby_replicas: int) -> Copies:
     """Standbys by goals 5 and 6 of `StickyTaskAssignor`, for all tasks that have a changelog."""
-    wanted = np.where(columns.tasks.has_changelog, num_standby_replicas, 0)
     return place_copies(
-        active_owner.astype(np.int64), wanted, columns.clients.num_processing_threads, previous_state(columns)
+        active_owner.astype(np.int64),
+        _wanted_standbys(columns, num_standby_replicas),
+        columns.clients.num_processing_threads,
+        previous_state(columns),
     )
 
 

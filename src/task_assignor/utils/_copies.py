@@ -31,6 +31,33 @@ class Copies:
     short: Int64Array
 
 
+@attrs.frozen(eq=False)
+class CopyBounds:
+    """How many items and copies owners can hold.
+
+    Args:
+        needs: (N,) copies that each item can have.
+        least: (C,) the items themselves.
+        most: (C,) the items, and a copy of every item that has copies and is elsewhere.
+        total: all items and copies.
+    """
+
+    needs: Int64Array
+    least: Int64Array
+    most: Int64Array
+    total: int
+
+
+def copy_bounds(main_owner: Int64Array, wanted: Int64Array, owners: int) -> CopyBounds:
+    """The bounds for `wanted` copies of items that are with `main_owner` (-1: nobody)."""
+    is_owned = main_owner >= 0
+    needs = np.minimum(wanted, owners - is_owned)
+    least = np.bincount(main_owner[is_owned], minlength=owners)
+    copied_here = np.bincount(main_owner[is_owned & (needs > 0)], minlength=owners)
+    most = least + int((needs > 0).sum()) - copied_here
+    return CopyBounds(needs, least, most, int(least.sum() + needs.sum()))
+
+
 def place_copies(main_owner: Int64Array, wanted: Int64Array, weight: Int64Array, claims: Pairs) -> Copies:
     """Place `wanted` copies of every item on distinct owners other than its main owner.
 
@@ -43,18 +70,14 @@ def place_copies(main_owner: Int64Array, wanted: Int64Array, weight: Int64Array,
         weight: (C,) weights of the owners.
         claims: who had which item or copy before, and how far behind it is (less is better).
     """
-    owners = len(weight)
-    possible = owners - (main_owner >= 0)
-    needs = np.minimum(wanted, possible)
+    bounds = copy_bounds(main_owner, wanted, len(weight))
+    needs = bounds.needs
     short = np.flatnonzero(needs < wanted)
     if not needs.any():
         none = np.zeros(0, dtype=np.int32)
         return Copies(none, none, short)
-    loads = np.bincount(main_owner[main_owner >= 0], minlength=owners)
-    eligible = (needs > 0) & (main_owner >= 0)
-    most = int((needs > 0).sum()) - np.bincount(main_owner[eligible], minlength=owners)
-    demand = np.bincount(claims.owner, minlength=owners) if len(claims.owner) else np.zeros(owners, dtype=np.int64)
-    counts = even_counts(weight, loads, loads + most, int(loads.sum() + needs.sum()), loads + demand) - loads
+    demand = bounds.least + np.bincount(claims.owner, minlength=len(weight))
+    counts = even_counts(weight, bounds.least, bounds.most, bounds.total, demand) - bounds.least
     table = _Table(main_owner, needs, counts)
     table.keep(claims)
     table.deal()

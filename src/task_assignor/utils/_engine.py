@@ -7,7 +7,6 @@ rack costs are not its business (`_rack.py`).
 from __future__ import annotations
 
 import enum
-from collections import deque
 from typing import Final
 
 import attrs
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk.columns import BoolArray, Int8Array, Int32Array, Int64Array
+from task_assignor.utils._grants import Wishes, grant
 from task_assignor.utils._spread import ShareProblem, Shares, even_counts
 
 NOBODY: Final = -1
@@ -152,110 +152,59 @@ def _loads(problem: Problem) -> Int64Array:
     return np.zeros(len(problem.weight), dtype=np.int64) if problem.load is None else problem.load
 
 
+def newest_claims(problem: Problem) -> Pairs:
+    """The claims of each item's newest generation, sorted by item, then owner."""
+    claims = problem.claims.where(np.lexsort((problem.claims.owner, problem.claims.item)))
+    newest = np.full(len(problem.is_first_kind), np.iinfo(np.int64).min)
+    np.maximum.at(newest, claims.item, claims.rank)
+    return claims.where(claims.rank == newest[claims.item])
+
+
 def settle_claims(problem: Problem) -> Int64Array:
     """(N,) the one owner whose claim on the item counts; -1: nobody claims it.
 
     Only claims of an item's newest generation count. Of several the one is chosen with which most claims can be kept.
     """
-    items, owners = len(problem.is_first_kind), len(problem.weight)
-    claims = problem.claims
-    order = np.lexsort((claims.owner, -claims.rank, claims.item))
-    claims = claims.where(order)
-    newest = np.full(items, np.iinfo(np.int64).min)
-    np.maximum.at(newest, claims.item, claims.rank)
-    claims = claims.where(claims.rank == newest[claims.item])
+    items = len(problem.is_first_kind)
+    claims = newest_claims(problem)
     claimant = np.full(items, NOBODY, dtype=np.int64)
     number = np.bincount(claims.item, minlength=items)
     single = number[claims.item] == 1
     claimant[claims.item[single]] = claims.owner[single]
     several = claims.where(~single)
     if len(several.item):
-        if problem.keep_all_claims:
-            room = np.full(owners, items)
-            extras_of, extras = np.zeros(owners, dtype=np.bool_), 0
-        else:
-            room, ceil = quotas(problem.weight, items)
-            extras_of, extras = ceil > room, items - int(room.sum())
-        _Settlement(claimant, several, room, extras_of, extras).settle()
+        _settle(problem, claimant, several)
     return claimant
 
 
-class _Settlement:
-    """Items that several owners claim go to one of them, so that most claims can be kept (augmenting paths)."""
-
-    def __init__(
-        self, claimant: Int64Array, several: Pairs, floor: Int64Array, may_have_extra: BoolArray, extras: int
-    ) -> None:
-        self.claimant = claimant
-        self.choices: dict[int, list[int]] = {}
-        for item, owner in zip(several.item.tolist(), several.owner.tolist(), strict=True):
-            self.choices.setdefault(item, []).append(owner)
-        self.count = np.bincount(claimant[claimant >= 0], minlength=len(floor)).tolist()
-        self.floor = floor.tolist()
-        self.may_have_extra = may_have_extra.tolist()
-        self.extras = extras
-        self.held: dict[int, set[int]] = {}
-
-    def settle(self) -> None:
-        for item in sorted(self.choices):
-            owner = min(self.choices[item], key=lambda one: (self.count[one] - self.floor[one], one))
-            self._give(item, owner)
-        used = sum(self._uses_extra(owner) for owner in range(len(self.floor)))
-        while (path := self._path(used)) is not None:
-            for item, owner in path:
-                self._give(item, owner)
-            used = sum(self._uses_extra(owner) for owner in range(len(self.floor)))
-
-    def _uses_extra(self, owner: int) -> bool:
-        return bool(self.may_have_extra[owner] and self.count[owner] > self.floor[owner])
-
-    def _give(self, item: int, owner: int) -> None:
-        before = int(self.claimant[item])
-        if before >= 0:
-            self.count[before] -= 1
-            self.held[before].discard(item)
-        self.claimant[item] = owner
-        self.count[owner] += 1
-        self.held.setdefault(owner, set()).add(item)
-
-    def _path(self, used: int) -> list[tuple[int, int]] | None:
-        """Items to be handed on, from an owner that cannot keep all its claims to one that can keep one more."""
-        over = [
-            owner
-            for owner in sorted(self.held)
-            if self.held[owner]
-            and (
-                self.count[owner] > self.floor[owner] + self.may_have_extra[owner]
-                or (used > self.extras and self._uses_extra(owner))
-            )
-        ]
-        seen: dict[int, tuple[int, int]] = {}
-        queue = deque(over)
-        visited = set(over)
-        while queue:
-            giver = queue.popleft()
-            for item in sorted(self.held.get(giver, ())):
-                for taker in self.choices[item]:
-                    if taker in visited:
-                        continue
-                    visited.add(taker)
-                    seen[taker] = (giver, item)
-                    has_room = self.count[taker] < self.floor[taker] or (
-                        used < self.extras and self.may_have_extra[taker] and self.count[taker] == self.floor[taker]
-                    )
-                    if has_room:
-                        return self._trace(seen, taker)
-                    queue.append(taker)
-        return None
-
-    @staticmethod
-    def _trace(seen: dict[int, tuple[int, int]], taker: int) -> list[tuple[int, int]]:
-        path = []
-        while taker in seen:
-            giver, item = seen[taker]
-            path.append((item, taker))
-            taker = giver
-        return path
+def _settle(problem: Problem, claimant: Int64Array, several: Pairs) -> None:
+    """Give items that several owners claim to one of them, so that as many claims as can be fit into the shares."""
+    owners = len(problem.weight)
+    floor, ceil = quotas(problem.weight, len(claimant))
+    held = np.bincount(claimant[claimant >= 0], minlength=owners)
+    may_have_extra = ceil > floor
+    # An owner that has more than its floor for itself alone takes an extra item for one of those.
+    taken = may_have_extra & (held > floor)
+    wishes = Wishes(
+        several.item,
+        several.owner,
+        need=np.ones(len(claimant), dtype=np.int64),
+        room=np.maximum(floor - held, 0),
+        spare=(may_have_extra & ~taken).astype(np.int64),
+        extras=max(len(claimant) - int(floor.sum()) - int(taken.sum()), 0),
+    )
+    granted = grant(wishes)
+    claimant[several.item[granted]] = several.owner[granted]
+    # The others are too many wherever they are (unless all claims are to be kept): with those who have least.
+    left = several.where(claimant[several.item] < 0)
+    count = (held + np.bincount(several.owner[granted], minlength=owners) - floor).tolist()
+    choices: dict[int, list[int]] = {}
+    for item, owner in zip(left.item.tolist(), left.owner.tolist(), strict=True):
+        choices.setdefault(item, []).append(owner)
+    for item, candidates in choices.items():
+        owner = min(candidates, key=lambda one: (count[one], one))
+        count[owner] += 1
+        claimant[item] = owner
 
 
 def _order_of_state(state: Pairs) -> Int64Array:
@@ -295,73 +244,29 @@ def _place_by_state(
 ) -> None:
     """Hand items without owner, and items of owners that must give some away, to owners that have their state.
 
-    Greedy by (how far behind, item, owner); then items that found their places taken push others on, so that as many
-    as possible are with their state.
+    Greedy by (how far behind, item, owner); then others are found for those that stand in the way, so that as many as
+    possible are with their state.
     """
     holder = owner[state.item]
     of_kind = kind[state.item]
     wanted = (room[state.owner, of_kind] > 0) & ((holder < 0) | (surplus[holder, of_kind] > 0))
     state = state.where(wanted & (holder != state.owner))
-    stuck: dict[int, list[int]] = {}
-    placed: dict[int, list[int]] = {}
-    choices: dict[int, list[int]] = {}
-    for item, target in zip(state.item.tolist(), state.owner.tolist(), strict=True):
-        if reason[item] == Reason.STATE:
-            choices[item].append(target)
-            continue
-        which, before = int(kind[item]), int(owner[item])
-        choices.setdefault(item, []).append(target)
-        if before >= 0 and not surplus[before, which]:
-            continue
-        if room[target, which]:
-            if before >= 0:
-                surplus[before, which] -= 1
-            room[target, which] -= 1
-            owner[item], reason[item] = target, Reason.STATE
-            placed.setdefault(target, []).append(item)
-        else:
-            stuck.setdefault(item, []).append(target)
-    for item in sorted(stuck):
-        if owner[item] < 0:
-            _push(item, choices, placed, kind, owner, reason, room)
-
-
-def _push(
-    item: int,
-    choices: dict[int, list[int]],
-    placed: dict[int, list[int]],
-    kind: Int64Array,
-    owner: Int64Array,
-    reason: Int8Array,
-    room: Int64Array,
-) -> None:
-    """Place an item where its state is, moving others that were placed so to further owners of their state."""
-    which = int(kind[item])
-    came_from: dict[int, tuple[int, int]] = {}
-    queue: deque[tuple[int, int]] = deque((item, target) for target in choices[item])
-    while queue:
-        moved, target = queue.popleft()
-        if target in came_from:
-            continue
-        came_from[target] = (moved, int(owner[moved]))
-        if room[target, which]:
-            room[target, which] -= 1
-            while True:
-                moved, before = came_from[target]
-                if before >= 0:
-                    placed[before].remove(moved)
-                owner[moved], reason[moved] = target, Reason.STATE
-                placed.setdefault(target, []).append(moved)
-                if moved == item:
-                    return
-                target = before
-        queue.extend(
-            (other, further)
-            for other in placed.get(target, ())
-            if kind[other] == which
-            for further in choices[other]
-            if further not in came_from
-        )
+    # Items of one kind that one owner must give away are a group; those that nobody has, one without limit.
+    owners = len(room)
+    wishes = Wishes(
+        state.item,
+        2 * state.owner + kind[state.item],
+        need=np.ones(len(owner), dtype=np.int64),
+        room=room.reshape(-1),
+        group=np.where(owner < 0, 2 * owners, 2 * owner + kind),
+        budget=np.append(surplus.reshape(-1), len(owner)),
+    )
+    granted = grant(wishes)
+    item, target = state.item[granted], state.owner[granted]
+    given = owner[item] >= 0
+    np.subtract.at(surplus, (owner[item[given]], kind[item[given]]), 1)
+    np.subtract.at(room, (target, kind[item]), 1)
+    owner[item], reason[item] = target, Reason.STATE
 
 
 def _release(kind: Int64Array, owner: Int64Array, reason: Int8Array, surplus: Int64Array) -> None:
