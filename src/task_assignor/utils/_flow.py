@@ -1,4 +1,4 @@
-"""The one module that touches OR-Tools: a min-cost flow is checked, solved and handed back. What the nodes mean is elsewhere.
+"""The one module that touches OR-Tools: a flow, cheapest or greatest, is checked, solved and handed back. What the nodes mean is elsewhere.
 
 OR-Tools' Python face takes floats and wraps large numbers silently, and a wrong question can end the interpreter, so
 everything is checked here before it is asked.
@@ -268,6 +268,56 @@ def exact_dot(first: Int64Array, second: Int64Array) -> int:
     if largest <= INT64_MAX // len(first):
         return int(np.dot(first, second))
     return sum(map(math.prod, zip(first.tolist(), second.tolist(), strict=True)))
+
+
+def most_flow(
+    tails: Int64Array, heads: Int64Array, capacities: Int64Array, flows: Int64Array, source: int, sink: int
+) -> Int64Array:
+    """The greatest flow from source to sink that can be made of a given one by augmenting it.
+
+    Args:
+        tails: (A,) nodes that arcs leave.
+        heads: (A,) nodes that arcs enter.
+        capacities: (A,) most flow of each arc.
+        flows: (A,) the flow there is; what leaves the source on any arc does not get less.
+        source: node without arcs into it.
+        sink: node without arcs out of it.
+
+    Returns:
+        (A,) flow of each arc.
+
+    Raises:
+        FlowError: a number is out of range.
+    """
+    spare = whole_numbers("spare capacities", capacities - flows, 0, INT64_MAX)
+    flows = whole_numbers("flows", flows, 0, INT64_MAX)
+    forward, backward = np.flatnonzero(spare), np.flatnonzero((flows > 0) & (tails != source) & (heads != sink))
+    nodes = 1 + max(int(tails.max(initial=0)), int(heads.max(initial=0)), source, sink)
+    if nodes > MAX_NODES or len(forward) + len(backward) > MAX_ARCS or _sum(capacities) > INT64_MAX // 4:
+        raise FlowError(f"The flow model has {nodes} nodes and {len(tails)} arcs, more than the solver takes.")
+    tail = np.concatenate([tails[forward], heads[backward]])
+    head = np.concatenate([heads[forward], tails[backward]])
+    room = np.concatenate([spare[forward], flows[backward]])
+    order = np.argsort(tail * nodes + head, kind="stable")
+    changes = np.zeros(len(order), dtype=np.int64)
+    changes[order] = _ask_most(tail[order], head[order], room[order], source, sink)
+    result = flows.copy()
+    result[forward] += changes[: len(forward)]
+    result[backward] -= changes[len(forward) :]
+    return result
+
+
+def _ask_most(tails: Int64Array, heads: Int64Array, capacities: Int64Array, source: int, sink: int) -> Int64Array:
+    from ortools.graph.python import max_flow
+
+    if not len(tails) or source not in tails or sink not in heads:
+        return np.zeros(len(tails), dtype=np.int64)
+    solver: Any = max_flow.SimpleMaxFlow()
+    arcs = solver.add_arcs_with_capacity(tails.astype(np.int32), heads.astype(np.int32), capacities)
+    status = solver.solve(source, sink)
+    if status != solver.OPTIMAL:
+        raise FlowError(f"OR-Tools could not solve the flow model: {status}.")
+    return cast(Int64Array, np.asarray(solver.flows(arcs), dtype=np.int64))
 
 
 def _order(tails: Int64Array, heads: Int64Array, nodes: int) -> npt.NDArray[np.intp] | None:
