@@ -6,31 +6,33 @@ matters whether an owner's items are ones that have copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._copies import copy_bounds
-from task_assignor.utils._engine import Pairs
-from task_assignor.utils._spread import even_counts
+from task_assignor.utils._engine import Pairs, quotas
+from task_assignor.utils._spread import FloatArray, even_counts
 
-MOST_EXCHANGES: Final = 256
+MOST_LOOKED_AT: Final = 30_000_000
+"""Items that are looked at in all before the search ends: a few seconds at the most."""
 MOST_PARTNERS: Final = 8
 _LOST: Final = 1 << 50
 _NO_STATE: Final = 1 << 40
 _TINY: Final = 1e-9
+Change = tuple[int, int]
+"""An item and its new owner."""
 
 
 @attrs.frozen(eq=False)
 class Exchange:
-    """What counts when items are exchanged.
+    """What counts when items change places.
 
     Args:
-        is_first_kind: (N,) items of which the spread must not get wider.
+        is_first_kind: (N,) items that are spread first.
         wanted: (N,) copies wanted of each item.
         weight: (C,) weights of the owners.
         claims: claims that count: to take an item from all its claimants is a loss.
@@ -44,85 +46,152 @@ class Exchange:
     state: Pairs
 
     def improve(self, owner: Int64Array) -> Int64Array:
-        """(N,) owners, exchanged pairwise as long as that makes all items and copies more even.
+        """(N,) owners, changed as long as that makes all items and copies more even.
 
-        No exchange loses more claims, or leaves more items away from their state. A local search: it stops when no
-        single exchange with the emptiest or fullest owner helps.
+        Two items change places, or one moves to an owner that may have one more. No change loses more claims, leaves
+        more items away from their state, or widens the spread of the first kind or of all items. A local search: it
+        stops when no single change with the emptiest or fullest owner helps.
         """
-        spread, level = self._levels(owner)
-        if spread <= self._reachable(owner) + _TINY:
-            return owner
-        for _ in range(MOST_EXCHANGES):
-            for first, second in self._candidates(owner, level):
-                trial = owner.copy()
-                trial[first], trial[second] = owner[second], owner[first]
-                new_spread, new_level = self._levels(trial)
-                if new_spread < spread - _TINY:
-                    owner, spread, level = trial, new_spread, new_level
-                    break
-            else:
-                return owner
-        return owner
+        return _Search(self, owner).run()
 
-    def _levels(self, owner: Int64Array) -> tuple[float, npt.NDArray[np.float64]]:
-        bounds = copy_bounds(owner, self.wanted, len(self.weight))
-        counts = even_counts(self.weight, bounds.least, bounds.most, bounds.total)
-        level = counts / self.weight
-        return float(np.ptp(level)), level
 
-    def _reachable(self, owner: Int64Array) -> float:
-        """The spread if every owner could hold any number of copies."""
-        bounds = copy_bounds(owner, self.wanted, len(self.weight))
-        counts = even_counts(self.weight, bounds.least, np.full_like(bounds.most, bounds.total), bounds.total)
-        return float(np.ptp(counts / self.weight))
+class _Search:
+    """The owners as they are, and counts per owner that make every trial cheap."""
 
-    def _candidates(self, owner: Int64Array, level: npt.NDArray[np.float64]) -> Iterator[tuple[int, int]]:
-        """Pairs (item without copies, item with copies): the first leaves the fuller owner, the second the emptier one."""
-        order = np.argsort(level, kind="stable")
-        full, empty = int(order[-1]), int(order[0])
-        pairs = [(full, int(other)) for other in order[:MOST_PARTNERS]]
-        pairs += [(int(other), empty) for other in order[::-1][:MOST_PARTNERS]]
-        for giver, taker in dict.fromkeys(pairs):
-            if level[giver] <= level[taker] + _TINY:
+    def __init__(self, exchange: Exchange, owner: Int64Array) -> None:
+        self.exchange = exchange
+        self.owner = owner.copy()
+        owners = len(exchange.weight)
+        bounds = copy_bounds(owner, exchange.wanted, owners)
+        self.is_copied = bounds.needs > 0
+        self.copied = int(self.is_copied.sum())
+        self.total = bounds.total
+        self.floor, self.ceil = quotas(exchange.weight, len(owner))
+        # Rows: all items, items of the first kind, items that have copies.
+        masks = (np.ones_like(self.is_copied), exchange.is_first_kind, self.is_copied)
+        self.counts = np.stack([np.bincount(owner[mask], minlength=owners) for mask in masks])
+        self.looked_at = 0
+        self.claimed = np.zeros(len(owner), dtype=np.bool_)
+        self.claimed[exchange.claims.item] = True
+        self.claim_keys = np.sort(exchange.claims.owner * len(owner) + exchange.claims.item)
+        keys = exchange.state.owner * len(owner) + exchange.state.item
+        order = np.argsort(keys, kind="stable")
+        self.state_keys, self.state_rank = keys[order], exchange.state.rank[order]
+        self.has_state = np.zeros(len(owner), dtype=np.bool_)
+        self.has_state[exchange.state.item] = True
+
+    def run(self) -> Int64Array:
+        level = self._levels(self.counts)
+        unlimited = even_counts(
+            self.exchange.weight, self.counts[0], np.full_like(self.counts[0], self.total), self.total
+        )
+        reachable = _spread(unlimited / self.exchange.weight)
+        while _spread(level) > reachable + _TINY:
+            better = self._first_improvement(level)
+            if better is None:
+                break
+            level = better
+        return self.owner
+
+    def _levels(self, counts: Int64Array) -> FloatArray:
+        """(C,) items and copies per unit of weight, if copies are spread as evenly as they can be."""
+        most = counts[0] + self.copied - counts[2]
+        return even_counts(self.exchange.weight, counts[0], most, self.total) / self.exchange.weight
+
+    def _first_improvement(self, level: FloatArray) -> FloatArray | None:
+        spreads = [_spread(row / self.exchange.weight) for row in self.counts[:2]]
+        for changes in self._candidates(level):
+            counts = self._changed(changes)
+            if not self._within_shares(counts):
                 continue
-            for plain_kind, copied_kind in ((True, True), (False, False), (False, True), (True, False)):
-                plain = np.flatnonzero((owner == giver) & (self.is_first_kind == plain_kind) & (self.wanted == 0))
-                copied = np.flatnonzero((owner == taker) & (self.is_first_kind == copied_kind) & (self.wanted > 0))
-                if not len(plain) or not len(copied):
-                    continue
-                first, loss = self._cheapest(plain, giver, taker)
-                second, gain = self._cheapest(copied, taker, giver)
-                if loss + gain <= 0 and self._keeps_first_kind_even(owner, first, second):
-                    yield first, second
+            if any(
+                _spread(row / self.exchange.weight) > spread + _TINY
+                for row, spread in zip(counts[:2], spreads, strict=True)
+            ):
+                continue
+            new_level = self._levels(counts)
+            if _spread(new_level) < _spread(level) - _TINY:
+                self.counts = counts
+                for item, owner in changes:
+                    self.owner[item] = owner
+                return new_level
+        return None
 
-    def _keeps_first_kind_even(self, owner: Int64Array, first: int, second: int) -> bool:
-        """Exchanging the two does not widen the spread of the first kind."""
-        change = int(self.is_first_kind[first]) - int(self.is_first_kind[second])
-        if not change:
-            return True
-        counts = np.bincount(owner[self.is_first_kind], minlength=len(self.weight))
-        before = float(np.ptp(counts / self.weight))
-        counts[owner[first]] -= change
-        counts[owner[second]] += change
-        return float(np.ptp(counts / self.weight)) <= before + _TINY
+    def _changed(self, changes: Sequence[Change]) -> Int64Array:
+        counts = self.counts.copy()
+        for item, new in changes:
+            rows = [0] + [1] * bool(self.exchange.is_first_kind[item]) + [2] * bool(self.is_copied[item])
+            counts[rows, self.owner[item]] -= 1
+            counts[rows, new] += 1
+        return counts
 
-    def _cheapest(self, items: Int64Array, source: int, target: int) -> tuple[int, int]:
-        """The item that is moved from source to target at least cost, and the cost."""
+    def _within_shares(self, counts: Int64Array) -> bool:
+        """No owner is further outside floor and ceil of its share than it was."""
+        before, after = (
+            int((np.maximum(self.floor - all_items, 0) + np.maximum(all_items - self.ceil, 0)).sum())
+            for all_items in (self.counts[0], counts[0])
+        )
+        return after <= before
+
+    def _candidates(self, level: FloatArray) -> Iterator[tuple[Change, ...]]:
+        """Changes between a fuller owner, the giver, and an emptier one, the taker, that cost nothing."""
+        order = np.argsort(level, kind="stable").tolist()
+        pairs = [(order[-1], other) for other in order[:MOST_PARTNERS]]
+        pairs += [(other, order[0]) for other in order[::-1][:MOST_PARTNERS]]
+        for giver, taker in dict.fromkeys(pairs):
+            if level[giver] <= level[taker] + _TINY or self.looked_at > MOST_LOOKED_AT:
+                continue
+            self.looked_at += len(self.owner)
+            given = self._cheapest_by_sort(giver, taker)
+            taken = self._cheapest_by_sort(taker, giver)
+            for (first, loss), (second, gain) in (
+                (one, other)
+                for (is_copied, _), one in given.items()
+                for (other_is_copied, _), other in taken.items()
+                if not is_copied and other_is_copied
+            ):
+                if loss + gain <= 0:
+                    yield (first, taker), (second, giver)
+            for item, cost in given.values():
+                if cost <= 0:
+                    yield ((item, taker),)
+            for item, cost in taken.values():
+                if cost <= 0:
+                    yield ((item, giver),)
+
+    def _cheapest_by_sort(self, source: int, target: int) -> dict[tuple[bool, bool], tuple[int, int]]:
+        """Per (has copies, first kind): the source's item that goes to the target at least cost, and the cost."""
+        items = np.flatnonzero(self.owner == source)
         cost = self._cost(items, target) - self._cost(items, source)
-        best = int(np.argmin(cost))
-        return int(items[best]), int(cost[best])
+        found = {}
+        for has_copies in (False, True):
+            for kind in (True, False):
+                rows = np.flatnonzero(
+                    (self.is_copied[items] == has_copies) & (self.exchange.is_first_kind[items] == kind)
+                )
+                if len(rows):
+                    best = int(rows[np.argmin(cost[rows])])
+                    found[has_copies, kind] = int(items[best]), int(cost[best])
+        return found
 
     def _cost(self, items: Int64Array, owner: int) -> Int64Array:
         """What it costs to have the items at the owner: a lost claim, then the distance from their state."""
-        kept = np.isin(items, self.claims.item[self.claims.owner == owner])
-        lost = np.isin(items, self.claims.item) & ~kept
+        keys = owner * len(self.owner) + items
+        kept = _rows(self.claim_keys, keys) >= 0
+        rows = _rows(self.state_keys, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
-        here = self.state.owner == owner
-        known = self.state.item[here]
-        order = np.argsort(known, kind="stable")
-        if len(order):
-            rows = np.minimum(np.searchsorted(known[order], items), len(order) - 1)
-            found = known[order][rows] == items
-            behind[found] = np.minimum(self.state.rank[here][order][rows[found]], _NO_STATE)
-        behind[~np.isin(items, self.state.item) | kept] = 0
-        return np.where(lost, _LOST, 0) + behind
+        behind[rows >= 0] = np.minimum(self.state_rank[rows[rows >= 0]], _NO_STATE)
+        behind[~self.has_state[items] | kept] = 0
+        return np.where(self.claimed[items] & ~kept, _LOST, 0) + behind
+
+
+def _rows(sorted_keys: Int64Array, keys: Int64Array) -> Int64Array:
+    """Row of each key; -1: not there."""
+    if not len(sorted_keys):
+        return np.full(len(keys), -1, dtype=np.int64)
+    rows = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return np.where(sorted_keys[rows] == keys, rows, -1)
+
+
+def _spread(level: FloatArray) -> float:
+    return float(np.ptp(level))
