@@ -114,17 +114,60 @@ def even_counts(
     """
     if not len(weight):
         return np.zeros(0, dtype=np.int64)
-
-    def feasible(window: Window) -> bool:
-        low = np.maximum(least, window.least(weight))
-        high = window.most(weight, most)
-        return bool((low <= high).all()) and int(low.sum()) <= total <= int(high.sum())
-
-    window = smallest_windows(_levels_near(weight, least, most, total), feasible)[0]
-    if window is EVERYTHING:
-        window = smallest_windows(levels_between(weight, least, most), feasible)[0]
+    window = narrowest_window(weight, least, most, total)
     low = np.maximum(least, window.least(weight))
     return fill_up(low, window.most(weight, most), total, demand)
+
+
+def narrowest_window(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> Window:
+    """The narrowest window in which whole numbers between `least` and `most` add up to `total`; the highest of several.
+
+    Args:
+        weight: (C,) weights, at least 1.
+        least: (C,) lower bounds.
+        most: (C,) upper bounds; together they must allow `total`.
+        total: the sum.
+    """
+
+    def most_at(level: float) -> Int64Array:
+        return Window(0.0, level).most(weight, most)
+
+    def least_at(level: float) -> Int64Array:
+        return np.maximum(least, Window(level, level).least(weight))
+
+    # No window can end below `end`, or begin above `low`.
+    highest = float((most / weight).max())
+    end = _boundary(lambda level: int(most_at(level).sum()) >= total, highest, 0.0)
+    end = max(float((most_at(end) / weight).max()), float((least / weight).max()))
+    low = _boundary(lambda level: int(least_at(level).sum()) <= total, 0.0, highest)
+    low = min(float((least_at(low) / weight).min()), float((most / weight).min()))
+    best = None
+    for _ in range(MOST_WINDOWS):
+        # The lower end forces some owners above the upper one: it must be lowered until those can have one less.
+        counts = least_at(low)
+        high = max(end, float((counts / weight).max()))
+        if best is None or high - low < best.high - best.low - _TINY:
+            best = Window(low, high)
+        forced = counts / weight >= high - _TINY
+        if high <= end + _TINY or (counts[forced] <= least[forced]).any():
+            break
+        low = float(((counts[forced] - 1) / weight[forced]).min())
+        if end - low >= best.high - best.low:
+            break
+    assert best is not None
+    return best
+
+
+def _boundary(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """A level at which `holds` is true, next to where it no longer is; it is true at `good`, perhaps at `bad` too."""
+    if holds(bad):
+        return bad
+    for _ in range(100):
+        middle = (good + bad) / 2
+        if middle in (good, bad):
+            break
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
 
 
 def _levels_near(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> FloatArray:
