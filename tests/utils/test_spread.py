@@ -48,4 +48,4 @@ def test_a_thousand_different_weights_and_wide_bounds_need_little_memory() -> No
     assert int(counts[0]) == items
     # All others stay next to their share of what is left.
     share = weight[1:] * (items / weight[1:].sum())
-    assert (np.abs(counts[1:] - share) <= 1).all()
+    assert (np.abs(counts[1:] - share) <= 2).all()
