@@ -214,7 +214,7 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
 
     def stop(event: BatchCommitted) -> None:
         if event.batch == 5 and not stopped:
-            stopped.append(watch.of(ClientJoined)[0])
+            stopped.append(watch.of(ClientJoined)[-1])
             os.kill(stopped[0].pid, signal.SIGSTOP)
 
     def go_on(event: ClientLost) -> None:
@@ -222,24 +222,27 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
             lost_at.append(watch.of(BatchCommitted)[-1].batch)
             os.kill(stopped[0].pid, signal.SIGCONT)
 
+    def came_back() -> list[ClientJoined]:
+        return [event for event in watch.of(ClientJoined) if event.pid == stopped[0].pid and event != stopped[0]]
+
     def slow_down(event: BatchCommitted) -> None:
-        if lost_at and len(watch.of(ClientJoined)) < 3:
+        if lost_at and not came_back():
             time.sleep(0.01)  # so that the run is not over before it comes back
 
     watch.on(BatchCommitted, stop)
     watch.on(ClientLost, go_on)
     watch.on(BatchCommitted, slow_down)
-    options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=700)
+    options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=1_500)
     application(tmp_path, join_topology(), clients=2, launcher=launcher, options=options).run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
-    old = stopped[0]
-    assert [event.reason for event in watch.of(ClientLost)] == ["no heartbeat for 700 ms"]
+    old = stopped[0].member_id
+    assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == ["no heartbeat for 1500 ms"]
     # As the member that it was it commits nothing after the lease ran out.
     after = [record for record in CommitLog(tmp_path / "run").records() if record.batch > lost_at[0]]
-    assert not [record for record in after for commit in record.tasks.values() if commit.member_id == old.member_id]
-    again = [event for event in watch.of(ClientJoined) if event.pid == old.pid]
-    assert len(again) == 2, "the same process joined a second time"
-    assert again[1].member_id != old.member_id
+    assert after
+    assert not [record for record in after for commit in record.tasks.values() if commit.member_id == old]
+    assert came_back(), "the same process joined a second time"
+    assert old not in {event.member_id for event in came_back()}
     assert _check_placement(tmp_path / "run") > 100
 
 

@@ -329,7 +329,13 @@ def read_output(run_dir: str | Path, output: str) -> pa.Table:
     schema = output_schema(run_dir, output)
     if not tables:
         return pa.table({}) if schema is None else schema.empty_table()
-    return pa.concat_tables(tables, promote_options="default")
+    try:
+        return pa.concat_tables(tables, promote_options="default")
+    except pa.ArrowException as error:
+        raise CommitLogException(
+            f"The rows of the output {output!r} do not have the same columns in all batches ({error}). "
+            f"Maybe declare them: Output({output!r}, schema)."
+        ) from error
 
 
 def open_committed(layout: RunLayout, file: FileRef, what: str, name: str, partition: int, batch: int) -> pa.Table:

@@ -127,8 +127,8 @@ class ClientProgress:
         client: its name.
         active: its active tasks.
         standby: its standby tasks.
-        rows_in: rows it has read since it joined.
-        restored_rows: rows it has read from changelogs since it joined, standbys included.
+        rows_in: rows it has processed since it started.
+        restored_rows: rows it has read from changelogs since it started, standbys included.
         standby_lag: rows of the changelogs that its standbys have not read yet.
     """
 

@@ -162,8 +162,8 @@ class Heartbeat:
 
     Args:
         positions: task -> position of its standbys, if they changed.
-        rows_in: rows that it has processed since it joined.
-        restored_rows: rows that it has read from changelogs since it joined.
+        rows_in: rows that it has processed since it started.
+        restored_rows: rows that it has read from changelogs since it started.
     """
 
     positions: Mapping[TaskId, Position]
