@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.builtin_assignors._min_cost_relaxation import relaxed
 from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
 from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
 from task_assignor.sdk import MISSING, Role, StateColumns
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._flow import CostRangeError, FlowError, InfeasibleFlowError
-from task_assignor.utils._owners import FORBIDDEN, NOBODY, Owners, OwnersProblem, min_cost_places
+from task_assignor.utils._flow import FlowError, InfeasibleFlowError
+from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem, min_cost_places
 
-MOST_SCALE: Final = 10**6
-"""Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
 MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
 
 
@@ -195,33 +193,22 @@ class _Given:
         problem = self.room(self.problem(free))
         weight = self.weight[free]
         self._check_sums(problem, sum(weight.tolist()))
-        relaxed, scale = self._relaxed(problem, free, weight)
-        found = place_weights(problem, relaxed.place, weight)
+        if not len(free):
+            return free, 0
+        try:
+            rounded, bound = relaxed(problem, weight)
+        except InfeasibleFlowError:
+            raise self._explained(attrs.evolve(problem, item_weight=weight), free) from None
+        except FlowError as error:
+            raise CostModelException(str(error)) from error
+        found = place_weights(problem, rounded, weight)
         if isinstance(found, Overload):
             raise CostModelException(
                 f"No placement of the weights within the capacities was found: client {self._client(found.client)} would "
                 f"get {found.load}, but must get from {int(problem.lower[found.client])} to "
                 f"{int(problem.upper[found.client])}. Maybe leave more room between capacities."
             )
-        return found, -(-relaxed.cost // scale)
-
-    def _relaxed(self, problem: OwnersProblem, free: Int64Array, weight: Int64Array) -> tuple[Owners, int]:
-        """The relaxation in which tasks can be split, and by how much its costs are too large."""
-        distinct, of_task = np.unique(weight, return_inverse=True)
-        pair, row = np.unique(problem.item_row * len(distinct) + of_task.reshape(-1), return_inverse=True)
-        base, units = pair // len(distinct), distinct[pair % len(distinct)]
-        scale = min(math.lcm(*distinct.tolist()) if len(distinct) < 1000 else MOST_SCALE, MOST_SCALE)
-        while True:
-            try:
-                return min_cost_places(_per_unit(problem, weight, row.reshape(-1), base, units, scale)), scale
-            except CostRangeError as error:
-                if scale == 1:
-                    raise CostModelException(str(error)) from error
-                scale = max(scale // 10, 1)
-            except InfeasibleFlowError:
-                raise self._explained(attrs.evolve(problem, item_weight=weight), free) from None
-            except FlowError as error:
-                raise CostModelException(str(error)) from error
+        return found, bound
 
     def _check_sums(self, problem: OwnersProblem, total: int) -> None:
         what = "weight of the tasks" if self.weighted else "number of tasks"
@@ -286,57 +273,6 @@ class _Given:
 
     def _client(self, client: int) -> str:
         return str(self.columns.clients.process_ids[client])
-
-
-def _per_unit(
-    problem: OwnersProblem, weight: Int64Array, row: Int64Array, base: Int64Array, units: Int64Array, scale: int
-) -> OwnersProblem:
-    """The problem with a row for every class and weight, and costs per unit of weight, times `scale`, rounded down."""
-    size = np.bincount(problem.entry_row, minlength=len(problem.default_cost))
-    entry_row = np.repeat(np.arange(len(base)), size[base])
-    start = np.cumsum(size) - size
-    entry = (
-        np.arange(len(entry_row)) - np.repeat(np.cumsum(size[base]) - size[base], size[base]) + start[base][entry_row]
-    )
-    # Every row that a class became needs the class's exceptions.
-    of_class = _by_row(problem)
-    pairs = [(number, place, cost) for number, old in enumerate(base.tolist()) for place, cost in of_class.get(old, ())]
-    exceptions = np.array(pairs, dtype=np.int64).reshape(-1, 3)
-    allowed = exceptions[:, 2] >= 0
-    exceptions[allowed, 2] = _scaled(exceptions[allowed, 2], scale, units[exceptions[allowed, 0]])
-    largest = np.full(1, max(int(units.max(initial=1)), 1))
-    assert problem.place_cost is not None
-    return attrs.evolve(
-        problem,
-        item_row=row,
-        item_weight=weight,
-        default_cost=_scaled(problem.default_cost[base], scale, units),
-        row_hub=problem.row_hub[base],
-        entry_row=entry_row,
-        entry_cell=problem.entry_cell[entry],
-        entry_cost=_scaled(problem.entry_cost[entry], scale, units[entry_row]),
-        move_cost=_scaled(problem.move_cost[base], scale, units),
-        stay_cost=_scaled(problem.stay_cost[base], scale, units),
-        # One arc for all rows: the cost per unit of the heaviest, so that the bound stays one.
-        place_cost=_scaled(problem.place_cost, scale, largest),
-        exception_row=exceptions[:, 0],
-        exception_place=exceptions[:, 1],
-        exception_cost=exceptions[:, 2],
-    )
-
-
-def _by_row(problem: OwnersProblem) -> dict[int, list[tuple[int, int]]]:
-    of_row: dict[int, list[tuple[int, int]]] = {}
-    columns = (problem.exception_row, problem.exception_place, problem.exception_cost)
-    for row, place, cost in zip(*(column.tolist() for column in columns), strict=True):
-        of_row.setdefault(row, []).append((place, cost))
-    return of_row
-
-
-def _scaled(costs: Int64Array, scale: int, units: Int64Array) -> Int64Array:
-    """The costs x scale / units, rounded down, without overflow."""
-    whole, rest = costs // units, costs % units
-    return whole * scale + rest * scale // units
 
 
 def _shape(name: str, values: npt.NDArray[np.int64], expected: tuple[int, ...]) -> None:

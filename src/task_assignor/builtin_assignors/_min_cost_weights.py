@@ -10,11 +10,12 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem
 
 MOST_PAIRS: Final = 4_000_000
 """Beyond so many (task, client) pairs nothing is improved, only repaired."""
+MOST_PASSES: Final = 50
 _NEVER: Final = 2**61
 
 
@@ -61,13 +62,16 @@ class _Search:
 
     def _costs(self, items: Int64Array) -> Int64Array:
         """(n, C) true cost of the items on every client; forbidden: very much."""
-        problem = self.problem
-        rows = np.repeat(problem.item_row[items], self.clients)
         clients = np.tile(np.arange(self.clients), len(items))
-        owners = np.repeat(problem.item_owner[items], self.clients)
+        return self._costs_at(np.repeat(items, self.clients), clients).reshape(len(items), self.clients)
+
+    def _costs_at(self, items: Int64Array, clients: Int64Array) -> Int64Array:
+        """(n,) true cost of each item on the client beside it."""
+        problem = self.problem
+        rows, owners = problem.item_row[items], problem.item_owner[items]
         costs = problem.costs(rows, clients)
         extra = np.where(owners == clients, problem.stay_cost[rows], np.where(owners >= 0, problem.move_cost[rows], 0))
-        return np.where(costs == FORBIDDEN, _NEVER, costs + extra).reshape(len(items), self.clients)
+        return np.where(costs == FORBIDDEN, _NEVER, costs + extra)
 
     def _put(self, item: int, client: int) -> None:
         before = int(self.place[item])
@@ -117,7 +121,7 @@ class _Search:
     def _swap_from(self, client: int, excess: int) -> bool:
         """Swap a heavier task of the client with a lighter one whose client has room for the difference."""
         ours, others = np.flatnonzero(self.place == client), np.flatnonzero(self.place != client)
-        our_costs, their_cost = self._costs(ours), self._costs(others)[:, client]
+        our_costs, their_cost = self._costs(ours), self._costs_at(others, np.full(len(others), client))
         theirs = self.place[others]
         room = (self.problem.upper - self.load)[theirs]
         stay = self.problem.item_costs(self.place)
@@ -155,7 +159,7 @@ class _Search:
                 & (self.weight <= self.problem.upper[client] - self.load[client])
                 & (self.place != client)
             )
-            costs = self._costs(items)[:, client]
+            costs = self._costs_at(items, np.full(len(items), client))
             items, costs = items[costs < _NEVER], costs[costs < _NEVER]
             if not len(items):
                 return
@@ -167,43 +171,54 @@ class _Search:
         return Overload(int(wrong[0]), int(self.load[wrong[0]])) if len(wrong) else None
 
     def improve(self) -> None:
-        """Moves that pay, best first, then swaps that pay, until there are none."""
+        """Passes of moves that pay and swaps that pay, until a pass finds none."""
         costs = self._costs(np.arange(len(self.place)))
-        while self._best_move(costs) or self._any_swap(costs):
-            pass
+        for _ in range(MOST_PASSES):
+            if not (self._moves(costs) | self._swaps(costs)):
+                return
 
-    def _gains(self, costs: Int64Array) -> Int64Array:
-        return costs - costs[np.arange(len(self.place)), self.place][:, None]
+    def _own(self, costs: Int64Array) -> Int64Array:
+        own: Int64Array = costs[np.arange(len(self.place)), self.place]
+        return own
 
-    def _best_move(self, costs: Int64Array) -> bool:
-        gains = self._gains(costs)
-        fits: BoolArray = (self.problem.upper - self.load)[None, :] >= self.weight[:, None]
-        fits &= ((self.load - self.problem.lower)[self.place] >= self.weight)[:, None]
-        gains = np.where(fits, gains, 0)
-        best = int(np.argmin(gains)) if gains.size else 0
-        if not gains.size or gains.flat[best] >= 0:
-            return False
-        self._put(best // self.clients, best % self.clients)
-        return True
+    def _wishes(self, costs: Int64Array) -> list[int]:
+        """Tasks that would be cheaper elsewhere, those that would gain most first."""
+        if not costs.size:
+            return []
+        gain = costs.min(axis=1) - self._own(costs)
+        return [item for item in np.argsort(gain, kind="stable").tolist() if gain[item] < 0]
 
-    def _any_swap(self, costs: Int64Array) -> bool:
-        """The first task for which a swap pays takes the best one."""
-        gains = self._gains(costs)
-        numbers = np.arange(len(self.place))
-        for item in np.flatnonzero(gains.min(axis=1, initial=0) < 0).tolist():
-            ours = int(self.place[item])
-            gain = gains[item, self.place] + gains[:, ours]
+    def _moves(self, costs: Int64Array) -> bool:
+        """Each task that would be cheaper elsewhere goes to the cheapest client with room."""
+        moved = False
+        for item in self._wishes(costs):
+            ours, weight = int(self.place[item]), int(self.weight[item])
+            if self.load[ours] - weight < self.problem.lower[ours]:
+                continue
+            fits = self.problem.upper - self.load >= weight
+            target = int(np.argmin(np.where(fits, costs[item], _NEVER)))
+            if fits[target] and costs[item, target] < costs[item, ours]:
+                self._put(item, target)
+                moved = True
+        return moved
+
+    def _swaps(self, costs: Int64Array) -> bool:
+        """Each task that would be cheaper elsewhere changes places with the one with which that pays most."""
+        swapped = False
+        own, lower, upper = self._own(costs), self.problem.lower, self.problem.upper
+        for item in self._wishes(costs):
+            ours, place = int(self.place[item]), self.place
+            gain = costs[item, place] - own[item] + costs[:, ours] - own
             change = self.weight - self.weight[item]
-            fits = (self.load[ours] + change <= self.problem.upper[ours]) & (
-                self.load[ours] + change >= self.problem.lower[ours]
-            )
-            load = self.load[self.place] - change
-            fits &= (load <= self.problem.upper[self.place]) & (load >= self.problem.lower[self.place])
-            gain = np.where(fits & (self.place != ours), gain, 0)
+            load = self.load[place] - change
+            fits = (self.load[ours] + change <= upper[ours]) & (self.load[ours] + change >= lower[ours])
+            fits &= (load <= upper[place]) & (load >= lower[place]) & (place != ours)
+            gain = np.where(fits, gain, 0)
             other = int(np.argmin(gain))
             if gain[other] < 0:
-                target = int(self.place[other])
+                target = int(place[other])
                 self._put(item, target)
-                self._put(int(numbers[other]), ours)
-                return True
-        return False
+                self._put(other, ours)
+                own[item], own[other] = costs[item, target], costs[other, ours]
+                swapped = True
+        return swapped
