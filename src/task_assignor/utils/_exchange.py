@@ -20,6 +20,8 @@ from task_assignor.utils._spread import FloatArray, even_counts
 MOST_LOOKED_AT: Final = 30_000_000
 """Items that are looked at in all before the search ends: a few seconds at the most."""
 MOST_PARTNERS: Final = 8
+TWO_CHANGES_UP_TO: Final = 2_000
+"""Items up to which two changes at a time are tried where one does not help."""
 _LOST: Final = 1 << 50
 _NO_STATE: Final = 1 << 40
 _TINY: Final = 1e-9
@@ -50,7 +52,7 @@ class Exchange:
 
         Two items change places, or one moves to an owner that may have one more. No change loses more claims, leaves
         more items away from their state, or widens the spread of the first kind or of all items. A local search: it
-        stops when no single change with the emptiest or fullest owner helps.
+        stops when no change with the emptiest or fullest owner helps (and, of few items, no two changes).
         """
         return _Search(self, owner).run()
 
@@ -87,35 +89,53 @@ class _Search:
         )
         reachable = _spread(unlimited / self.exchange.weight)
         while _spread(level) > reachable + _TINY:
-            better = self._first_improvement(level)
+            better = self._first_improvement(level, _spread(level))
+            if better is None and len(self.owner) <= TWO_CHANGES_UP_TO:
+                better = self._two_changes(level)
             if better is None:
                 break
             level = better
         return self.owner
+
+    def _two_changes(self, level: FloatArray) -> FloatArray | None:
+        """A change that does not help by itself, and one that helps then; None: there are none."""
+        owner, counts = self.owner.copy(), self.counts
+        for changes in list(self._allowed(level)):
+            self._apply(changes, self._changed(changes))
+            better = self._first_improvement(self._levels(self.counts), _spread(level))
+            if better is not None:
+                return better
+            self.owner, self.counts = owner.copy(), counts
+        return None
+
+    def _apply(self, changes: Sequence[Change], counts: Int64Array) -> None:
+        self.counts = counts
+        for item, new in changes:
+            self.owner[item] = new
 
     def _levels(self, counts: Int64Array) -> FloatArray:
         """(C,) items and copies per unit of weight, if copies are spread as evenly as they can be."""
         most = counts[0] + self.copied - counts[2]
         return even_counts(self.exchange.weight, counts[0], most, self.total) / self.exchange.weight
 
-    def _first_improvement(self, level: FloatArray) -> FloatArray | None:
+    def _first_improvement(self, level: FloatArray, spread: float) -> FloatArray | None:
+        """Make the first change after which the spread is less than `spread`; None: there is none."""
+        for changes in self._allowed(level):
+            counts = self._changed(changes)
+            new_level = self._levels(counts)
+            if _spread(new_level) < spread - _TINY:
+                self._apply(changes, counts)
+                return new_level
+        return None
+
+    def _allowed(self, level: FloatArray) -> Iterator[tuple[Change, ...]]:
+        """Changes that leave all earlier goals as good as they are."""
         spreads = [_spread(row / self.exchange.weight) for row in self.counts[:2]]
         for changes in self._candidates(level):
             counts = self._changed(changes)
-            if not self._within_shares(counts):
-                continue
-            if any(
-                _spread(row / self.exchange.weight) > spread + _TINY
-                for row, spread in zip(counts[:2], spreads, strict=True)
-            ):
-                continue
-            new_level = self._levels(counts)
-            if _spread(new_level) < _spread(level) - _TINY:
-                self.counts = counts
-                for item, owner in changes:
-                    self.owner[item] = owner
-                return new_level
-        return None
+            now = [_spread(row / self.exchange.weight) for row in counts[:2]]
+            if self._within_shares(counts) and all(one <= two + _TINY for one, two in zip(now, spreads, strict=True)):
+                yield changes
 
     def _changed(self, changes: Sequence[Change]) -> Int64Array:
         counts = self.counts.copy()
