@@ -129,6 +129,7 @@ class World:
         """Messages may take so long that a lease runs out."""
         self.restart_coordinator = restart_coordinator
         self.now_ms = 1_000
+        self.ticked_ms = 0
         self.commits: list[CommitRecord] = []
         self.rebalances: list[RebalanceRecord] = []
         self.files: dict[tuple[TaskId, int, int], Lineage] = {}
@@ -198,6 +199,8 @@ class World:
             return
         self.random.choice(actions)()
         self.coordinator.validate_state()
+        deadline = self.coordinator.next_deadline_ms()
+        assert deadline is None or deadline > self.ticked_ms or self.finished, "a shell would spin"
         for client in self.clients:
             client.machine.validate_state()
 
@@ -322,6 +325,8 @@ class World:
             self._to_client(client, Received(message))
 
     def _to_coordinator(self, event: CoordinatorEvent) -> None:
+        if isinstance(event, Tick):
+            self.ticked_ms = event.now_ms
         for instruction in self.coordinator.handle(event):
             match instruction:
                 case SendToClient(number, message):

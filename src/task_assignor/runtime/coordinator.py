@@ -326,7 +326,7 @@ class Coordinator:
         deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members]
         if self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
-        if self._may_rebalance():
+        if len(self._members) and self._may_rebalance():
             deadlines += [found for found in (self._followup_ms, self._retry_ms) if found is not None]
         return min(deadlines, default=None)
 
