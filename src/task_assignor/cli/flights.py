@@ -64,8 +64,12 @@ def read_data(spark: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame, 
     def csv(name: str, schema: str) -> DataFrame:
         return spark.read.csv(str(folder / name), schema=schema, header=True, nullValue="NA")
 
-    flights = csv("flights.csv", FLIGHTS).withColumn("departure", F.expr("time_hour + make_dt_interval(0, 0, minute)"))
-    return flights, csv("weather.csv", WEATHER), csv("planes.csv", PLANES)
+    departure = F.expr("time_hour + make_dt_interval(0, 0, minute)").alias("departure")
+    return (
+        csv("flights.csv", FLIGHTS).select("origin", "time_hour", departure, *FLIGHT_COLUMNS[1:]),
+        csv("weather.csv", WEATHER).select("origin", "time_hour", *WEATHER_COLUMNS),
+        csv("planes.csv", PLANES).select("tailnum", F.col("year").alias("built"), "manufacturer", "model"),
+    )
 
 
 def write_topics(spark: SparkSession, data: Path, topics: Path, partitions: int) -> dict[str, int]:
@@ -80,7 +84,7 @@ def write_topics(spark: SparkSession, data: Path, topics: Path, partitions: int)
         "flights-by-hour": (flights, by_hour, "departure"),
         "weather": (weather, by_hour, "time_hour"),
         "flights-by-plane": (flights.where("tailnum IS NOT NULL"), by_plane, "departure"),
-        "planes": (planes.withColumnRenamed("year", "built"), by_plane, None),
+        "planes": (planes, by_plane, None),
     }
     rows = {}
     for name, (frame, key, timestamp) in frames.items():
