@@ -138,7 +138,7 @@ def test_three_kills_change_nothing_and_every_task_runs_where_the_assignor_put_i
 
     assert watcher.killed == 3
     assert len(result.lost_clients) == 3
-    found = pl.from_arrow(read_results(spark, tmp_path, "pairs").toArrow())
+    found = pl.from_arrow(read_results(spark, result, "pairs").toArrow())
     assert isinstance(found, pl.DataFrame)
     assert expected_pairs(topics) == found.select("left", "right").sort("left", "right").rows()
     wait_until_idle(spark)

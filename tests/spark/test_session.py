@@ -120,7 +120,7 @@ def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
     begin = "Traceback (most recent call last):\n"
     daemon = '  File "/lib/pyspark/daemon.py", line 264, in manager\n'
     closed = begin + begin + daemon + daemon + "BrokenPipeError: [Errno 32] Broken pipe\n" * 2
-    other = begin + daemon + '  File "/home/me/program.py", line 1, in f\nValueError: mine\n'
+    other = begin + daemon + '  File "/opt/program.py", line 1, in f\nValueError: mine\n'
 
     assert (
         forwarded(f"WARNING: Using incubator modules\n{closed}one\n{other}two\n{closed}", capfd) == f"one\n{other}two\n"

@@ -6,23 +6,23 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from task_assignor.runtime import CommitLog, output_schema, read_output
+from task_assignor.runtime import CommitLog, RunResult, output_schema, read_output
 from task_assignor.spark.jobs import even_shares
 from task_assignor.spark.source import FileSlice, check_rows, frame_of_files
 
 
-def read_results(spark: SparkSession, run_dir: str | Path, output: str) -> DataFrame:
+def read_results(spark: SparkSession, run: str | Path | RunResult, output: str) -> DataFrame:
     """The committed rows of an output, as a DataFrame. What is committed later is not in it.
 
     Args:
         spark: the session.
-        run_dir: folder of the run; every executor must reach it.
+        run: what came of a run, or its folder; every executor must reach the latter.
         output: name of the output.
 
     Raises:
         StreamsException: there is no such run or output, or a file of it cannot be read.
     """
-    run_dir = Path(run_dir).absolute()
+    run_dir = (run.run_dir if isinstance(run, RunResult) else Path(run)).absolute()
     schema = output_schema(run_dir, output)
     if schema is None:
         # Nothing declared and nothing committed; an output that is not known is an error here.
