@@ -47,6 +47,7 @@ def cases(is_quick: bool) -> list[Case]:
             describe=describe,
             amount=amount,
             needs=NEEDS,
+            is_heavy=True,
             limit_s=900,
             **more,
         )
