@@ -135,7 +135,7 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
 def shuffle_row_groups(frame: DataFrame, groups: Sequence[RowGroup], shuffle: Shuffle) -> list[Shuffled]:
     """Sort the rows of Parquet files into topic partitions; the order of the row groups is kept."""
     context = frame.sparkSession.sparkContext
-    shares = even_shares(groups, 2 * context.defaultParallelism, lambda group: group.rows)
+    shares = even_shares(groups, context.defaultParallelism, lambda group: group.rows)
 
     def write(shares: Iterable[list[RowGroup]]) -> Iterable[Shuffled]:
         task: Any = TaskContext.get()

@@ -36,5 +36,5 @@ def read_results(spark: SparkSession, run: str | Path | RunResult, output: str) 
     for piece in slices:
         # An error in a Spark task would be tried a thousand times before anybody sees it.
         check_rows(piece)
-    groups = even_shares(slices, 2 * spark.sparkContext.defaultParallelism, lambda piece: piece.rows)
+    groups = even_shares(slices, spark.sparkContext.defaultParallelism, lambda piece: piece.rows)
     return frame_of_files(spark, groups, schema, with_offsets=False)

@@ -74,7 +74,10 @@ def write_topic(
                 for number in numbers:
                     yield _write_partition(builder, shuffle, manifest, number, sort_by_timestamp, segment_rows)
 
-            written = spark.sparkContext.parallelize(range(partitions), partitions).mapPartitions(gather).collect()
+            # A Python task costs more than what it has to do here: one wave of them.
+            context = spark.sparkContext
+            tasks = min(partitions, context.defaultParallelism)
+            written = context.parallelize(range(partitions), tasks).mapPartitions(gather).collect()
             expected = [sum(chunk[number] for one in manifest for chunk in one.rows) for number in range(partitions)]
             if written != expected:
                 raise TopicException(f"Topic {name}: {expected} rows came in, {written} were written. Write it again.")
