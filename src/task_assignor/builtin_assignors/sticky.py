@@ -19,19 +19,22 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils._classes import rack_problem, strategy_problem
+from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
 from task_assignor.utils._copies import Copies, place_copies
 from task_assignor.utils._engine import (
     Allocation,
     Pairs,
     Problem,
-    Reason,
     allocate,
     newest_claims,
+    polish_of,
     quotas,
+    reasons,
     settle_claims,
 )
 from task_assignor.utils._exchange import Exchange
+from task_assignor.utils._polish import MOST_ARCS
+from task_assignor.utils._polish_network import RackCosts
 from task_assignor.utils._rack import min_cost_owners
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
@@ -55,8 +58,12 @@ class StickyTaskAssignor(TaskAssignor):
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
 
     With a rack-aware strategy and both costs set (KIP-925) and all racks known, goal 2 becomes: least trafficCost x
-    cross-rack partitions + nonOverlapCost x moved tasks, with goal 1 kept; fewest moves among the cheapest, then smallest
-    spread of active tasks. Goals 3 and 4 play no further part. (Stickiness that beats the shares beats racks too.)
+    cross-rack partitions + nonOverlapCost x moved tasks, with goal 1 kept. (Stickiness that beats the shares beats
+    racks too.)
+
+    Goals 1 and 2 are always reached. Goal 3 is too where no task had two previous owners and racks play no part; for
+    the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks
+    (`utils/_polish.py`), beyond that a good one.
 
     The counterpart of Kafka's public `StickyTaskAssignor` (KIP-924), which follows the same idea with greedy rules.
     """
@@ -97,21 +104,30 @@ class StickyTaskAssignor(TaskAssignor):
 
 
 def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32Array:
-    """(T,) owners by goal 1 and the rack-aware goal 2."""
+    """(T,) owners by goal 1 and the rack-aware goal 2; by the others too where there are not too many tasks."""
     threads = columns.clients.num_processing_threads
     floor, ceil = quotas(threads, len(columns.tasks))
+    problem = _problem(columns, must_preserve=False)
+    traffic_cost, move_cost = configs.rack_aware_traffic_cost or 0, configs.rack_aware_non_overlap_cost or 0
     outcome = min_cost_owners(
         columns,
         np.arange(len(columns.tasks)),
-        settle_claims(_problem(columns, must_preserve=False)),
-        traffic_cost=configs.rack_aware_traffic_cost or 0,
-        non_overlap_cost=configs.rack_aware_non_overlap_cost or 0,
+        settle_claims(problem),
+        traffic_cost=traffic_cost,
+        non_overlap_cost=move_cost,
         lower=floor,
         upper=ceil,
         # Who gets one more: the clients on which that raises the load per thread least.
         surplus_cost=np.unique((floor + 1) / threads, return_inverse=True)[1].reshape(-1),
     )
-    return outcome.owner.astype(np.int32)
+    owner = outcome.owner
+    racks, tasks = len(columns.clients.racks), np.arange(len(columns.tasks))
+    if racks * len(tasks) <= MOST_ARCS:
+        rows = rack_rows(columns, tasks, "all")
+        crossings = rows.crossings(np.repeat(rows.row, racks), np.tile(np.arange(racks), len(tasks)))
+        costs = RackCosts(traffic_cost * crossings.reshape(-1, racks), move_cost, columns.clients.rack.astype(np.int64))
+        owner = polish_of(problem, costs).improve(owner)
+    return owner.astype(np.int32)
 
 
 def sticky_actives(columns: StateColumns, must_preserve: bool = False, num_standby_replicas: int = 0) -> Allocation:
@@ -130,15 +146,7 @@ def sticky_actives(columns: StateColumns, must_preserve: bool = False, num_stand
     claims = newest_claims(problem)
     exchange = Exchange(problem.is_first_kind, wanted, problem.weight, claims, problem.state)
     owner = exchange.improve(allocation.owner.astype(np.int64))
-    reason = allocation.reason.copy()
-    for task in np.flatnonzero(owner != allocation.owner).tolist():
-        if (claims.owner[claims.item == task] == owner[task]).any():
-            reason[task] = Reason.CLAIM
-        elif (problem.state.owner[problem.state.item == task] == owner[task]).any():
-            reason[task] = Reason.STATE
-        else:
-            reason[task] = Reason.ROOM
-    return Allocation(owner.astype(np.int32), reason)
+    return Allocation(owner.astype(np.int32), reasons(problem, owner))
 
 
 def _wanted_standbys(columns: StateColumns, num_standby_replicas: int) -> Int64Array:
@@ -175,18 +183,6 @@ def previous_state(columns: StateColumns) -> Pairs:
     client, task, role = (column[chosen].astype(np.int64) for column in (previous.client, previous.task, previous.role))
     pairs = np.unique(client * max(len(columns.tasks), 1) + task, return_index=True)[1]
     client, task, role = client[pairs], task[pairs], role[pairs]
-    lag = _lags(columns, client, task)
+    lag = columns.lags_of(client, task)
     rank = np.where(lag == MISSING, np.where(role == Role.ACTIVE, 0, 1), np.maximum(lag, 0))
     return Pairs.of(task, client, np.where(lag == UNKNOWN_OFFSET_SUM, _UNKNOWN_LAG, rank))
-
-
-def _lags(columns: StateColumns, client: Int64Array, task: Int64Array) -> Int64Array:
-    """Lags of pairs; `MISSING` where they were not computed."""
-    lags, tasks = columns.lags, max(len(columns.tasks), 1)
-    found = np.where(lags.is_computed[client], columns.tasks.end_offset_sum[task], MISSING)
-    known = lags.client.astype(np.int64) * tasks + lags.task
-    if len(known):
-        keys = client * tasks + task
-        rows = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        found = np.where(known[rows] == keys, lags.lag[rows], found)
-    return found

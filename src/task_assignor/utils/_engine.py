@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from task_assignor.sdk.columns import BoolArray, Int8Array, Int32Array, Int64Array
 from task_assignor.utils._grants import Wishes, grant
-from task_assignor.utils._spread import ShareProblem, Shares, even_counts
+from task_assignor.utils._keep_shares import KeepProblem
+from task_assignor.utils._polish import Polish
+from task_assignor.utils._polish_network import RackCosts
+from task_assignor.utils._spread import ShareProblem, Shares
 
 NOBODY: Final = -1
 
@@ -98,7 +101,9 @@ def allocate(problem: Problem) -> Allocation:
     are lost; the spread of the first kind, then of all items per unit of weight is smallest; items that lost their
     owner, or had none, go where their state is, least behind first; the rest in turn, by number.
 
-    Ties go to the owner with less load from elsewhere, then to the smaller owner number. The work is O(N log N) for items with at most one claim.
+    Ties go to the owner with less load from elsewhere, then to the smaller owner number. The work is O(N log N) but for
+    the flows: of claims that owners compete for, of state in the way of other state, and of `_polish.py`, which makes
+    all goals exact up to some ten thousand items.
     """
     items, owners = len(problem.is_first_kind), len(problem.weight)
     if not owners:
@@ -108,7 +113,45 @@ def allocate(problem: Problem) -> Allocation:
     state = problem.state.where(_order_of_state(problem.state))
     demand = _demand(problem, claimant, state, owners)
     shares = _shares(problem, claimed, demand)
-    return _place(problem, claimant, state, shares)
+    placed = _place(problem, claimant, state, shares)
+    owner = polish_of(problem).improve(placed.owner.astype(np.int64))
+    if (owner == placed.owner).all():
+        return placed
+    return Allocation(owner.astype(np.int32), reasons(problem, owner))
+
+
+def polish_of(problem: Problem, racks: RackCosts | None = None) -> Polish:
+    """What is to be polished of an answer to the problem.
+
+    Args:
+        problem: the items and owners.
+        racks: what items cost on racks, instead of lost claims alone.
+    """
+    floor, ceil = quotas(problem.weight, len(problem.is_first_kind))
+    claims = newest_claims(problem)
+    state = problem.state.where(_order_of_state(problem.state))
+    return Polish(
+        problem.is_first_kind,
+        problem.weight,
+        floor,
+        ceil,
+        claims.item,
+        claims.owner,
+        state.item,
+        state.owner,
+        problem.keep_all_claims,
+        _loads(problem) / problem.weight,
+        racks,
+    )
+
+
+def reasons(problem: Problem, owner: Int64Array) -> Int8Array:
+    """(N,) why each item is with its owner."""
+    owners, claims = len(problem.weight), newest_claims(problem)
+    keys = np.arange(len(owner)) * owners + owner
+    kept = np.isin(keys, claims.item * owners + claims.owner)
+    with_state = np.isin(keys, problem.state.item * owners + problem.state.owner)
+    return np.select([kept, with_state], [Reason.CLAIM, Reason.STATE], Reason.ROOM).astype(np.int8)
 
 
 def quotas(weight: Int64Array, items: int) -> tuple[Int64Array, Int64Array]:
@@ -133,16 +176,7 @@ def _shares(problem: Problem, claimed: Int64Array, demand: Int64Array) -> Shares
     items, first_kind = len(problem.is_first_kind), int(problem.is_first_kind.sum())
     floor, ceil = quotas(problem.weight, items)
     if problem.keep_all_claims:
-        # Owners keep what they claim; the rest goes to those below their floor, and only then up to the ceil.
-        kept = claimed.sum(axis=1)
-        least, most = kept, np.maximum(kept, floor)
-        if int(most.sum()) < items:
-            least, most = most, np.maximum(kept, ceil)
-        total = even_counts(problem.weight, least, most, items, kept + demand.sum(axis=1))
-        first = even_counts(
-            problem.weight, claimed[:, 0], total - claimed[:, 1], first_kind, claimed[:, 0] + demand[:, 0]
-        )
-        return Shares(total, first)
+        return KeepProblem(problem.weight, floor, ceil, claimed, (first_kind, items - first_kind), demand).solve()
     return ShareProblem(
         problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand, _loads(problem)
     ).solve()
