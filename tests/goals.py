@@ -103,17 +103,13 @@ class Placement:
         return self._spread(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
 
     @property
-    def with_state(self) -> int:
-        """Stateful tasks that are active where nobody had them active before, but some state of them was."""
+    def away_from_state(self) -> int:
+        """Tasks of which some client has state, but not the one that they are active on."""
         previous = self.state.columns.previous
         had = set(zip(previous.task.tolist(), previous.client.tolist(), strict=True))
-        active = {
-            (task, client) for client, task in zip(*(c.tolist() for c in previous.pairs(Role.ACTIVE)), strict=True)
-        }
         return sum(
-            (task, owner) in had and (task, owner) not in active
-            for task, owner in enumerate(self.owner.tolist())
-            if self.state.columns.tasks.has_changelog[task]
+            (task, int(self.owner[task])) not in had and bool(self.state.columns.tasks.has_changelog[task])
+            for task in {task for task, _ in had}
         )
 
     @property
@@ -137,6 +133,7 @@ class Placement:
             *first,
             self.stateful_spread,
             self.active_spread,
+            self.away_from_state,
             -len(self.standby_task),
             self.total_spread,
         )
