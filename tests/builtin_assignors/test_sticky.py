@@ -186,3 +186,75 @@ def test_fallback_prior_always_asks_for_a_probing_rebalance() -> None:
         assert vector.json["expected"] is None or vector.expected["probingRebalanceNeeded"]
         assert deadlines == [state.now_ms + state.assignment_configs.probing_rebalance_interval_ms]
         assert Placement.of(state, answer.assignment).moved <= vector.json["metrics"]["activesMoved"]["min"]
+
+
+def _zoned(standbys: int, **configs: object) -> ApplicationStateBuilder:
+    """Six clients in zones and racks a, b, c; 60 stateful tasks with their changelogs in one rack each; two standbys."""
+    builder = ApplicationStateBuilder(
+        AssignmentConfigs(num_standby_replicas=standbys, rack_aware_assignment_tags=["zone"], **configs)  # type: ignore[arg-type]
+    )
+    for number in range(60):
+        changelog = TaskTopicPartition(TopicPartition("log", number), False, True, {"abc"[number % 3]})
+        builder.add_task(TaskId(0, number), is_stateful=True, topic_partitions=[changelog], end_offset_sum=10)
+    for number in range(6):
+        zone = "abc"[number // 2]
+        builder.add_client(ProcessId(UUID(int=number)), rack_id=zone, client_tags={"zone": zone})
+    return builder
+
+
+def _zones_of(state: ApplicationState, placement: Placement) -> np.ndarray:
+    """(T, 3) which zones hold each task."""
+    held = np.zeros((len(placement.owner), 3), dtype=np.bool_)
+    held[np.arange(len(placement.owner)), placement.owner // 2] = True
+    held[placement.standby_task, placement.standby_client // 2] = True
+    return held
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+@pytest.mark.parametrize("assignor", [StickyTaskAssignor, FallbackPriorTaskAssignor])
+def test_standbys_are_in_other_zones_and_loads_stay_even(
+    standbys: int, assignor: type[StickyTaskAssignor | FallbackPriorTaskAssignor]
+) -> None:
+    """With tags and without racks: every task is in as many zones as it has holders, and nobody has more than others."""
+    state = _zoned(standbys).build()
+    placement = Placement.of(state, assignor().assign(state).assignment)
+
+    assert _zones_of(state, placement).sum(axis=1).tolist() == [1 + standbys] * 60
+    assert placement.total_spread == 0
+
+
+def test_standbys_go_where_their_changelogs_are_if_racks_count() -> None:
+    """Cheaper in traffic than without racks, with the same zones and loads; and a second run changes nothing."""
+    plain = _zoned(1).build()
+    costs = {"rack_aware_traffic_cost": 10, "rack_aware_non_overlap_cost": 1}
+    racked = _zoned(1, rack_aware_assignment_strategy="min_traffic", **costs).build()
+    placements = [Placement.of(state, _assign(state, must_preserve=True).assignment) for state in (plain, racked)]
+
+    def crossings(placement: Placement) -> int:
+        return int((placement.standby_task % 3 != placement.standby_client // 2).sum())
+
+    assert (placements[0].owner == placements[1].owner).all()
+    assert crossings(placements[1]) < crossings(placements[0])
+    for placement in placements:
+        assert (_zones_of(racked, placement).sum(axis=1) == 2).all()
+        assert placement.total_spread == 0
+    again = _zoned(1, rack_aware_assignment_strategy="min_traffic", **costs)
+    follower = ApplicationStateBuilder(racked.assignment_configs)
+    for info in racked.all_tasks.values():
+        follower.add_task_info(info, end_offset_sum=10)
+    for number, client in enumerate(racked.kafka_streams_states(compute_task_lags=False).values()):
+        follower.add_client(
+            client.process_id,
+            rack_id=client.rack_id,
+            client_tags=client.client_tags,
+            previous_active_tasks=[TaskId(0, task) for task in np.flatnonzero(placements[1].owner == number).tolist()],
+            previous_standby_tasks=[
+                TaskId(0, task) for task in placements[1].standby_task[placements[1].standby_client == number].tolist()
+            ],
+        )
+    second = Placement.of(again.build(), _assign(follower.build(), must_preserve=True).assignment)
+    assert second.owner.tolist() == placements[1].owner.tolist()
+    pairs = [
+        list(zip(p.standby_task.tolist(), p.standby_client.tolist(), strict=True)) for p in (placements[1], second)
+    ]
+    assert pairs[0] == pairs[1]

@@ -40,13 +40,13 @@ def round_robin_target(columns: StateColumns, configs: AssignmentConfigs, racks:
 
 
 def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
-    """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's, as stickiness knows no tags."""
+    """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's: tags first, even loads next."""
     owner = sticky_actives(columns, num_standby_replicas=configs.num_standby_replicas).owner
     owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog))
     if configs.rack_aware_assignment_tags:
         return _with_standbys(columns, configs, racks, owner)
-    standbys = sticky_standbys(columns, owner, configs.num_standby_replicas)
-    return Target(owner, *racks.optimize_standbys(owner, standbys.item, standbys.owner))
+    task, client = sticky_standbys(columns, owner, configs)
+    return Target(owner, *racks.optimize_standbys(owner, task.astype(np.int32), client.astype(np.int32)))
 
 
 def _with_standbys(columns: StateColumns, configs: AssignmentConfigs, racks: Racks, owner: Int32Array) -> Target:

@@ -22,9 +22,7 @@ class FallbackPriorTaskAssignor(TaskAssignor):
         """Place the tasks; see the class."""
         columns, configs = application_state.columns, application_state.assignment_configs
         active = sticky_actives(columns, True, configs.num_standby_replicas)
-        copies = sticky_standbys(columns, active.owner, configs.num_standby_replicas)
+        standbys = sticky_standbys(columns, active.owner, configs)
         deadline = np.full(len(columns.clients), MISSING)
         deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)
-        return TaskAssignment.of_columns(
-            AssignmentColumns.of(columns, active.owner, copies.item, copies.owner, deadline)
-        )
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, active.owner, *standbys, deadline))

@@ -20,7 +20,7 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
-from task_assignor.utils._copies import Copies, place_copies
+from task_assignor.utils._copies import place_copies
 from task_assignor.utils._engine import (
     Allocation,
     Pairs,
@@ -36,6 +36,8 @@ from task_assignor.utils._exchange import Exchange
 from task_assignor.utils._polish import MOST_ARCS
 from task_assignor.utils._polish_network import RackCosts
 from task_assignor.utils._rack import min_cost_owners
+from task_assignor.utils._rack_standby import optimize_standby_columns, tag_values
+from task_assignor.utils._tag_spread import spread_by_tags
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
 _UNKNOWN_LAG = 2**62
@@ -53,13 +55,17 @@ class StickyTaskAssignor(TaskAssignor):
     4. tasks that move go where their state is, least lag first;
     5. all standbys are placed;
     6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
-       suffers: a local search); then standbys stay where their state is.
+       suffers: a local search);
+    7. with `rack.aware.assignment.tags`: a task and its standbys are on clients with as many different tag values as
+       these loads allow (KIP-708), looked for copy by copy;
+    8. standbys stay where their state is.
 
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
 
     With a rack-aware strategy and both costs set (KIP-925) and all racks known, goal 2 becomes: least trafficCost x
     cross-rack partitions + nonOverlapCost x moved tasks, with goal 1 kept. (Stickiness that beats the shares beats
-    racks too.)
+    racks too.) In the end standbys are swapped between clients for less cross-rack traffic of their changelogs, with
+    all loads and the number of tag values kept, as `optimize_rack_aware_standby_tasks` does.
 
     Goals 1 and 2 are always reached. Goal 3 is too where no task had two previous owners and racks play no part; for
     the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks
@@ -99,8 +105,19 @@ class StickyTaskAssignor(TaskAssignor):
             owner = _cheapest_owners(columns, configs)
         else:
             owner = sticky_actives(columns, self._must_preserve, configs.num_standby_replicas).owner
-        copies = sticky_standbys(columns, owner, configs.num_standby_replicas)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, copies.item, copies.owner))
+        standbys = sticky_standbys(columns, owner, configs)
+        outcome = optimize_standby_columns(
+            columns,
+            owner,
+            *standbys,
+            traffic_cost=configs.rack_aware_traffic_cost,
+            non_overlap_cost=configs.rack_aware_non_overlap_cost,
+            tags=configs.rack_aware_assignment_tags,
+            strategy=configs.rack_aware_assignment_strategy,
+        )
+        return TaskAssignment.of_columns(
+            AssignmentColumns.of(columns, owner, outcome.standby_task, outcome.standby_client)
+        )
 
 
 def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32Array:
@@ -166,13 +183,15 @@ def _problem(columns: StateColumns, must_preserve: bool) -> Problem:
     )
 
 
-def sticky_standbys(columns: StateColumns, active_owner: Int32Array, num_standby_replicas: int) -> Copies:
-    """Standbys by goals 5 and 6 of `StickyTaskAssignor`, for all tasks that have a changelog."""
-    return place_copies(
-        active_owner.astype(np.int64),
-        _wanted_standbys(columns, num_standby_replicas),
-        columns.clients.num_processing_threads,
-        previous_state(columns),
+def sticky_standbys(
+    columns: StateColumns, active_owner: Int32Array, configs: AssignmentConfigs
+) -> tuple[Int64Array, Int64Array]:
+    """(task, client) of the standbys by goals 5 to 8 of `StickyTaskAssignor`, for all tasks that have a changelog."""
+    owner, state = active_owner.astype(np.int64), previous_state(columns)
+    wanted = _wanted_standbys(columns, configs.num_standby_replicas)
+    copies = place_copies(owner, wanted, columns.clients.num_processing_threads, state)
+    return spread_by_tags(
+        tag_values(columns, configs.rack_aware_assignment_tags), owner, copies.item, copies.owner, state
     )
 
 
