@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from task_assignor.builtin_assignors import StreamJoinTaskAssignor
-from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS
+from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS, parse_join_groups
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -170,13 +170,37 @@ def test_standbys_of_a_join_are_together_and_take_over() -> None:
     assert [partition in after[standbys[partition, 0]] for partition in lost] == [True] * len(lost)
 
 
-@pytest.mark.parametrize("groups", ["0,", "a", "0;1;0", "0,1;;2", "-1"])
+@pytest.mark.parametrize("groups", ["0,", "a", "0;1;0", "0,1;;2", "-1", "12345678901"])
 def test_wrong_groups_are_refused_when_the_settings_are_built(groups: str) -> None:
     """The error names the key and the value."""
     settings = {"application.id": "app", "task.assignor.class": "stream-join", STREAM_JOIN_GROUPS: groups}
     with pytest.raises(ConfigException, match=r"stream\.join\.groups") as caught:
         StreamsConfig(settings)
     assert groups in str(caught.value)
+
+
+def test_a_number_too_long_for_python_is_refused_briefly() -> None:
+    with pytest.raises(ConfigException, match=r"stream\.join\.groups") as caught:
+        parse_join_groups("9" * 5_000)
+    assert len(str(caught.value)) < 400
+
+
+def test_standbys_of_joins_are_spread_over_tags() -> None:
+    """Clients A and B in one zone, C and D in the other: every partition is in both, whole, and loads are even."""
+    plain = _state([8, 8], {A: [], B: [], C: [], D: []})
+    builder = ApplicationStateBuilder(AssignmentConfigs(num_standby_replicas=1, rack_aware_assignment_tags=["zone"]))
+    for info in plain.all_tasks.values():
+        builder.add_task_info(info, end_offset_sum=10)
+    zones = {A: "east", B: "east", C: "west", D: "west"}
+    for client, zone in zones.items():
+        builder.add_client(client, client_tags={"zone": zone})
+    holders: dict[int, set[str]] = {}
+    for one in _assign(builder.build()):
+        assert len(one.tasks) == 8
+        for task in one.tasks:
+            holders.setdefault(task.partition, set()).add(zones[one.process_id])
+
+    assert all(found == {"east", "west"} for found in holders.values())
 
 
 def test_a_group_of_subtopologies_that_do_not_exist_is_refused() -> None:

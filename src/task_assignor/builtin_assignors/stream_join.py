@@ -13,6 +13,7 @@ from task_assignor.sdk import (
     MISSING,
     ApplicationState,
     AssignmentColumns,
+    AssignmentConfigs,
     ConfigException,
     ConfigKey,
     Role,
@@ -20,11 +21,15 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
+from task_assignor.sdk.text import shown
 from task_assignor.utils._copies import place_copies
 from task_assignor.utils._engine import Pairs, Problem, allocate
+from task_assignor.utils._rack_standby import tag_values
+from task_assignor.utils._tag_spread import spread_by_tags
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
+MOST_DIGITS: Final = 10
 _LAG_BITS: Final = 40
 IntArray = Int32Array | Int64Array
 
@@ -45,16 +50,19 @@ def parse_join_groups(text: str) -> tuple[tuple[int, ...], ...]:
     groups: list[tuple[int, ...]] = []
     for part in text.split(";"):
         names = [name.strip() for name in part.split(",")]
-        if not all(name.isascii() and name.isdigit() for name in names):
+        if not all(name.isascii() and name.isdigit() and len(name) <= MOST_DIGITS for name in names):
             raise ConfigException(
-                f"The {STREAM_JOIN_GROUPS} ({text!r}) must be sub-topology numbers, with commas within a group and "
+                f"The {STREAM_JOIN_GROUPS} ({shown(text)}) must be sub-topology numbers, with commas within a group and "
                 "semicolons between groups, such as 0,1;2."
             )
         groups.append(tuple(int(name) for name in names))
-    named = [number for group in groups for number in group]
-    for number in named:
-        if named.count(number) > 1:
-            raise ConfigException(f"The {STREAM_JOIN_GROUPS} ({text!r}) must not name sub-topology {number} twice.")
+    seen: set[int] = set()
+    for number in (number for group in groups for number in group):
+        if number in seen:
+            raise ConfigException(
+                f"The {STREAM_JOIN_GROUPS} ({shown(text)}) must not name sub-topology {number} twice."
+            )
+        seen.add(number)
     return tuple(groups)
 
 
@@ -76,7 +84,9 @@ class StreamJoinTaskAssignor(TaskAssignor):
        share, taken from those that have most;
     3. fewest partitions move; of several claims the newest generation counts, then the one with more tasks;
     4. partitions with stateful tasks are spread evenly, then all;
-    5. partitions that move go where their state is.
+    5. partitions that move go where their state is;
+    6. standbys: all are placed, loads are even, with `rack.aware.assignment.tags` over as many tag values as that
+       allows.
 
     The join groups come from the setting `stream.join.groups` (`0,1;2`; a sub-topology that it does not name is a group
     of its own). By default sub-topologies with equal numbers of partitions form a group (Faust's rule).
@@ -112,10 +122,8 @@ class StreamJoinTaskAssignor(TaskAssignor):
         columns = application_state.columns
         units = _Units.of(columns, _join_group_of(columns, self._groups))
         owner = units.owners()
-        copies = units.standbys(owner, application_state.assignment_configs.num_standby_replicas)
-        return TaskAssignment.of_columns(
-            AssignmentColumns.of(columns, owner[units.unit].astype(np.int32), copies[0], copies[1])
-        )
+        standbys = units.standbys(owner, application_state.assignment_configs)
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner[units.unit].astype(np.int32), *standbys))
 
 
 def _join_group_of(columns: StateColumns, groups: tuple[tuple[int, ...], ...] | None) -> Int64Array:
@@ -166,25 +174,27 @@ class _Units:
 
     def owners(self) -> Int64Array:
         """(U,) client number of every unit."""
-        size = np.bincount(self.join_group[self.unit]) if len(self.unit) else np.zeros(0, dtype=np.int64)
-        owner = np.full(len(self.join_group), -1, dtype=np.int64)
         weight = self.columns.clients.num_processing_threads
-        claims, state = self._claims(), self._state()
+        owner = np.full(len(self.join_group), -1, dtype=np.int64)
+        if not len(weight) or not len(owner):
+            return owner
+        tasks_of = np.bincount(self.unit, minlength=len(owner))
+        size = np.bincount(self.join_group, tasks_of)
+        # Units are numbered group by group.
+        start = offsets_of(self.join_group, len(size))
+        claims, state = (_by_group(pairs, self.join_group) for pairs in (self._claims(), self._state()))
         load = np.zeros(len(weight), dtype=np.int64)
-        number_of = np.zeros(len(self.join_group), dtype=np.int64)
         for group in np.lexsort((np.arange(len(size)), -size)).tolist():
-            units = np.flatnonzero(self.join_group == group)
-            number_of[units] = np.arange(len(units))
+            units = slice(int(start[group]), int(start[group + 1]))
             problem = Problem(
                 is_first_kind=self.is_stateful[units],
                 weight=weight,
-                claims=_of_group(claims, self.join_group == group, number_of),
-                state=_of_group(state, self.join_group == group, number_of),
+                claims=_of_group(*claims, group, units.start),
+                state=_of_group(*state, group, units.start),
                 load=load,
             )
             owner[units] = allocate(problem).owner
-            members = np.isin(self.unit, units)
-            load += np.bincount(owner[self.unit[members]].clip(0), minlength=len(weight)) if len(weight) else 0
+            load += np.bincount(owner[units], tasks_of[units], len(weight)).astype(np.int64)
         return owner
 
     def _claims(self) -> Pairs:
@@ -218,25 +228,32 @@ class _Units:
             sums.append(total)
         return keys // clients, keys % clients, tuple(sums)
 
-    def standbys(self, owner: Int64Array, num_standby_replicas: int) -> tuple[Int64Array, Int64Array]:
-        """(task, client) of the standbys: those of one unit on the same clients."""
+    def standbys(self, owner: Int64Array, configs: AssignmentConfigs) -> tuple[Int64Array, Int64Array]:
+        """(task, client) of the standbys: those of one unit on the same clients, spread over the values of tags."""
         tasks = self.columns.tasks
         logged = np.zeros(len(owner), dtype=np.bool_)
         logged[self.unit[tasks.has_changelog]] = True
-        copies = place_copies(
-            owner,
-            np.where(logged, num_standby_replicas, 0),
-            self.columns.clients.num_processing_threads,
-            self._state(),
-        )
+        state = self._state()
+        wanted = np.where(logged, configs.num_standby_replicas, 0)
+        copies = place_copies(owner, wanted, self.columns.clients.num_processing_threads, state)
+        tags = tag_values(self.columns, configs.rack_aware_assignment_tags)
+        item, holder = spread_by_tags(tags, owner, copies.item, copies.owner, state)
         member = np.flatnonzero(tasks.has_changelog)
         member = member[np.argsort(self.unit[member], kind="stable")]
-        start = np.searchsorted(self.unit[member], copies.item)
-        count = np.searchsorted(self.unit[member], copies.item, side="right") - start
+        start = np.searchsorted(self.unit[member], item)
+        count = np.searchsorted(self.unit[member], item, side="right") - start
         first = np.repeat(start - (np.cumsum(count) - count), count)
-        return member[np.arange(int(count.sum())) + first], np.repeat(copies.owner, count).astype(np.int64)
+        return member[np.arange(int(count.sum())) + first], np.repeat(holder, count)
 
 
-def _of_group(pairs: Pairs, is_member: BoolArray, number_of: Int64Array) -> Pairs:
-    chosen = pairs.where(is_member[pairs.item])
-    return Pairs(number_of[chosen.item], chosen.owner, chosen.rank)
+def _by_group(pairs: Pairs, join_group: Int64Array) -> tuple[Pairs, Int64Array]:
+    """The pairs sorted by the join group of their units, and where each group's begin."""
+    order = np.argsort(join_group[pairs.item], kind="stable")
+    pairs = pairs.where(order)
+    return pairs, offsets_of(join_group[pairs.item], int(join_group.max(initial=-1)) + 1)
+
+
+def _of_group(pairs: Pairs, start: Int64Array, group: int, first_unit: int) -> Pairs:
+    """The pairs of one group, with units numbered from 0."""
+    rows = slice(int(start[group]), int(start[group + 1]))
+    return Pairs(pairs.item[rows] - first_unit, pairs.owner[rows], pairs.rank[rows])
