@@ -34,64 +34,21 @@ from task_assignor.utils import (
     optimize_rack_aware_active_tasks,
     optimize_rack_aware_standby_tasks,
 )
-from tests.utils.rack_states import cross, diversity
+from tests.rack_comparison import (
+    ACTIVE,
+    STANDBY,
+    assert_actives_keep,
+    assert_standbys_keep,
+    by_client,
+    keeps_tags_and_selection,
+    objective,
+    params_of,
+    rows,
+)
 from tests.vectors import Vector, vectors
 
-Assignments = Mapping[ProcessId, KafkaStreamsAssignment]
-ACTIVE, STANDBY = AssignedTask.Type.ACTIVE, AssignedTask.Type.STANDBY
 P1, P2, P3 = (ProcessId(uuid.UUID(int=number)) for number in (1, 2, 3))
 T0, T1, T2 = (TaskId(0, number) for number in range(3))
-
-
-def params_of(vector: Vector) -> RackAwareOptimizationParams:
-    """What the vector's `params` say."""
-    given: Mapping[str, Any] = vector.json["params"]
-    params = RackAwareOptimizationParams.of(vector.state)
-    tasks = given.get("tasks")
-    if tasks == "stateful":
-        params = params.for_stateful_tasks()
-    elif tasks == "stateless":
-        params = params.for_stateless_tasks()
-    elif tasks is not None:
-        params = params.for_tasks(map(TaskId.parse, tasks))
-    if given.get("trafficCost") is not None:
-        params = params.with_traffic_cost_override(given["trafficCost"])
-    if given.get("nonOverlapCost") is not None:
-        params = params.with_non_overlap_cost_override(given["nonOverlapCost"])
-    return params
-
-
-def of(assignment: TaskAssignment) -> Assignments:
-    return {each.process_id: each for each in assignment}
-
-
-def rows(assignments: Assignments, role: AssignedTask.Type) -> set[tuple[TaskId, ProcessId]]:
-    return {
-        (assigned.id, each.process_id)
-        for each in assignments.values()
-        for assigned in each.tasks.values()
-        if assigned.type is role
-    }
-
-
-def counts(placed: set[tuple[TaskId, ProcessId]], tasks: set[TaskId]) -> Counter[ProcessId]:
-    return Counter(client for task, client in placed if task in tasks)
-
-
-def objective(
-    params: RackAwareOptimizationParams, before: Assignments, after: Assignments, role: AssignedTask.Type, which: str
-) -> int:
-    """The figure that the vectors call objective, from the object face; of standbys those of all tasks count."""
-    state = params.application_state
-    columns = state.columns
-    chosen = {columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
-    assert params.traffic_cost is not None
-    assert params.non_overlap_cost is not None
-    was, now = rows(before, role), rows(after, role)
-    if role is ACTIVE:
-        was, now = ({pair for pair in each if pair[0] in chosen} for each in (was, now))
-    traffic = sum(cross(state, columns.tasks.find(task), columns.clients.find(client), which) for task, client in now)
-    return params.traffic_cost * traffic + params.non_overlap_cost * len(now - was)
 
 
 def answered(name: str) -> list[Vector]:
@@ -101,23 +58,15 @@ def answered(name: str) -> list[Vector]:
 @pytest.mark.parametrize("vector", answered("optimize_active"), ids=lambda vector: vector.id)
 def test_active_tasks_cost_what_they_cost_the_jvm(vector: Vector) -> None:
     """Where the JVM optimised at all, the objective is equal, at equal counts."""
-    params, given = params_of(vector), of(vector.assignment)
+    params, given = params_of(vector.state, vector.json["params"]), by_client(vector.assignment)
 
     result = optimize_rack_aware_active_tasks(params, given)
 
-    assert of(vector.assignment) == given
-    tasks = {params.application_state.columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
-    before, after = rows(given, ACTIVE), rows(result, ACTIVE)
-    assert counts(before, tasks) == counts(after, tasks)
-    assert {pair for pair in before if pair[0] not in tasks} == {pair for pair in after if pair[0] not in tasks}
-    assert Counter(task for task, _ in rows(given, STANDBY)) == Counter(task for task, _ in rows(result, STANDBY))
-    if result.skipped is not None:
-        assert rows(given, ACTIVE) == after
-        return
-    assert result.cost_after == objective(params, given, result, ACTIVE, "all") == result.lower_bound
-    assert result.cost_before == objective(params, given, given, ACTIVE, "all")
+    assert by_client(vector.assignment) == given
+    assert_actives_keep(params, given, result)
     configs = params.application_state.assignment_configs
-    if None not in (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost):
+    costs = (configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost)
+    if result.skipped is None and None not in costs:
         # Otherwise the JVM changes nothing, overrides or not.
         measured = vector.json["metrics"]["objectiveAfter"]
         assert measured["min"] == measured["max"] == result.cost_after
@@ -128,62 +77,35 @@ def test_active_tasks_cost_what_they_cost_the_jvm(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", [v for v in vectors("optimize_active") if v.throws], ids=lambda vector: vector.id)
 def test_a_task_that_is_active_twice_is_an_error_as_in_the_jvm(vector: Vector) -> None:
     with pytest.raises(StateException, match="is active on two clients"):
-        optimize_rack_aware_active_tasks(params_of(vector), of(vector.assignment))
-
-
-def diversities(state: ApplicationState, assignments: Assignments) -> dict[TaskId, int]:
-    tags = state.assignment_configs.rack_aware_assignment_tags
-    holders: dict[TaskId, list[int]] = {}
-    for task, client in rows(assignments, ACTIVE) | rows(assignments, STANDBY):
-        holders.setdefault(task, []).append(state.columns.clients.find(client))
-    return {task: diversity(state, tags, clients) for task, clients in holders.items()}
+        optimize_rack_aware_active_tasks(params_of(vector.state, vector.json["params"]), by_client(vector.assignment))
 
 
 @pytest.mark.parametrize("vector", answered("optimize_standby"), ids=lambda vector: vector.id)
 def test_standbys_never_cost_more_than_the_jvms(vector: Vector) -> None:
     """Compared where the JVM's answer keeps tags and selection; ours always keeps both, and the counts."""
-    params, given = params_of(vector), of(vector.assignment)
-    state = params.application_state
+    params, given = params_of(vector.state, vector.json["params"]), by_client(vector.assignment)
 
     result = optimize_rack_aware_standby_tasks(params, given)
 
-    tasks = {state.columns.tasks.task_id(task) for task in params.task_numbers().tolist()}
-    before, after = rows(given, STANDBY), rows(result, STANDBY)
-    assert counts(before, tasks) == counts(after, tasks)
-    assert {pair for pair in before if pair[0] not in tasks} == {pair for pair in after if pair[0] not in tasks}
-    assert rows(given, ACTIVE) == rows(result, ACTIVE)
-    was, now = diversities(state, given), diversities(state, result)
-    assert all(was[task] <= now[task] for task in was)
-    if result.skipped is not None:
-        assert before == after
-        return
-    assert result.gap is not None
-    assert result.gap >= 0
-    ours = objective(params, given, result, STANDBY, "changelog")
-    theirs = vector.json["metrics"]["objectiveAfter"]["min"]
-    if vector.json["expected"] is None:
-        comparable = not state.assignment_configs.rack_aware_assignment_tags and params.kind == "all"
-    else:
-        answer = of(vector_answer(vector))
-        jvm = diversities(state, answer)
-        comparable = all(was[task] <= jvm[task] for task in was) and {
-            pair for pair in before if pair[0] not in tasks
-        } == {pair for pair in rows(answer, STANDBY) if pair[0] not in tasks}
-    if comparable:
-        assert ours <= theirs
+    assert_standbys_keep(params, given, result)
+    if result.skipped is None:
+        if vector.json["expected"] is None:
+            tags = params.application_state.assignment_configs.rack_aware_assignment_tags
+            comparable = not tags and params.kind == "all"
+        else:
+            answer = by_client(assignment_from_json(vector.expected["assignment"]))
+            comparable = keeps_tags_and_selection(params, given, answer)
+        if comparable:
+            assert objective(params, given, result, STANDBY) <= vector.json["metrics"]["objectiveAfter"]["min"]
     again = optimize_rack_aware_standby_tasks(params, result)
     assert dict(result) == dict(again)
-
-
-def vector_answer(vector: Vector) -> TaskAssignment:
-    return assignment_from_json(vector.expected["assignment"])
 
 
 @pytest.mark.parametrize("vector", [v for v in vectors("optimize_standby") if v.throws], ids=lambda vector: vector.id)
 def test_where_the_jvm_throws_standbys_are_optimised(vector: Vector) -> None:
     """A selected task without a standby, and a selection with `balance_subtopology`, are no errors."""
-    given = of(vector.assignment)
-    result = optimize_rack_aware_standby_tasks(params_of(vector), given)
+    params, given = params_of(vector.state, vector.json["params"]), by_client(vector.assignment)
+    result = optimize_rack_aware_standby_tasks(params, given)
 
     assert Counter(client for _, client in rows(given, STANDBY)) == Counter(
         client for _, client in rows(result, STANDBY)
@@ -414,7 +336,7 @@ def test_bad_arguments_give_one_clear_error() -> None:
 @pytest.mark.parametrize("vector", answered("optimize_standby"), ids=lambda vector: vector.id)
 def test_both_strategies_treat_standbys_alike(vector: Vector) -> None:
     """Kafka evens out sub-topologies between two clients at a time, which evens out nothing as a whole."""
-    params, given = params_of(vector), of(vector.assignment)
+    params, given = params_of(vector.state, vector.json["params"]), by_client(vector.assignment)
     state = params.application_state
     found = []
     for strategy in ("min_traffic", "balance_subtopology"):
