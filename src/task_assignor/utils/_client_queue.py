@@ -8,10 +8,9 @@ as there, wherever its inside can make a difference.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
-from typing import Final
-
-import attrs
+from collections.abc import Callable, Collection, Sequence
+from operator import lt
+from typing import Any, Final
 
 from task_assignor.sdk.ids import ProcessId
 from task_assignor.utils._java_queue import bucket_count, process_hash
@@ -19,22 +18,6 @@ from task_assignor.utils._load import least_loaded
 
 MOST_SIFTED: Final = 3_000_000
 """Clients taken out of the queue one by one (about 1 s per million) before the exact minimum is taken instead."""
-
-
-@attrs.frozen
-class _Poll:
-    chosen: int
-
-
-@attrs.frozen
-class _Change:
-    client: int
-    count: int
-
-
-@attrs.frozen
-class _Offer:
-    clients: tuple[int, ...]
 
 
 class ClientQueue:
@@ -60,11 +43,10 @@ class ClientQueue:
     ) -> None:
         self.counts = list(counts)
         self._threads = list(threads)
-        self._process_ids = process_ids
-        self._hashes: list[int] = []
+        self._hashes = _Hashes(process_ids)
         self._left = most_sifted
         self._is_first_filling = True
-        self._log: list[_Poll | _Change | _Offer] = []
+        self._log: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._counts_before: dict[int, int] = {}
         self._polled = -1
         self._is_doubtful = False
@@ -73,68 +55,88 @@ class ClientQueue:
     def poll(self, candidates: Collection[int]) -> int:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
         if not candidates:
-            self._heap = None
-            self._is_first_filling = False
-            self._is_doubtful = False
-            self._log.clear()
-            self._counts_before.clear()
-            return -1
-        if not self._is_doubtful or self._left <= 0:
-            chosen = least_loaded(candidates, self.counts, self._threads)
             if self._left > 0:
-                self._log.append(_Poll(chosen))
-        else:
+                self._forget()
+                self._is_first_filling = False
+                self._is_doubtful = False
+            return -1
+        if self._left <= 0:
+            return least_loaded(candidates, self.counts, self._threads)
+        if self._is_doubtful:
             if self._heap is None:
                 self._heap = self._built()
             chosen = self._heap.poll(frozenset(candidates))
-            self._left -= self._heap.sifted
+            self._left -= self._heap.take_sifted()
             if self._left <= 0:
-                self._heap = None
+                self._forget()
+        else:
+            chosen = least_loaded(candidates, self.counts, self._threads)
+            self._log.append((_Heap.poll, ((chosen,),)))
         self._polled = chosen
         return chosen
 
     def change(self, client: int, difference: int) -> None:
         """Change a client's count, whether it is in the queue or not."""
-        if self._heap is None and self._left > 0:
-            self._counts_before.setdefault(client, self.counts[client])
-            self._log.append(_Change(client, self.counts[client] + difference))
-            self._is_doubtful |= client != self._polled
-        self.counts[client] += difference
+        before = self.counts[client]
+        self.counts[client] = before + difference
+        if self._left <= 0:
+            return
+        load = (before + difference) / self._threads[client]
         if self._heap is not None:
-            self._heap.change(client, self.counts[client] / self._threads[client])
+            self._heap.change(client, load)
+            return
+        self._counts_before.setdefault(client, before)
+        self._log.append((_Heap.change, (client, load)))
+        if client != self._polled:
+            self._is_doubtful = True
 
     def offer(self, *clients: int) -> None:
         """Put clients into the queue, one by one; those that are in it are taken out first."""
+        if self._left <= 0:
+            return
         if self._heap is not None:
             self._heap.offer(*clients)
-        elif self._left > 0:
-            self._log.append(_Offer(clients))
+        else:
+            self._log.append((_Heap.offer, clients))
         self._polled = -1
+
+    def _forget(self) -> None:
+        self._heap = None
+        self._log.clear()
+        self._counts_before.clear()
 
     def _built(self) -> _Heap:
         """The queue as it is now: filled as it was, then everything done since."""
-        if not self._hashes:
-            self._hashes = [process_hash(process_id) for process_id in self._process_ids]
         loads = [count / threads for count, threads in zip(self.counts, self._threads, strict=True)]
         for client, count in self._counts_before.items():
             loads[client] = count / self._threads[client]
         heap = _Heap(loads, self._hashes)
         order: Sequence[int] = range(len(loads))
         if not self._is_first_filling:
-            order = heap.hash_order(sorted(order, key=lambda client: (loads[client], client)))
+            order = self._hashes.order(sorted(order, key=loads.__getitem__))
         heap.offer(*order)
-        for entry in self._log:
-            match entry:
-                case _Poll(chosen):
-                    heap.poll((chosen,))
-                    self._left -= heap.sifted
-                case _Change(client, count):
-                    heap.change(client, count / self._threads[client])
-                case _Offer(clients):
-                    heap.offer(*clients)
+        for action, arguments in self._log:
+            action(heap, *arguments)
         self._log.clear()
         self._counts_before.clear()
         return heap
+
+
+class _Hashes:
+    """The hash codes of the clients, computed when first asked for."""
+
+    def __init__(self, process_ids: Sequence[ProcessId]) -> None:
+        self._process_ids = process_ids
+        self._hashes: list[int] = []
+        self._buckets: dict[int, list[int]] = {}
+
+    def order(self, clients: Sequence[int]) -> list[int]:
+        """The clients in the order in which a `java.util.HashSet` filled with them iterates."""
+        mask = bucket_count(len(clients)) - 1
+        if mask not in self._buckets:
+            self._hashes = self._hashes or [process_hash(process_id) for process_id in self._process_ids]
+            self._buckets[mask] = [one & mask for one in self._hashes]
+        return sorted(clients, key=self._buckets[mask].__getitem__)
 
 
 class _Heap:
@@ -144,8 +146,8 @@ class _Heap:
     the way down is the same. Once a load was changed inside, each step is Java's.
     """
 
-    def __init__(self, loads: Sequence[float], hashes: list[int]) -> None:
-        self.sifted = 0
+    def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
+        self._sifted = 0
         self._hashes = hashes
         self._loads = list(loads)
         self._heap: list[tuple[float, int]] = []
@@ -153,10 +155,10 @@ class _Heap:
         self._is_in_order = True
         self._is_touched = False
 
-    def hash_order(self, clients: Sequence[int]) -> list[int]:
-        """The clients in the order in which a `java.util.HashSet` filled with them iterates."""
-        mask, hashes = bucket_count(len(clients)) - 1, self._hashes
-        return sorted(clients, key=lambda client: hashes[client] & mask)
+    def take_sifted(self) -> int:
+        """How many clients were taken out since the last call."""
+        sifted, self._sifted = self._sifted, 0
+        return sifted
 
     def change(self, client: int, load: float) -> None:
         """The load of a client is another from now on; if it is in, it stays where it is."""
@@ -175,7 +177,8 @@ class _Heap:
             heapq.heappush(self._heap, (self._loads[client], client))
         if self._is_touched:
             heap = self._heap
-            self._is_in_order = all(heap[(place - 1) >> 1] < heap[place] for place in range(1, len(heap)))
+            # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
+            self._is_in_order = all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2]))
             self._is_touched = not self._is_in_order
 
     def poll(self, candidates: Collection[int]) -> int:
@@ -188,10 +191,10 @@ class _Heap:
             rejected.append(client)
             client = pop(heap)[1]
         loads = self._loads
-        for other in self.hash_order(rejected):
+        for other in self._hashes.order(rejected):
             heapq.heappush(heap, (loads[other], other))
         self._is_in[client] = False
-        self.sifted = len(rejected) + 1
+        self._sifted += len(rejected) + 1
         return client
 
     def _remove(self, client: int) -> None:

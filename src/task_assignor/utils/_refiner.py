@@ -59,9 +59,9 @@ class Moves:
     kind: Int8Array = attrs.field(converter=int8_column, repr=False)
 
     @classmethod
-    def of(cls, rows: list[tuple[int, int, int, int]]) -> Moves:
-        """Movements from tuples (task, wanted, placed, kind)."""
-        table = np.array(rows, dtype=np.int32).reshape(-1, 4)
+    def of(cls, numbers: list[int]) -> Moves:
+        """Movements from their numbers in turn: task, wanted, placed, kind, and so on."""
+        table = np.array(numbers, dtype=np.int32).reshape(-1, 4)
         return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
     def __len__(self) -> int:
@@ -208,35 +208,42 @@ class Lags:
 
     def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
         """The lags of the given tasks, to be read task by task."""
-        wanted = np.zeros(len(self._columns.tasks), dtype=np.bool_)
+        number = len(self._columns.tasks)
+        wanted = np.zeros(number, dtype=np.bool_)
         wanted[tasks] = True
         pairs = self._columns.lags
         rows = np.flatnonzero(wanted[pairs.task])
         rows = rows[np.lexsort((pairs.lag[rows], pairs.task[rows]))]
+        caught_up = rows[self._is_caught_up[rows]]
         return LagRows(
             clients=len(self._columns.clients),
-            offsets=offsets_of(pairs.task[rows], len(self._columns.tasks)),
+            offsets=offsets_of(pairs.task[rows], number),
             client=pairs.client[rows],
             lag=pairs.lag[rows],
-            is_caught_up=self._is_caught_up[rows],
+            caught_up_offsets=offsets_of(pairs.task[caught_up], number).tolist(),
+            caught_up_client=pairs.client[caught_up].tolist(),
             default=self._default,
             has_others=self._has_others,
-            others_caught_up=self._others_caught_up,
+            others_caught_up=self._others_caught_up.tolist(),
         )
 
 
 @attrs.frozen(eq=False)
 class LagRows:
-    """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default."""
+    """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default.
+
+    What is read for every task is in lists, of which one entry is read faster than of an array.
+    """
 
     clients: int
     offsets: Int64Array
     client: Int32Array
     lag: Int64Array
-    is_caught_up: BoolArray
+    caught_up_offsets: list[int]
+    caught_up_client: list[int]
     default: Int64Array
     has_others: BoolArray
-    others_caught_up: BoolArray
+    others_caught_up: list[bool]
 
     def _rows(self, task: int) -> slice:
         return slice(int(self.offsets[task]), int(self.offsets[task + 1]))
@@ -247,9 +254,8 @@ class LagRows:
 
     def caught_up(self, task: int) -> list[int]:
         """The clients that are caught up, in no particular order."""
-        rows = self._rows(task)
-        found: list[int] = self.client[rows][self.is_caught_up[rows]].tolist()
-        return [*found, *self._others(rows)] if self.others_caught_up[task] else found
+        found = self.caught_up_client[self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]]
+        return [*found, *self._others(self._rows(task))] if self.others_caught_up[task] else found
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -271,7 +277,7 @@ class _Plan:
     def __init__(self, queue: ClientQueue, warm_ups_left: int) -> None:
         self.queue = queue
         self._left = warm_ups_left
-        self._moves: list[tuple[int, int, int, int]] = []
+        self._moves: list[int] = []
         self.warm_ups: list[tuple[int, int]] = []
         """(task, client) of the warm-ups for active tasks."""
 
@@ -313,7 +319,7 @@ class _Plan:
                 standbys.add(wanted)
                 self.warm_ups.append((task, wanted))
         self.queue.offer(placed, wanted)
-        self._moves.append((task, wanted, placed, kind))
+        self._moves += (task, wanted, placed, kind)
         return placed
 
     def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
@@ -332,7 +338,7 @@ class _Plan:
         if kind is MoveKind.NO_WARM_UP_LEFT:
             standbys.remove(wanted)
         self.queue.offer(placed, wanted)
-        self._moves.append((task, wanted, placed, kind))
+        self._moves += (task, wanted, placed, kind)
 
 
 class _StandbySets:
@@ -341,15 +347,15 @@ class _StandbySets:
     def __init__(self, task: Int32Array, client: Int32Array, tasks: int) -> None:
         order = np.lexsort((client, task))
         self._task, self._client = task[order], client[order]
-        self._offsets = offsets_of(self._task, tasks)
+        self._offsets = offsets_of(self._task, tasks).tolist()
+        self._clients: list[int] = self._client.tolist()
         self._sets: dict[int, set[int]] = {}
         self._tasks = tasks
 
     def of(self, task: int) -> set[int]:
         """The clients that have a standby of the task; the caller may change the set."""
         if task not in self._sets:
-            rows = slice(int(self._offsets[task]), int(self._offsets[task + 1]))
-            self._sets[task] = set(self._client[rows].tolist())
+            self._sets[task] = set(self._clients[self._offsets[task] : self._offsets[task + 1]])
         return self._sets[task]
 
     def pairs(self) -> tuple[Int32Array, Int32Array]:
@@ -359,9 +365,9 @@ class _StandbySets:
         untouched = np.ones(self._tasks, dtype=np.bool_)
         untouched[list(self._sets)] = False
         kept = untouched[self._task]
-        changed = [(task, client) for task, clients in self._sets.items() for client in clients]
-        table = np.array(changed, dtype=np.int32).reshape(-1, 2)
-        task = np.concatenate([self._task[kept], table[:, 0]])
-        client = np.concatenate([self._client[kept], table[:, 1]])
+        changed = np.repeat(list(self._sets), [len(clients) for clients in self._sets.values()])
+        holders = np.fromiter(itertools.chain.from_iterable(self._sets.values()), dtype=np.int32, count=len(changed))
+        task = np.concatenate([self._task[kept], changed.astype(np.int32)])
+        client = np.concatenate([self._client[kept], holders])
         order = np.lexsort((client, task))
         return task[order], client[order]
