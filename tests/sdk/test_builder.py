@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
+import attrs
+import numpy as np
 import pytest
 
 from task_assignor.sdk import (
@@ -101,3 +104,57 @@ def test_what_was_given_may_change_afterwards() -> None:
     lags[TASK] = 9
     client = state.kafka_streams_states(compute_task_lags=True)[CLIENT]
     assert (dict(client.client_tags), client.previous_active_tasks, client.lag_for(TASK)) == ({"zone": "a"}, (TASK,), 1)
+
+
+def test_the_order_of_adding_does_not_show() -> None:
+    """Not even in how the columns number names, since an assignor sees those too."""
+    racks = frozenset({"a"}), frozenset({"b"})
+    partitions = [TaskTopicPartition(TopicPartition(topic, 0), rack_ids=rack) for topic in "yx" for rack in racks]
+    tasks = [
+        (TaskId(0, 5), {"s"}, [partitions[3], partitions[0]]),
+        (TaskId(0, 0, "b"), {"t"}, [partitions[1]]),
+        (TaskId(1, 2, "a"), {"s"}, [partitions[2], partitions[1], TaskTopicPartition(TopicPartition("z", 1))]),
+    ]
+    gone = TaskId(0, 0, "gone")
+    ids = [task_id for task_id, _, _ in tasks]
+    clients = [
+        (CLIENT, {"n": [ids[2], gone, ids[0]], "m": [ids[1]]}, [ids[1], gone, ids[1]], {ids[2]: 4, ids[0]: -2}),
+        (OTHER, {"l": [ids[0], ids[0]]}, [], None),
+        (ProcessId.parse("f0000000-0000-0000-0000-000000000000"), {}, [ids[2], ids[0]], {ids[1]: 3}),
+    ]
+
+    def columns(task_order: tuple[int, ...], client_order: tuple[int, ...]) -> list[object]:
+        builder = ApplicationStateBuilder()
+        for process_id, consumers, previous, lags in (clients[number] for number in client_order):
+            builder.add_client(process_id, consumers=consumers, previous_standby_tasks=previous, task_lags=lags)
+        for task_id, stores, own in (tasks[number] for number in task_order):
+            builder.add_task(task_id, state_store_names=stores, topic_partitions=own, end_offset_sum=task_id.partition)
+        tables = attrs.astuple(builder.build().columns, recurse=False)
+        found = [value for table in tables[:4] for value in attrs.astuple(table, recurse=False)]
+        return [value.tolist() if isinstance(value, np.ndarray) else value for value in found]
+
+    expected = columns((0, 2, 1), (2, 0, 1))
+    assert ("a", "b") in expected, "a topology without tasks is not named"
+    for order in permutations(range(3)):
+        assert columns(order, order) == expected
+
+
+def test_partitions_with_gaps_are_found() -> None:
+    tasks = [TaskId(0, 7), TaskId(0, 2**31 - 1), TaskId(2**31 - 1, 3)]
+    others = [TaskId(0, 0), TaskId(0, 8), TaskId(1, 3), TaskId(2**31 - 1, 4)]
+    builder = ApplicationStateBuilder().add_client(CLIENT, previous_active_tasks=[*others, *tasks])
+    for task_id in tasks:
+        builder.add_task(task_id)
+    columns = builder.build().columns
+    assert columns.previous.task.tolist() == [0, 1, 2]
+    assert [task_id for _, _, task_id in columns.previous.vanished] == others
+
+
+def test_a_client_that_is_refused_leaves_nothing() -> None:
+    builder = ApplicationStateBuilder().add_client(CLIENT, consumers={"m": []})
+    with pytest.raises(StateException, match="belongs to client"):
+        builder.add_client(OTHER, consumers={"l": [], "m": []})
+    state = builder.add_client(OTHER, consumers={"n": []}).build()
+    third = ProcessId.parse("00000000-0000-0000-0000-000000000003")
+    assert len(builder.add_client(third, consumers={"l": []}).build().columns.clients) == 3
+    assert state.columns.clients.consumers == (("m",), ("n",))

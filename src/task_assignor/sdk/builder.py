@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Hashable, Iterable, Mapping
+from array import array
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
+import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import Int64Array, csr_rows
 from task_assignor.sdk.checks import all_of, string_pairs, strings
+from task_assignor.sdk.collected import BuiltTasks, Group, GroupOrder, Numbers, TaskLists, TaskTable
 from task_assignor.sdk.columns import (
     MISSING,
     NO_RACK,
@@ -18,54 +21,28 @@ from task_assignor.sdk.columns import (
     PreviousColumns,
     Role,
     StateColumns,
-    TaskColumns,
 )
 from task_assignor.sdk.configs import INT32_MAX, INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import StateException
-from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
+from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
 from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition
 from task_assignor.sdk.text import shown
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-_sort_key = operator.attrgetter("sort_key")
 
 
-class _Dictionary(Generic[Key]):
-    """Distinct values, numbered as they come."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Key, int] = {}
-
-    def number(self, value: Key) -> int:
-        return self.numbers.setdefault(value, len(self.numbers))
-
-
+@attrs.frozen(eq=False)
 class _Client:
-    """What was given for one client."""
-
-    __slots__ = (
-        "active",
-        "consumers",
-        "generation",
-        "host_info",
-        "process_id",
-        "rack_id",
-        "standby",
-        "tags",
-        "task_lags",
-        "threads",
-    )
+    """What was given for one client, but for its tasks; `consumers` are sorted."""
 
     process_id: ProcessId
     threads: int
-    consumers: dict[str, tuple[TaskId, ...]]
+    consumers: tuple[str, ...]
     host_info: HostInfo | None
     rack_id: str | None
     tags: Mapping[str, str]
-    active: tuple[TaskId, ...]
-    standby: tuple[TaskId, ...]
-    task_lags: dict[TaskId, int] | None
+    has_lags: bool
     generation: int | None
 
 
@@ -85,9 +62,17 @@ class ApplicationStateBuilder:
     def __init__(self, configs: AssignmentConfigs | None = None, now_ms: int = 0) -> None:
         self._configs = configs
         self._now_ms = now_ms
-        self._tasks: dict[TaskId, tuple[bool, frozenset[str], tuple[TaskTopicPartition, ...], int]] = {}
+        self._groups: Numbers[Group] = Numbers()
+        self._tasks = TaskTable(self._groups)
         self._clients: dict[ProcessId, _Client] = {}
         self._client_of_consumer: dict[str, ProcessId] = {}
+        # In the order of the clients: for each one list of active tasks and one of standbys,
+        self._previous = TaskLists(self._groups)
+        # for each of its consumers, sorted, one list,
+        self._of_consumers = TaskLists(self._groups)
+        # for each the tasks that have lags, and these.
+        self._with_lags = TaskLists(self._groups)
+        self._lags = array("q")
 
     def add_task(
         self,
@@ -114,14 +99,15 @@ class ApplicationStateBuilder:
             raise StateException(f"The task id ({shown(task_id)}) must be a TaskId. Maybe use TaskId.parse(text).")
         if task_id in self._tasks:
             raise StateException(f"The task {task_id} is there twice.")
-        if end_offset_sum is not None:
-            _check_int(f"The end offset sum of task {task_id}", end_offset_sum, -3, INT64_MAX)
+        if end_offset_sum is not None and not _is_int(end_offset_sum, -3, INT64_MAX):
+            raise _no_int(f"The end offset sum of task {task_id}", end_offset_sum, -3, INT64_MAX)
         if not isinstance(is_stateful, bool | np.bool_):
             raise StateException(f"The is_stateful of task {task_id} ({shown(is_stateful)}) must be True or False.")
-        self._tasks[task_id] = (
+        self._tasks.add(
+            task_id,
             bool(is_stateful),
-            strings(f"state_store_names of task {task_id}", state_store_names),
-            all_of(f"topic_partitions of task {task_id}", TaskTopicPartition, topic_partitions),
+            strings("state_store_names of task", state_store_names, task_id),
+            all_of("topic_partitions of task", TaskTopicPartition, topic_partitions, task_id),
             MISSING if end_offset_sum is None else end_offset_sum,
         )
         return self
@@ -175,32 +161,41 @@ class ApplicationStateBuilder:
         if process_id in self._clients:
             raise StateException(f"The client {process_id} is there twice.")
         where = f"of client {process_id}"
-        _check_int(f"The num_processing_threads {where}", num_processing_threads, 1, INT32_MAX)
-        if generation is not None:
-            _check_int(f"The generation {where}", generation, 0, INT64_MAX)
+        if not _is_int(num_processing_threads, 1, INT32_MAX):
+            raise _no_int(f"The num_processing_threads {where}", num_processing_threads, 1, INT32_MAX)
+        if generation is not None and not _is_int(generation, 0, INT64_MAX):
+            raise _no_int(f"The generation {where}", generation, 0, INT64_MAX)
         if not isinstance(host_info, HostInfo | None):
             raise StateException(f"The host_info {where} ({shown(host_info)}) must be a HostInfo(host, port) or None.")
         if not isinstance(rack_id, str | None):
             raise StateException(f"The rack_id {where} ({shown(rack_id)}) must be a str or None.")
-        client = _Client()
-        client.process_id = process_id
-        client.threads = num_processing_threads
-        client.consumers = {
+        of_consumer = {
             name: all_of(f"tasks of consumer {name} {where}", TaskId, tasks)
-            for name, tasks in _items(f"consumers {where}", consumers, str)
+            for name, tasks in _mapping(f"consumers {where}", {} if consumers is None else consumers, str).items()
         }
-        client.host_info = host_info
-        client.rack_id = rack_id
-        client.tags = string_pairs(f"client_tags {where}", client_tags or {})
-        client.active = all_of(f"previous_active_tasks {where}", TaskId, previous_active_tasks)
-        client.standby = all_of(f"previous_standby_tasks {where}", TaskId, previous_standby_tasks)
-        client.task_lags = None if task_lags is None else dict(_items(f"task_lags {where}", task_lags, TaskId))
-        client.generation = generation
-        for consumer in client.consumers:
-            other = self._client_of_consumer.setdefault(consumer, process_id)
-            if other != process_id:
-                raise StateException(f"The consumer {consumer} {where} belongs to client {other} already.")
-        self._clients[process_id] = client
+        tags = string_pairs(f"client_tags {where}", client_tags or {})
+        active = all_of(f"previous_active_tasks {where}", TaskId, previous_active_tasks)
+        standby = all_of(f"previous_standby_tasks {where}", TaskId, previous_standby_tasks)
+        lags = _mapping(f"task_lags {where}", {} if task_lags is None else task_lags, TaskId)
+        for task_id, lag in lags.items():
+            if not _is_int(lag, -3, INT64_MAX):
+                raise _no_int(f"The lag of task {task_id} on client {process_id}", lag, -3, INT64_MAX)
+        for name in of_consumer:
+            if name in self._client_of_consumer:
+                other = self._client_of_consumer[name]
+                raise StateException(f"The consumer {name} {where} belongs to client {other} already.")
+        # Nothing fails from here on.
+        names = tuple(sorted(of_consumer))
+        self._client_of_consumer.update(dict.fromkeys(names, process_id))
+        self._clients[process_id] = _Client(
+            process_id, num_processing_threads, names, host_info, rack_id, tags, task_lags is not None, generation
+        )
+        self._previous.add(active)
+        self._previous.add(standby)
+        for name in names:
+            self._of_consumers.add(of_consumer[name])
+        self._with_lags.add(lags)
+        self._lags.extend(lags.values())
         return self
 
     def build(self) -> ApplicationState:
@@ -209,53 +204,79 @@ class ApplicationStateBuilder:
         Raises:
             StateException: a lag is missing or out of range, or for a task that does not exist.
         """
-        task_ids = sorted(self._tasks, key=_sort_key)
-        tasks = self._build_tasks(task_ids)
-        numbers = {task_id: number for number, task_id in enumerate(task_ids)}
-        ordered = sorted(self._clients.values(), key=lambda client: client.process_id.signed_halves)
+        order = GroupOrder(self._groups)
+        tasks = self._tasks.build(order)
+        clients = list(self._clients.values())
+        by_id = sorted(range(len(clients)), key=lambda number: clients[number].process_id.signed_halves)
+        ordered = [clients[number] for number in by_id]
         columns = StateColumns(
-            tasks, _client_columns(ordered), _previous_columns(ordered, numbers), _lag_columns(ordered, numbers)
+            tasks.columns,
+            _client_columns(ordered),
+            self._previous_columns(order, tasks, by_id),
+            self._lag_columns(order, tasks, by_id, ordered),
         )
         return ApplicationState(columns, self._configs, self._now_ms)
 
-    def _build_tasks(self, ordered: list[TaskId]) -> TaskColumns:
-        names = sorted({task.topology_name for task in ordered if task.topology_name}, key=java_string_key)
-        topology = {name: number for number, name in enumerate(names)}
-        stores: _Dictionary[frozenset[str]] = _Dictionary()
-        topics: _Dictionary[str] = _Dictionary()
-        racks: _Dictionary[frozenset[str]] = _Dictionary()
-        store_set, stateful, sums, counts = [], [], [], [0]
-        topic, number, source, changelog, rack_set = [], [], [], [], []
-        for task_id in ordered:
-            is_stateful, store_names, partitions, end_offset_sum = self._tasks[task_id]
-            stateful.append(is_stateful)
-            store_set.append(stores.number(store_names))
-            sums.append(end_offset_sum)
-            for partition in partitions:
-                topic.append(topics.number(partition.topic_partition.topic))
-                number.append(partition.topic_partition.partition)
-                source.append(partition.is_source)
-                changelog.append(partition.is_changelog)
-                rack_set.append(NO_RACK if partition.rack_ids is None else racks.number(partition.rack_ids))
-            counts.append(len(topic))
-        return TaskColumns(
-            topology=[-1 if task.topology_name is None else topology[task.topology_name] for task in ordered],
-            subtopology=[task.subtopology for task in ordered],
-            partition=[task.partition for task in ordered],
-            is_stateful=np.array(stateful, dtype=np.bool_),
-            store_set=store_set,
-            end_offset_sum=np.array(sums, dtype=np.int64),
-            partition_offsets=counts,
-            partition_topic=topic,
-            partition_number=number,
-            partition_is_source=np.array(source, dtype=np.bool_),
-            partition_is_changelog=np.array(changelog, dtype=np.bool_),
-            partition_rack_set=rack_set,
-            topology_names=names,
-            store_sets=stores.numbers,
-            topics=topics.numbers,
-            rack_sets=racks.numbers,
+    def _previous_columns(self, order: GroupOrder, tasks: BuiltTasks, by_id: list[int]) -> PreviousColumns:
+        lists = self._previous.of_row()
+        owner = _ranks(by_id)[lists // len(Role)] * len(Role) + lists % len(Role)
+        owner, task, gone = _distinct(owner, self._previous.keys(order), tasks, order)
+        counts = [len(client.consumers) for client in self._clients.values()]
+        of_clients = csr_rows(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]), by_id)
+        consumer = _ranks(of_clients)[self._of_consumers.of_row()]
+        consumer, consumer_task, gone_of_consumer = _distinct(consumer, self._of_consumers.keys(order), tasks, order)
+        return PreviousColumns(
+            client=owner // len(Role),
+            role=owner % len(Role),
+            task=task,
+            consumer=consumer,
+            consumer_task=consumer_task,
+            vanished=[(number // len(Role), Role(number % len(Role)), task_id) for number, task_id in gone],
+            vanished_of_consumer=gone_of_consumer,
         )
+
+    def _lag_columns(
+        self, order: GroupOrder, tasks: BuiltTasks, by_id: list[int], clients: list[_Client]
+    ) -> LagColumns:
+        client = _ranks(by_id)[self._with_lags.of_row()]
+        keys = self._with_lags.keys(order)
+        task = tasks.find(keys)
+        unknown = np.flatnonzero(task < 0)
+        if len(unknown):
+            row = int(unknown[np.argmin(client[unknown])])
+            raise StateException(
+                f"There is a lag on client {clients[int(client[row])].process_id} for task "
+                f"{order.task_ids(keys[row : row + 1])[0]}, but no such task."
+            )
+        rows = np.argsort(client * len(tasks.keys) + task)
+        return LagColumns(
+            client=client[rows],
+            task=task[rows],
+            lag=np.array(self._lags, dtype=np.int64)[rows],
+            is_computed=np.array([client.has_lags for client in clients], dtype=np.bool_),
+        )
+
+
+def _ranks(order: Sequence[int] | Int64Array) -> Int64Array:
+    """(N,) where each number is in `order`, which holds each of 0..N-1 once."""
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[np.asarray(order, dtype=np.int64)] = np.arange(len(order))
+    return ranks
+
+
+def _distinct(
+    owner: Int64Array, keys: Int64Array, tasks: BuiltTasks, order: GroupOrder
+) -> tuple[Int64Array, Int64Array, list[tuple[int, TaskId]]]:
+    """Distinct sorted pairs: owners and task numbers, and owners with ids of tasks that do not exist."""
+    task = tasks.find(keys)
+    width = max(len(tasks.keys), 1)
+    there = task >= 0
+    # Sorted, not np.unique: its hash table is many times slower for millions of numbers.
+    pairs = np.sort(owner[there] * width + task[there])
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    gone = sorted(set(zip(owner[~there].tolist(), keys[~there].tolist(), strict=True)))
+    task_ids = order.task_ids(np.array([key for _, key in gone], dtype=np.int64))
+    return pairs // width, pairs % width, list(zip((number for number, _ in gone), task_ids, strict=True))
 
 
 def _client_columns(clients: list[_Client]) -> ClientColumns:
@@ -268,82 +289,23 @@ def _client_columns(clients: list[_Client]) -> ClientColumns:
         racks=racks,
         client_tags=[MappingProxyType(dict(sorted(client.tags.items()))) for client in clients],
         host_infos=[client.host_info for client in clients],
-        consumers=[tuple(sorted(client.consumers)) for client in clients],
+        consumers=[client.consumers for client in clients],
         generation=[MISSING if client.generation is None else client.generation for client in clients],
     )
 
 
-def _previous_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> PreviousColumns:
-    pairs: list[tuple[int, int, int]] = []
-    of_consumer: list[tuple[int, int]] = []
-    vanished: list[tuple[int, Role, TaskId]] = []
-    vanished_of_consumer: list[tuple[int, TaskId]] = []
-    consumer = 0
-    for number, client in enumerate(clients):
-        for role, tasks in ((Role.ACTIVE, client.active), (Role.STANDBY, client.standby)):
-            present, gone = _known(tasks, numbers)
-            pairs += [(number, int(role), task) for task in present]
-            vanished += [(number, role, task_id) for task_id in gone]
-        for name in sorted(client.consumers):
-            present, gone = _known(client.consumers[name], numbers)
-            of_consumer += [(consumer, task) for task in present]
-            vanished_of_consumer += [(consumer, task_id) for task_id in gone]
-            consumer += 1
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 3)
-    consumers = np.array(of_consumer, dtype=np.int64).reshape(-1, 2)
-    return PreviousColumns(
-        client=table[:, 0].astype(np.int32),
-        role=table[:, 1].astype(np.int8),
-        task=table[:, 2].astype(np.int32),
-        consumer=consumers[:, 0].astype(np.int32),
-        consumer_task=consumers[:, 1].astype(np.int32),
-        vanished=vanished,
-        vanished_of_consumer=vanished_of_consumer,
-    )
-
-
-def _known(tasks: Iterable[TaskId], numbers: dict[TaskId, int]) -> tuple[list[int], list[TaskId]]:
-    distinct = set(tasks)
-    present = sorted(numbers[task] for task in distinct if task in numbers)
-    return present, sorted((task for task in distinct if task not in numbers), key=_sort_key)
-
-
-def _lag_columns(clients: list[_Client], numbers: dict[TaskId, int]) -> LagColumns:
-    client_column: list[int] = []
-    task_column: list[int] = []
-    lag_column: list[int] = []
-    for number, client in enumerate(clients):
-        if client.task_lags is None:
-            continue
-        where = f"on client {client.process_id}"
-        rows = []
-        for task_id, lag in client.task_lags.items():
-            task = numbers.get(task_id, -1)
-            if task < 0:
-                raise StateException(f"There is a lag {where} for task {task_id}, but no such task.")
-            _check_int(f"The lag of task {task_id} {where}", lag, -3, INT64_MAX)
-            rows.append((task, lag))
-        rows.sort()
-        client_column += [number] * len(rows)
-        task_column += [task for task, _ in rows]
-        lag_column += [lag for _, lag in rows]
-    return LagColumns(
-        client=client_column,
-        task=task_column,
-        lag=np.array(lag_column, dtype=np.int64),
-        is_computed=np.array([client.task_lags is not None for client in clients], dtype=np.bool_),
-    )
-
-
-def _items(what: str, values: Mapping[Key, Value] | None, key: type[Key]) -> list[tuple[Key, Value]]:
-    """The items of a mapping, whose keys are all of one kind; None: nothing."""
-    if values is not None and not isinstance(values, Mapping):
+def _mapping(what: str, values: Mapping[Key, Value], key: type[Key]) -> dict[Key, Value]:
+    """A copy of a mapping, whose keys are all of one kind."""
+    if not isinstance(values, Mapping):
         raise StateException(f"The {what} ({shown(values)}) must be a mapping.")
-    found = list((values or {}).items())
-    all_of(what, key, [one for one, _ in found])
+    found = dict(values)
+    all_of(what, key, found)
     return found
 
 
-def _check_int(what: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise StateException(f"{what} ({shown(value)}) must be an int from {low} to {high}.")
+def _is_int(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _no_int(what: str, value: object, low: int, high: int) -> StateException:
+    return StateException(f"{what} ({shown(value)}) must be an int from {low} to {high}.")

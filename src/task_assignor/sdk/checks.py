@@ -12,38 +12,47 @@ from task_assignor.sdk.text import shown
 Kind = TypeVar("Kind")
 
 
-def all_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
+def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:
     """The values as a tuple.
 
     Args:
         what: what they are, for the error.
         kind: what each must be.
         values: the values.
+        owner: whose they are, written behind `what` in the error. To write a task id costs more than to check its values.
 
     Raises:
         StateException: not iterable, or one is of another kind.
     """
     if isinstance(values, str | bytes):
         # A text would be taken for its characters.
-        raise StateException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}, not one text.")
+        raise StateException(
+            f"The {_of(what, owner)} ({shown(values)}) must be a list of {kind.__name__}, not one text."
+        )
     try:
         found = tuple(values)
     except TypeError:
-        raise StateException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.") from None
+        raise StateException(f"The {_of(what, owner)} ({shown(values)}) must be a list of {kind.__name__}.") from None
     for value in found:
         if not isinstance(value, kind):
             advice = " Maybe use TaskId.parse(text)." if kind is TaskId else ""
-            raise StateException(f"The {what} must be a list of {kind.__name__}, but one is {shown(value)}.{advice}")
+            raise StateException(
+                f"The {_of(what, owner)} must be a list of {kind.__name__}, but one is {shown(value)}.{advice}"
+            )
     return found
 
 
-def strings(what: str, values: Iterable[str]) -> frozenset[str]:
-    """The values as a set of strings.
+def _of(what: str, owner: object) -> str:
+    return what if owner is None else f"{what} {owner}"
+
+
+def strings(what: str, values: Iterable[str], owner: object = None) -> frozenset[str]:
+    """The values as a set of strings; `what` and `owner` as for `all_of`.
 
     Raises:
         StateException: not iterable, one string instead of several, or something that is no string.
     """
-    found = all_of(what, str, values)
+    found = all_of(what, str, values, owner)
     # The same object where it can be: a million tasks share a few sets.
     return values if isinstance(values, frozenset) else frozenset(found)
 
