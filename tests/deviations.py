@@ -54,8 +54,21 @@ def _has_unknown_racks(vector: Vector) -> bool:
     return any(each["rackIds"] is None for task in vector.json["state"]["tasks"] for each in task["topicPartitions"])
 
 
+def _has_empty_racks(vector: Vector) -> bool:
+    return any(each["rackIds"] == [] for task in vector.json["state"]["tasks"] for each in task["topicPartitions"])
+
+
 def _selects_tasks(vector: Vector) -> bool:
     return vector.json["params"].get("tasks") is not None
+
+
+def _selects_an_unplaced_task(vector: Vector) -> bool:
+    tasks = vector.json["params"].get("tasks")
+    if tasks in ("stateful", "stateless"):
+        stateful = tasks == "stateful"
+        tasks = [task["id"] for task in vector.json["state"]["tasks"] if task["isStateful"] is stateful]
+    placed = {task for placement in vector.json["assignment"] for task in placement["activeTasks"]}
+    return not set(tasks or ()) <= placed
 
 
 def _has_tags(vector: Vector) -> bool:
@@ -100,11 +113,25 @@ DEVIATIONS: tuple[Deviation, ...] = (
         pinned_by="tests/utils/test_rack_aware.py::test_only_partitions_that_count_need_known_racks",
     ),
     Deviation(
+        name="No rack at all is known too",
+        operations=("optimize_active", "optimize_standby"),
+        applies=_has_empty_racks,
+        reason="Kafka takes an empty set of racks for an unknown one, and changes nothing.",
+        pinned_by="tests/utils/test_rack_aware.py::test_a_partition_in_no_rack_crosses_from_everywhere",
+    ),
+    Deviation(
         name="An active task does not overwrite its standby",
         operations=("optimize_active",),
         applies=_has_standbys,
         reason="Where an active task meets its standby, Kafka drops the standby; ours changes the roles of the two clients.",
         pinned_by="tests/utils/test_rack_aware.py::test_an_active_task_that_meets_its_standby_changes_roles_with_it",
+    ),
+    Deviation(
+        name="A selected task that nobody has is no error",
+        operations=("optimize_active",),
+        applies=_selects_an_unplaced_task,
+        reason="Where a selected task is active nowhere, Kafka throws; ours optimises the others.",
+        pinned_by="tests/utils/test_rack_aware.py::test_a_selected_task_that_nobody_has_stays_without_owner",
     ),
     Deviation(
         name="Only selected standbys move",

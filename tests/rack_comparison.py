@@ -47,6 +47,11 @@ def rows(assignments: Assignments, role: AssignedTask.Type) -> Rows:
     }
 
 
+def counts(placed: Rows) -> Counter[ProcessId]:
+    """How many each client has."""
+    return Counter(client for _task, client in placed)
+
+
 def objective(
     params: RackAwareOptimizationParams, before: Assignments, after: Assignments, role: AssignedTask.Type
 ) -> int:
@@ -68,7 +73,7 @@ def assert_actives_keep(params: RackAwareOptimizationParams, given: Assignments,
     """Counts of the selected tasks per client, everything about the others, copies; and the costs are what they say."""
     tasks = _selected(params)
     before, after = rows(given, ACTIVE), rows(result, ACTIVE)
-    assert _counts(_of_tasks(before, tasks)) == _counts(_of_tasks(after, tasks))
+    assert counts(_of_tasks(before, tasks)) == counts(_of_tasks(after, tasks))
     assert before - _of_tasks(before, tasks) == after - _of_tasks(after, tasks)
     assert Counter(task for task, _ in before) == Counter(task for task, _ in after)
     assert Counter(task for task, _ in rows(given, STANDBY)) == Counter(task for task, _ in rows(result, STANDBY))
@@ -82,7 +87,7 @@ def assert_actives_keep(params: RackAwareOptimizationParams, given: Assignments,
 def assert_standbys_keep(params: RackAwareOptimizationParams, given: Assignments, result: AssignmentResult) -> None:
     """Counts per client, copies per task (a client that had one twice would hide it), actives, selection, tags."""
     assert keeps_tags_and_selection(params, given, result)
-    assert _counts(rows(given, STANDBY)) == _counts(rows(result, STANDBY))
+    assert counts(rows(given, STANDBY)) == counts(rows(result, STANDBY))
     assert Counter(task for task, _ in rows(given, STANDBY)) == Counter(task for task, _ in rows(result, STANDBY))
     assert rows(given, ACTIVE) == rows(result, ACTIVE)
     if result.skipped is not None:
@@ -100,8 +105,13 @@ def keeps_tags_and_selection(params: RackAwareOptimizationParams, given: Assignm
     return (
         all(was[task] <= now[task] for task in was)
         and before - _of_tasks(before, tasks) == after - _of_tasks(after, tasks)
-        and _counts(_of_tasks(before, tasks)) == _counts(_of_tasks(after, tasks))
+        and counts(_of_tasks(before, tasks)) == counts(_of_tasks(after, tasks))
     )
+
+
+def selects_unplaced(params: RackAwareOptimizationParams, given: Assignments, role: AssignedTask.Type) -> bool:
+    """Whether tasks are selected of which one is on no client in this role: Kafka's optimisers may throw then."""
+    return params.kind != "all" and not _selected(params) <= {task for task, _client in rows(given, role)}
 
 
 def _selected(params: RackAwareOptimizationParams) -> set[TaskId]:
@@ -111,10 +121,6 @@ def _selected(params: RackAwareOptimizationParams) -> set[TaskId]:
 
 def _of_tasks(placed: Rows, tasks: set[TaskId]) -> Rows:
     return {pair for pair in placed if pair[0] in tasks}
-
-
-def _counts(placed: Rows) -> Counter[ProcessId]:
-    return Counter(client for _task, client in placed)
 
 
 def _diversities(state: ApplicationState, assignments: Assignments) -> Counter[TaskId]:

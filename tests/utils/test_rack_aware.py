@@ -202,6 +202,18 @@ def test_an_active_task_that_meets_its_standby_changes_roles_with_it() -> None:
     assert assignments(assigned(P1, (T1,), (T0,)), assigned(P2, (T0,), (T1,))) == dict(result)
 
 
+def test_a_selected_task_that_nobody_has_stays_without_owner() -> None:
+    """The JVM throws as soon as tasks are selected by name or by kind."""
+    state = state_of({T0: {"r2"}, T1: {"r1"}, T2: {"r1"}}, {P1: "r1", P2: "r2"})
+    given = assignments(assigned(P1, (T0,)), assigned(P2, (T1,)))
+    params = RackAwareOptimizationParams.of(state)
+
+    for selection in (params, params.for_stateful_tasks(), params.for_tasks([T0, T1, T2])):
+        result = optimize_rack_aware_active_tasks(selection, given)
+
+        assert {(T1, P1), (T0, P2)} == rows(result, ACTIVE)
+
+
 def test_selection_applies_to_standbys_too() -> None:
     """The JVM moves all standbys whatever `for_tasks` says."""
     state = state_of({T0: {"r2"}, T1: {"r3"}}, {P1: "r1", P2: "r2", P3: "r3"})
@@ -261,6 +273,23 @@ def test_only_partitions_that_count_need_known_racks() -> None:
     result = optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state).for_tasks([T0, T1]), given)
 
     assert {(T1, P1), (T0, P2), (T2, P1)} == rows(result, ACTIVE)
+
+
+def test_a_partition_in_no_rack_crosses_from_everywhere() -> None:
+    """The JVM takes no racks for unknown racks, and changes nothing."""
+    state = state_of({T0: {"r2"}, T1: {"r3"}, T2: set()}, {P1: "r1", P2: "r2", P3: "r3"})
+    params = RackAwareOptimizationParams.of(state)
+
+    actives = optimize_rack_aware_active_tasks(
+        params, assignments(assigned(P1, (T2,)), assigned(P2, (T1,)), assigned(P3, (T0,)))
+    )
+    standbys = optimize_rack_aware_standby_tasks(
+        params, assignments(assigned(P1, (T0, T1)), assigned(P2, (T2,), (T1,)), assigned(P3, (), (T0, T2)))
+    )
+
+    assert {(T2, P1), (T0, P2), (T1, P3)} == rows(actives, ACTIVE)
+    assert (actives.cost_before, actives.cost_after) == (300, 102)
+    assert {(T0, P2), (T1, P3), (T2, P3)} == rows(standbys, STANDBY)
 
 
 def test_deadlines_stay_and_clients_may_be_left_out() -> None:
