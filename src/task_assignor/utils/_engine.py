@@ -59,6 +59,15 @@ class Pairs:
         """Some of the pairs."""
         return Pairs(self.item[chosen], self.owner[chosen], self.rank[chosen])
 
+    def have(self, item: Int64Array, owner: Int64Array) -> BoolArray:
+        """(M,) whether each pair of item and owner (-1: nobody) is among these."""
+        width = 1 + max(int(self.owner.max(initial=0)), int(owner.max(initial=0)))
+        known, keys = np.sort(self.item * width + self.owner), item * width + owner
+        row = np.searchsorted(known, keys)
+        found = (owner >= 0) & (row < len(known))
+        found[found] = known[row[found]] == keys[found]
+        return found
+
 
 @attrs.frozen(eq=False)
 class Allocation:
@@ -147,10 +156,9 @@ def polish_of(problem: Problem, racks: RackCosts | None = None) -> Polish:
 
 def reasons(problem: Problem, owner: Int64Array) -> Int8Array:
     """(N,) why each item is with its owner."""
-    owners, claims = len(problem.weight), newest_claims(problem)
-    keys = np.arange(len(owner)) * owners + owner
-    kept = np.isin(keys, claims.item * owners + claims.owner)
-    with_state = np.isin(keys, problem.state.item * owners + problem.state.owner)
+    items = np.arange(len(owner))
+    kept = newest_claims(problem).have(items, owner)
+    with_state = problem.state.have(items, owner)
     return np.select([kept, with_state], [Reason.CLAIM, Reason.STATE], Reason.ROOM).astype(np.int8)
 
 

@@ -104,11 +104,15 @@ def optimize_standby_columns(
     non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)
     active = np.asarray(active_owner, dtype=np.int64)
     _check(columns, active, task, client)
-    movable = np.isin(task, selected_tasks(columns, selected))
-    distinct, row = np.unique(task[movable], return_inverse=True)
-    skipped = strategy_problem(strategy, traffic_cost, non_overlap_cost) or rack_problem(columns, distinct, partitions)
-    if skipped is None and not len(distinct):
-        skipped = Skipped(SkipReason.NO_TASKS, "None of the selected tasks has a standby anywhere.")
+    is_selected = np.zeros(len(columns.tasks), dtype=np.bool_)
+    is_selected[selected_tasks(columns, selected)] = True
+    skipped = strategy_problem(strategy, traffic_cost, non_overlap_cost)
+    if skipped is None:
+        movable = is_selected[task]
+        distinct, row = np.unique(task[movable], return_inverse=True)
+        skipped = rack_problem(columns, distinct, partitions)
+        if skipped is None and not len(distinct):
+            skipped = Skipped(SkipReason.NO_TASKS, "None of the selected tasks has a standby anywhere.")
     if skipped is not None:
         return StandbyOutcome(task.astype(np.int32), client.astype(np.int32), skipped=skipped)
     assert traffic_cost is not None

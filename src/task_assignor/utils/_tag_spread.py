@@ -67,13 +67,12 @@ def _spread(
     rows, row = np.unique(item, return_inverse=True)
     row = row.reshape(-1)
     column = 1 + rank_within(row)
-    known = claims.item * len(kind_of) + claims.owner
     while True:
         holder = np.full((len(rows), int(column.max()) + 1), NONE, dtype=np.int64)
         holder[:, 0] = main_owner[rows]
         holder[row, column] = owner
         stays = np.zeros(holder.shape, dtype=np.bool_)
-        stays[row, column] = np.isin(item * len(kind_of) + owner, known)
+        stays[row, column] = claims.have(item, owner)
         kinds = np.where(holder >= 0, kind_of[holder], NONE)
         search = _Kinds(kind_values, np.bincount(kind_of), kinds, stays)
         has_changed = search.improve()
