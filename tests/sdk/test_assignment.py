@@ -155,6 +155,16 @@ def test_columns_are_seen_as_objects(columns: AssignmentColumns) -> None:
     assert second == KafkaStreamsAssignment.of(SECOND, [AssignedTask(T0, STANDBY), AssignedTask(T1, ACTIVE)])
 
 
+def test_rows_in_any_order_are_seen_sorted(columns: AssignmentColumns) -> None:
+    """Of a task that is twice on a client, which is wrong, the last row counts."""
+    rows = AssignmentColumns(columns.state, [0, 0, 0, 1], [1, 0, 0, 1], [0, 0, 1, 1], [MISSING, MISSING])
+    first, second = TaskAssignment.of_columns(rows).assignment
+    assert list(first.tasks.values()) == [AssignedTask(T0, STANDBY), AssignedTask(T1, ACTIVE)]
+    first.assign_task(AssignedTask(T0, ACTIVE))
+    assert list(first.tasks.items()) == [(T0, AssignedTask(T0, ACTIVE)), (T1, AssignedTask(T1, ACTIVE))]
+    assert list(second.tasks.values()) == [AssignedTask(T1, STANDBY)]
+
+
 def test_the_columns_stay_at_hand_until_something_changes(columns: AssignmentColumns) -> None:
     assignment = TaskAssignment.of_columns(columns)
     at_hand = [assignment.columns]

@@ -70,7 +70,7 @@ TaskType = AssignedTask.Type
 
 _TYPES = (TaskType.ACTIVE, TaskType.STANDBY)
 # A key is made once per task id, a comparison makes two.
-_sort_key = operator.attrgetter("sort_key")
+_sort_key = operator.attrgetter("id.sort_key")
 
 
 @attrs.frozen(eq=False)
@@ -249,7 +249,11 @@ class KafkaStreamsAssignment:
         """Task id -> task in its role, sorted by task id. Read-only; later changes do not show in it."""
         if self._sorted is None:
             tasks = self._materialised()
-            self._sorted = {task_id: tasks[task_id] for task_id in sorted(tasks, key=_sort_key)}
+            if self._columns is not None:
+                # Made of columns they are in order; a copy of a dict hashes nothing.
+                self._sorted = dict(tasks)
+            else:
+                self._sorted = {task.id: task for task in sorted(tasks.values(), key=_sort_key)}
         return MappingProxyType(self._sorted)
 
     def assign_task(self, task: AssignedTask) -> None:
@@ -281,11 +285,15 @@ class KafkaStreamsAssignment:
         if self._tasks is None:
             assert self._columns is not None
             rows = self._columns.rows_of(self._client)
-            ids = self._columns.state.tasks
-            pairs = zip(self._columns.task[rows].tolist(), self._columns.role[rows].tolist(), strict=True)
-            assigned = (AssignedTask(ids.task_id(task), _TYPES[role]) for task, role in pairs)
+            tasks, roles = self._columns.task[rows], self._columns.role[rows]
+            # By task: what `tasks` shows. Of a task that is there twice the last row counts.
+            order = np.argsort(tasks, kind="stable")
+            ids = self._columns.state.tasks.task_ids(tasks[order].tolist())
             # The columns stay: as long as nothing was changed they are the quicker face.
-            self._tasks = {task.id: task for task in assigned}
+            self._tasks = {
+                task_id: AssignedTask(task_id, _TYPES[role])
+                for task_id, role in zip(ids, roles[order].tolist(), strict=True)
+            }
         return self._tasks
 
     @property

@@ -207,8 +207,14 @@ class TaskColumns:
 
     def task_ids(self, tasks: Iterable[int] | None = None) -> list[TaskId]:
         """The ids of the given task numbers, or of all tasks."""
-        rows = range(len(self)) if tasks is None else tasks
-        return [self.task_id(task) for task in rows]
+        rows = slice(None) if tasks is None else np.array(list(tasks), dtype=np.int64)
+        parts = (self.topology[rows].tolist(), self.subtopology[rows].tolist(), self.partition[rows].tolist())
+        # The last one is what -1 finds.
+        names = (*self.topology_names, None)
+        return [
+            TaskId(subtopology, partition, names[topology])
+            for topology, subtopology, partition in zip(*parts, strict=True)
+        ]
 
     def find(self, task_id: TaskId) -> int:
         """The number of the task, -1 if there is no such task."""
@@ -466,8 +472,15 @@ class StateColumns:
     def lag_of(self, client: int, task_id: TaskId) -> int | None:
         """The lag of one task on one client; None if there is no such task, or it has no lag."""
         task = self.tasks.find(task_id)
-        lag = MISSING if task < 0 else int(self.lags_on(client, np.array([task]))[0])
-        return None if lag == MISSING else lag
+        if task < 0:
+            return None
+        # One lag: arrays of one row would take most of the time.
+        start, stop = int(self.lag_offsets[client]), int(self.lag_offsets[client + 1])
+        row = start + int(self.lags.task[start:stop].searchsorted(task))
+        if row < stop and self.lags.task[row] == task:
+            return int(self.lags.lag[row])
+        lag = int(self.tasks.end_offset_sum[task])
+        return None if lag == MISSING or not self.tasks.has_changelog[task] else lag
 
     def lags_on(self, client: int, tasks: npt.NDArray[np.integer]) -> Int64Array:
         """(N,) lags of tasks on one client; `MISSING` where there is none."""

@@ -17,6 +17,9 @@ MOST_PORT: Final = 65535
 _TASK_ID: Final = re.compile(
     r"(?:(?P<topology>.+)__)?(?P<subtopology>\d{1,40})_(?P<partition>\d{1,40})", re.ASCII | re.DOTALL
 )
+# More than any partition, so that tasks of unnamed topologies have hashes of their own; odd, so that sub-topologies lie apart
+# in a dict of any size: 2^32 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
+_HASH_STEP: Final = 0x9E3779B1
 _SIGN: Final = 1 << 63
 _MASK: Final = (1 << 64) - 1
 
@@ -97,6 +100,10 @@ class ProcessId:
         return f"ProcessId({self.id})"
 
 
+def _no_number(what: str, number: object) -> TaskIdFormatException:
+    return TaskIdFormatException(f"The {what} of a TaskId ({shown(number)}) must be an int from 0 to {INT32_MAX}.")
+
+
 def _none_if_empty(name: str | None) -> str | None:
     return name or None
 
@@ -127,11 +134,11 @@ class TaskId:
     topology_name: str | None = attrs.field(default=None, converter=_none_if_empty)
 
     def __attrs_post_init__(self) -> None:
-        for what, number in (("subtopology", self.subtopology), ("partition", self.partition)):
-            if type(number) is not int or not 0 <= number <= INT32_MAX:
-                raise TaskIdFormatException(
-                    f"The {what} of a TaskId ({shown(number)}) must be an int from 0 to {INT32_MAX}."
-                )
+        # Written out, since a million of them are made.
+        if type(self.subtopology) is not int or not 0 <= self.subtopology <= INT32_MAX:
+            raise _no_number("subtopology", self.subtopology)
+        if type(self.partition) is not int or not 0 <= self.partition <= INT32_MAX:
+            raise _no_number("partition", self.partition)
         if self.topology_name is not None and not isinstance(self.topology_name, str):
             raise TaskIdFormatException(
                 f"The topology_name of a TaskId ({shown(self.topology_name)}) must be a str or None."
@@ -161,15 +168,17 @@ class TaskId:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskId):
             return NotImplemented
-        return (self.subtopology, self.partition, self.topology_name) == (
-            other.subtopology,
-            other.partition,
-            other.topology_name,
+        return (
+            self.partition == other.partition
+            and self.subtopology == other.subtopology
+            and self.topology_name == other.topology_name
         )
 
     def __hash__(self) -> int:
-        # Ints only: the hash must not depend on PYTHONHASHSEED for unnamed topologies.
-        return hash((self.subtopology, self.partition, self.topology_name or 0))
+        # Without a name only ints: the same whatever PYTHONHASHSEED is. Neighbours lie side by side in a dict, where a
+        # hash of a tuple would scatter them.
+        own = self.subtopology * _HASH_STEP + self.partition
+        return own if self.topology_name is None else hash((own, self.topology_name))
 
     def __lt__(self, other: TaskId) -> bool:
         return self.sort_key < other.sort_key if isinstance(other, TaskId) else NotImplemented

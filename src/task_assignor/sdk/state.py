@@ -35,9 +35,10 @@ def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartitio
     return all_of("topic_partitions", TaskTopicPartition, values)
 
 
-def _check_flag(what: str, value: object) -> None:
+def _check_flag(what: str, owner: object, value: object) -> None:
+    # The owner is written only then: that takes longer than the check.
     if type(value) is not bool:
-        raise StateException(f"{what} ({shown(value)}) must be True or False.")
+        raise StateException(f"The {what} {owner} ({shown(value)}) must be True or False.")
 
 
 def _named(task_id: object) -> str:
@@ -69,8 +70,8 @@ class TaskTopicPartition:
                 f"The topic_partition of a TaskTopicPartition ({shown(self.topic_partition)}) must be a "
                 "TopicPartition(topic, partition)."
             )
-        _check_flag(f"The is_source of the partition {self.topic_partition}", self.is_source)
-        _check_flag(f"The is_changelog of the partition {self.topic_partition}", self.is_changelog)
+        _check_flag("is_source of the partition", self.topic_partition, self.is_source)
+        _check_flag("is_changelog of the partition", self.topic_partition, self.is_changelog)
 
 
 @attrs.frozen
@@ -97,7 +98,7 @@ class TaskInfo:
             raise StateException(
                 f"The id of a TaskInfo ({shown(self.id)}) must be a TaskId. Maybe use TaskId.parse(text)."
             )
-        _check_flag(f"The is_stateful of task {self.id}", self.is_stateful)
+        _check_flag("is_stateful of task", self.id, self.is_stateful)
 
     @property
     def has_changelog(self) -> bool:
