@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, Verbosity, settings
 
 from tests.budget import requested_examples
 
+pytest.register_assert_rewrite("tests.rack_comparison")  # a failed assert there tells the values, as in a test
+
 # A deadline per example would fail whenever the machine is busy; derandomized, a red run is red for everybody.
 settings.register_profile(
     "ci",

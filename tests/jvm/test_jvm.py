@@ -87,12 +87,12 @@ def _with(state: ApplicationState, **settings: Any) -> ApplicationState:
 
 
 def _placed_anyhow(
-    state: ApplicationState, rng: random.Random, *, are_all_active: bool, most_standbys: Sequence[int] = (0, 1, 1, 2, 3)
+    state: ApplicationState, rng: random.Random, most_standbys: Sequence[int] = (0, 1, 1, 2, 3)
 ) -> Assignments:
     """Tasks anywhere, some maybe nowhere; as many standbys of tasks with stores as come up; a client may be left out."""
     columns = state.columns
     clients = range(len(columns.clients))
-    nobody = () if are_all_active else (-1,)
+    nobody = rng.choice(((), (-1,)))
     owner = [rng.choice((*clients, *clients, *clients, *nobody)) for _ in range(len(columns.tasks))]
     most = rng.choice(most_standbys)
     standbys = [
@@ -178,7 +178,7 @@ def test_default_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
         if state.assignment_configs.rack_aware_assignment_tags and not state.assignment_configs.num_standby_replicas:
             continue  # Kafka places one then
         rng = random.Random(name)
-        target = _placed_anyhow(state, rng, are_all_active=rng.random() < 0.5, most_standbys=(0,))
+        target = _placed_anyhow(state, rng, most_standbys=(0,))
         theirs = jvm.ask("default_standby", state, TaskAssignment(target)).value["assignment"]
         ours = default_standby_task_assignment(state, target)
         if placements_of(ours) == theirs:
@@ -203,7 +203,7 @@ RACKS: dict[str, Any] = {"racks_known": True, "max_tasks": 20}
 BIGGER: dict[str, Any] = {"racks_known": True, "max_tasks": 50, "max_clients": 10}
 
 
-def _optimisation(state: ApplicationState, rng: random.Random, placed: Rows) -> dict[str, Any]:
+def _optimisation(rng: random.Random, placed: Rows) -> dict[str, Any]:
     """Which of the tasks to optimise, and at which costs."""
     ids = sorted({str(task) for task, _client in placed})
     some = rng.sample(ids, rng.randint(0, len(ids)))
@@ -247,8 +247,8 @@ def test_rack_aware_actives(jvm: Jvm, count: int, shape: dict[str, Any]) -> None
     for name, drawn in _states(count, **shape):
         rng = random.Random(name)
         state = _with_costs(drawn, rng) if shape else drawn
-        given = _placed_anyhow(state, rng, are_all_active=False)
-        asked = _optimisation(state, rng, rows(given, ACTIVE))
+        given = _placed_anyhow(state, rng)
+        asked = _optimisation(rng, rows(given, ACTIVE))
         params = params_of(state, asked)
         try:
             result = optimize_rack_aware_active_tasks(params, given)
@@ -286,8 +286,8 @@ def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> Non
     for name, drawn in _states(count, **shape):
         rng = random.Random(name)
         state = _with_costs(drawn, rng) if shape else drawn
-        given = _placed_anyhow(state, rng, are_all_active=True)
-        asked = _optimisation(state, rng, rows(given, STANDBY))
+        given = _placed_anyhow(state, rng)
+        asked = _optimisation(rng, rows(given, STANDBY))
         params = params_of(state, asked)
         try:
             result = optimize_rack_aware_standby_tasks(params, given)
