@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     )
     result = application.run()
     pairs = read_output(folder / "run", "pairs")
-    print(f"{result.rows_in} rows in, {pairs.num_rows} pairs in {result.batches} batches")
+    print(f"{result.rows_in} rows in, {pairs.num_rows} pairs out, batches: {result.batches}")
 
 
 if __name__ == "__main__":

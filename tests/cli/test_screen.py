@@ -16,6 +16,7 @@ from task_assignor.runtime import (
     Rebalanced,
     RunEvent,
     RunFailed,
+    RunFinished,
     TaskRestored,
 )
 from task_assignor.sdk import TaskId
@@ -82,3 +83,7 @@ def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
     assert [line.split(":")[0] for line in lines[1:]] == [
         f" {share}% of the rows, batch {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
     ] + ["100% of the rows, batch 9"]
+
+
+def test_one_of_a_thing_is_not_said_as_several() -> None:
+    assert shown(RunFinished(1, 1, 2_000, 1.0)) == ["finished: 1 batch, 1 row in, 2,000 rows out, 1 rows/s"]

@@ -62,7 +62,7 @@ def _run(root: Path, launcher: Idle, **more: Any) -> str:
 def test_a_client_whose_processes_end_before_they_join_fails_the_run(tmp_path: Path) -> None:
     launcher = Idle([ClientExit("client-2", "exit code 1")])
     message = _run(tmp_path, launcher)
-    assert "Client client-2 ended 3 times in a row before it joined (the last time: exit code 1)" in message
+    assert "The process of client-2 ended 3 times in a row before it joined (the last time: exit code 1)" in message
     assert launcher.replaced == ["client-2", "client-2"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,13 @@ def test_without_faults_nobody_is_lost_and_nothing_is_restored(seed: int) -> Non
     _finish(world)
     assert not [event for event in world.events if isinstance(event, ClientLost)]
     assert len(world.rebalances) == 1
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(1, "1 client is there"), (2, "2 clients are there")])
+def test_the_first_assignment_says_how_many_clients_are_there(clients: int, expected: str) -> None:
+    world = World(0, clients=clients, faults=0)
+    _finish(world)
+    assert [event.reason for event in world.events if isinstance(event, Rebalanced)] == [expected]
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))

@@ -37,7 +37,7 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         r"batch \d+ is committed, \d+\.\d\d s after the kill",
         r"flight-weather: 335,220 rows, equal to a plain computation",
         r"plane-history: 334,264 rows, equal to a plain computation",
-        r"\d+ task runs in \d+ batches: each on the client that the assignor had chosen",
+        r"[\d,]+ task runs in \d+ batches: each on the client that the assignor had chosen",
         r"snow +│ +1,752 │ +43.7 min",
     ):
         assert re.search(line, printed), f"{line} is not in:\n{printed}"

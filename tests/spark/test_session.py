@@ -50,7 +50,7 @@ def run_program(environ: dict[str, str]) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("master", "problem"),
     [
-        ("local", "has 1 slots, and 4 clients need a slot each"),
+        ("local", "has 1 slot, and 4 clients need a slot each"),
         ("local[3,1000]", "has 3 slots, and 4 clients need a slot each"),
         ("local[*]", "gives up at the first lost worker"),
         ("local[8]", "gives up at the first lost worker"),

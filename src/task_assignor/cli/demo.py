@@ -16,6 +16,7 @@ import typer
 
 from task_assignor.cli.planning import make_importable, parse_settings
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
+from task_assignor.sdk.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ def run_demo(console: Console, config: StreamsConfig, clients: int, folder: Path
         for name, number in rows.items():
             console.print(f"    {name:18}{number:>9,} rows")
         console.print(
-            f"Run it: {clients} clients in Spark {spark.version}, {spark.sparkContext.master}; tasks placed by"
+            f"Run it: {counted(clients, 'client')} in Spark {spark.version}, {spark.sparkContext.master}; tasks placed by"
         )
         console.print(f"    {describe(config)}\n", soft_wrap=True)
 
@@ -144,7 +145,7 @@ def describe(config: StreamsConfig) -> str:
     """The assignor, and the settings that it works with."""
     name = config.task_assignor_class
     standbys = config.assignment_configs.num_standby_replicas
-    return f"{name.__module__}.{name.__qualname__}, {standbys} standby replica{'s' if standbys != 1 else ''} per task"
+    return f"{name.__module__}.{name.__qualname__}, {counted(standbys, 'standby replica')} per task"
 
 
 class Killer:
@@ -204,12 +205,14 @@ def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
         wrong = flights.differences(expected, found)
         if wrong:
             raise StreamsException(
-                f"The result {name} differs from the plain computation in {wrong} rows. This is a bug; "
+                f"The result {name} differs from the plain computation in {counted(wrong, 'row')}. This is a bug; "
                 f"the files are in {run}."
             )
-        console.print(f"  {name}: {found.height:,} rows, equal to a plain computation of the same data")
+        console.print(f"  {name}: {counted(found.height, 'row')}, equal to a plain computation of the same data")
     runs, batches = check_placement(run)
-    console.print(f"  {runs} task runs in {batches} batches: each on the client that the assignor had chosen")
+    console.print(
+        f"  {counted(runs, 'task run')} in {counted(batches, 'batch', 'batches')}: each on the client that the assignor had chosen"
+    )
 
     console.print()
     show_delays(console, spark)

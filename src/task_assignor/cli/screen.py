@@ -27,6 +27,7 @@ from task_assignor.runtime import (
     RunFinished,
     TaskRestored,
 )
+from task_assignor.sdk.text import counted
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -102,7 +103,8 @@ class RunScreen:
                 self.say(f"refused a late answer for task {event.task}, batch {event.batch}: {event.reason}", "yellow")
             case RunFinished():
                 self.say(
-                    f"finished: {event.batches} batches, {event.rows_in:,} rows in, {event.rows_out:,} rows out, "
+                    f"finished: {counted(event.batches, 'batch', 'batches')}, {counted(event.rows_in, 'row')} in, "
+                    f"{counted(event.rows_out, 'row')} out, "
                     f"{event.rows_in / max(event.seconds, 1e-3):,.0f} rows/s",
                     "green",
                 )
@@ -115,12 +117,12 @@ class RunScreen:
         self._present.add(event.client)
         self._attempts[event.client] = event.attempt
         self._restored_rows[event.client] = 0
-        kept = f"; its folder has state of {_count(len(event.restorable), 'task')}" if event.restorable else ""
+        kept = f"; its folder has state of {counted(len(event.restorable), 'task')}" if event.restorable else ""
         self.say(f"{event.client} {'is back' if again else 'joined'} as {runs_as}{kept}")
 
     def _rebalanced(self, event: Rebalanced) -> None:
         if event.kept:
-            self.say(f"generation {event.generation} stays, {_reason(event.reason)}: {event.kept}", "yellow")
+            self.say(f"generation {event.generation} stays, {event.reason}: {event.kept}", "yellow")
             return
         former = {task: client for client, tasks in self._assignment.items() for task in tasks.active}
         standbys = {(client, task) for client, tasks in self._assignment.items() for task in tasks.standby}
@@ -138,7 +140,7 @@ class RunScreen:
         self._takeover = []
         total = sum(len(tasks.active) for tasks in event.assignment.values())
         if first:
-            told = f"{_count(total, 'task')} for {_count(len(event.assignment), 'client')}"
+            told = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
         elif moves:
             told = "; ".join(
                 f"{source} -> "
@@ -147,7 +149,7 @@ class RunScreen:
             )
         else:
             told = "no active task moves"
-        self.say(f"generation {event.generation}, {_reason(event.reason)}: {told}", "bold")
+        self.say(f"generation {event.generation}, {event.reason}: {told}", "bold")
         if first:
             self._console.print(self._assignment_table())
 
@@ -219,24 +221,15 @@ class RunScreen:
         return table
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def _moved(client: str, tasks: int, of_standbys: int) -> str:
     """How many tasks a client gets, and of how many of them it was the standby."""
     standbys = "" if not of_standbys else ", its standby" if of_standbys == tasks else f", standby of {of_standbys}"
-    return f"{client} ({_count(tasks, 'task')}{standbys})"
+    return f"{client} ({counted(tasks, 'task')}{standbys})"
 
 
 def _short(attempt: str) -> str:
     """What executes a client, without the details in brackets."""
     return attempt.split(" (", maxsplit=1)[0]
-
-
-def _reason(reason: str) -> str:
-    """A client whose name says that it is one need not be introduced."""
-    return reason.replace("client client", "client")
 
 
 def _takeover_line(restored: list[TaskRestored]) -> str:
@@ -250,5 +243,5 @@ def _takeover_line(restored: list[TaskRestored]) -> str:
         found = [one for one in restored if one.origin == origin]
         if found:
             rows = sum(one.rows for one in found)
-            parts.append(f"{_count(len(found), 'task')} {told} ({_count(rows, 'changelog row')} read)")
+            parts.append(f"{counted(len(found), 'task')} {told} ({counted(rows, 'changelog row')} read)")
     return "state restored: " + "; ".join(parts)

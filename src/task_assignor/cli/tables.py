@@ -19,6 +19,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
+from task_assignor.sdk.text import counted
 
 _LONGEST_CELL = 400
 
@@ -124,8 +125,8 @@ class PlanView:
         if self._deadlines:
             again = f" Another rebalance in {max(min(self._deadlines) - self._state.now_ms, 0)} ms."
         return (
-            f"{_count(len(self._state.all_tasks), 'task')} on {_count(len(self._state.columns.clients), 'client')}: "
-            f"{actives} active ({started} started, {moved} moved), {_count(standbys, 'standby')}.{again}"
+            f"{counted(len(self._state.all_tasks), 'task')} on {counted(len(self._state.columns.clients), 'client')}: "
+            f"{actives} active ({started} started, {moved} moved), {counted(standbys, 'standby')}.{again}"
         )
 
 
@@ -145,7 +146,3 @@ def _cell(tasks: list[TaskId]) -> str:
     text = ranges(tasks)
     text = text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL].rsplit(' ', 1)[0]} ..."
     return f"{len(tasks)}: {escape(printable(text))}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word if number == 1 else word + 's'}"

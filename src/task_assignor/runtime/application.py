@@ -41,6 +41,7 @@ from task_assignor.runtime.server import CoordinatorServer
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import StreamsConfig, StreamsException
+from task_assignor.sdk.text import named
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 15.0
@@ -248,12 +249,12 @@ class StreamsApplication:
         for ended in self._launcher.exits():
             if ended.expected:
                 continue
-            _log.warning("Client %s has ended: %s", ended.client, ended.reason)
+            _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)
             recorder.early_exits[ended.client] += 1
             limit = _EARLY_EXITS[ended.client in recorder.joined]
             if recorder.early_exits[ended.client] >= limit:
                 raise ClientException(
-                    f"Client {ended.client} ended {limit} times in a row before it joined (the last time: "
+                    f"The process of {named('client', ended.client)} ended {limit} times in a row before it joined (the last time: "
                     f'{ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
                 )
             self._launcher.replace(ended.client)

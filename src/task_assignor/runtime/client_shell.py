@@ -38,6 +38,7 @@ from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, 
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.transport import Channel, connect
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import named
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.1
@@ -105,7 +106,7 @@ class _ClientShell:
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
         if not self._was_told:
-            raise ClientException(f"The client {self._bootstrap.spec.name} ended: {self._ended}.")
+            raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
 
     def _carry_out(self, instructions: list[ClientInstruction]) -> None:

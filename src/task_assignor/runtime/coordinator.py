@@ -67,6 +67,7 @@ from task_assignor.runtime.protocol import (
     Welcome,
 )
 from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk.text import counted, named
 
 STORY_LENGTH = 60
 
@@ -246,7 +247,7 @@ class Coordinator:
                 tuple(sorted(member.positions)),
             )
         )
-        self._reasons.append(f"client {hello.client} joined")
+        self._reasons.append(f"{named('client', hello.client)} joined")
         yield from self._go_on(now_ms)
 
     def _lose_connection(self, connection: int, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
@@ -266,10 +267,11 @@ class Coordinator:
         if not self._members:
             self._waiting_since_ms = now_ms
         if member.generation:
-            self._reasons.append(f"client {member.name} lost ({reason})")
+            self._reasons.append(f"{named('client', member.name)} lost ({reason})")
         else:
             # It came and went between two rebalances.
-            self._reasons = [told for told in self._reasons if told != f"client {member.name} joined"]
+            joined = f"{named('client', member.name)} joined"
+            self._reasons = [told for told in self._reasons if told != joined]
         if self._batch is not None:
             self._batch.lose(member.member_id)
             poison = self._batch.poison(self._options.max_attempts)
@@ -316,7 +318,7 @@ class Coordinator:
         there = ", ".join(member.name for member in self._members) or "none"
         if self._phase is CoordinatorPhase.GATHERING:
             return ClientException(
-                f"Only {len(self._members)} of {self._expected_clients} clients came in {waited_ms / 1000:.0f} s "
+                f"Only {len(self._members)} of {counted(self._expected_clients, 'client')} came in {waited_ms / 1000:.0f} s "
                 f"(there: {there}). Maybe fewer slots than clients, or see the clients' own messages."
             )
         return ClientException(f"All clients were lost, and none came back in {waited_ms / 1000:.0f} s.")
@@ -337,7 +339,8 @@ class Coordinator:
         if self._phase is CoordinatorPhase.GATHERING and len(self._members) >= self._expected_clients:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
-            self._reasons = [f"{len(self._members)} clients are there"]
+            there = len(self._members)
+            self._reasons = [f"{counted(there, 'client')} {'is' if there == 1 else 'are'} there"]
         if self._phase is not CoordinatorPhase.RUNNING:
             return
         if self._members and self._rebalance_is_due(now_ms):

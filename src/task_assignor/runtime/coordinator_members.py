@@ -13,6 +13,7 @@ from task_assignor.runtime.errors import ClientException, CorruptLogException, P
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import Heartbeat, Hello, Position, TaskFailure, TaskOrder, TaskResult
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
+from task_assignor.sdk.text import counted, named
 
 
 @attrs.define(eq=False)
@@ -106,7 +107,7 @@ class Members:
             return f"the client belongs to another run ({hello.run_id}, not {self._run_id})"
         for member in self:
             if member.hello.process_id == hello.process_id and member.name != hello.client:
-                return f"the client {member.name} has the same process id ({hello.process_id})"
+                return f"{named('client', member.name)} has the same process id ({hello.process_id})"
         return ""
 
     def add(self, connection: int, hello: Hello, progress: Progress, now_ms: int) -> Member:
@@ -200,7 +201,7 @@ class Batch:
                     for topic, (start, end) in self.ranges[task].items()
                     if end > start
                 )
-                return f"Task {task}, batch {self.number} ({rows}) was lost {times} times together with its client"
+                return f"Task {task}, batch {self.number} ({rows}) was lost {counted(times, 'time')} together with its client"
         return ""
 
     def why_refuse(self, member_id: str, result: TaskResult) -> str:
@@ -253,7 +254,7 @@ class Batch:
 
 def error_of(failure: TaskFailure, client: str) -> StreamsException:
     """The exception that a client's failure becomes in the application."""
-    message = f"{failure.message} (on client {client})"
+    message = f"{failure.message} (on {named('client', client)})"
     if failure.kind == "processor":
         return ProcessorException(message, str(failure.task), failure.traceback)
     if failure.kind == "log":

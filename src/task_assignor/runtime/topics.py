@@ -21,6 +21,7 @@ import pyarrow as pa
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.files import count_rows, open_arrow, write_arrow, write_json
 from task_assignor.runtime.keys import key_type_name, partitions_of, timestamps_in_ms
+from task_assignor.sdk.text import counted
 
 FORMAT_VERSION: Final = 1
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
@@ -101,7 +102,7 @@ class TopicSpec:
                 )
         if self.racks is not None and len(self.racks) != self.partitions:
             raise TopicException(
-                f"Topic {self.name} has {self.partitions} partitions, but racks for {len(self.racks)} were given."
+                f"Topic {self.name} has {counted(self.partitions, 'partition')}, but racks for {len(self.racks)} were given."
             )
 
     @property

@@ -55,6 +55,31 @@ def _plain(word: str) -> str:
     return word.casefold().replace("_", ".").replace("-", ".")
 
 
+def counted(number: int, word: str, plural: str | None = None) -> str:
+    """A number of things, as part of a sentence.
+
+    Args:
+        number: how many.
+        word: what one of them is called.
+        plural: what several are called; None: `word` and an s.
+
+    Examples:
+        >>> counted(1, "task"), counted(2_000, "task"), counted(0, "batch", "batches")
+        ('1 task', '2,000 tasks', '0 batches')
+    """
+    return f"{number:,} {word if number == 1 else plural or word + 's'}"
+
+
+def named(kind: str, name: str) -> str:
+    """A thing by its name, as part of a sentence; a name that says itself what it is need not be introduced.
+
+    Examples:
+        >>> named("client", "client-3"), named("client", "left")
+        ('client-3', 'client left')
+    """
+    return name if name.startswith(kind) else f"{kind} {name}"
+
+
 def listed(names: Iterable[str]) -> str:
     """The names, sorted, as part of a sentence."""
     return ", ".join(sorted(names)) or "none"

@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import counted
 from task_assignor.spark.java import prepare_java
 from task_assignor.spark.jobs import short_reason
 
@@ -137,7 +138,7 @@ def _master_problems(master: str, clients: int) -> list[str]:
         count = os.cpu_count() or 1 if slots == "*" else int(slots)
         if count < clients:
             problems.append(
-                f"The master {master} has {count} slots, and {clients} clients need a slot each for as long as they "
+                f"The master {master} has {counted(count, 'slot')}, and {clients} clients need a slot each for as long as they "
                 f"run (one more leaves room for other Spark jobs). Use {wanted}."
             )
     if int(match["failures"] or 1) == 1:
