@@ -203,8 +203,9 @@ class _Given:
             raise CostModelException(str(error)) from error
         found = place_weights(problem, rounded, weight)
         if isinstance(found, Overload):
+            verb = "exists" if found.is_proven else "was found"
             raise CostModelException(
-                f"No placement of the weights within the capacities was found: client {self._client(found.client)} would "
+                f"No placement of the weights within the capacities {verb}: client {self._client(found.client)} would "
                 f"get {found.load}, but must get from {int(problem.lower[found.client])} to "
                 f"{int(problem.upper[found.client])}. Maybe leave more room between capacities."
             )

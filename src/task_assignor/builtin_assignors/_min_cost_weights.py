@@ -1,6 +1,7 @@
 """Whole tasks of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
 
 Which is NP-hard to do best (bin packing), so this gives up optimality; what it costs at least is known from the relaxation.
+Where capacities are so tight that the repair finds no way, `_min_cost_packing.py` looks for one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.builtin_assignors._min_cost_packing import MOST_CHOICES, NoPackingError, packed
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem
 
@@ -26,10 +28,12 @@ class Overload:
     Args:
         client: a client outside its capacities.
         load: the weight it would get.
+        is_proven: there is none at all.
     """
 
     client: int
     load: int
+    is_proven: bool = False
 
 
 def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
@@ -46,7 +50,11 @@ def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Arra
     search.repair_lower()
     wrong = search.outside()
     if wrong is not None:
-        return wrong
+        try:
+            if not search.pack():
+                return wrong
+        except NoPackingError:
+            return attrs.evolve(wrong, is_proven=True)
     if len(weight) * len(problem.upper) <= MOST_PAIRS:
         search.improve()
     return search.place
@@ -169,6 +177,23 @@ class _Search:
         """A client outside its capacities."""
         wrong = np.flatnonzero((self.load > self.problem.upper) | (self.load < self.problem.lower))
         return Overload(int(wrong[0]), int(self.load[wrong[0]])) if len(wrong) else None
+
+    def pack(self) -> bool:
+        """Let a solver look for a placement within the capacities; say whether it found one.
+
+        Raises:
+            NoPackingError: there is none.
+        """
+        if len(self.place) * self.clients > MOST_CHOICES:
+            return False
+        costs = self._costs(np.arange(len(self.place)))
+        found = packed(costs, costs < _NEVER, self.weight, self.problem.lower, self.problem.upper)
+        if found is None:
+            return False
+        self.place = found
+        self.load = np.zeros(self.clients, dtype=np.int64)
+        np.add.at(self.load, found, self.weight)
+        return True
 
     def improve(self) -> None:
         """Passes of moves that pay and swaps that pay, until a pass finds none."""
