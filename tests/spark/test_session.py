@@ -120,11 +120,13 @@ def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
     begin = "Traceback (most recent call last):\n"
     daemon = '  File "/lib/pyspark/daemon.py", line 264, in manager\n'
     closed = begin + begin + daemon + daemon + "BrokenPipeError: [Errno 32] Broken pipe\n" * 2
+    with_source = begin + daemon + "    outfile.flush()\n    ~~~~^^\n" + "BrokenPipeError: [Errno 32] Broken pipe\n"
     other = begin + daemon + '  File "/opt/program.py", line 1, in f\nValueError: mine\n'
 
-    assert (
-        forwarded(f"WARNING: Using incubator modules\n{closed}one\n{other}two\n{closed}", capfd) == f"one\n{other}two\n"
-    )
+    said = f"WARNING: Using incubator modules\n{closed}one\n{other}{with_source}two\n{closed}"
+
+    assert forwarded(said, capfd) == f"one\n{other}two\n"
+    assert forwarded(begin + daemon, capfd) == begin + daemon
 
 
 def test_a_jvm_that_does_not_start_is_one_error_with_its_own_words(tmp_path: Path) -> None:

@@ -253,11 +253,14 @@ def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> N
             block = []
             if not text.startswith("WARNING: "):
                 _write_all([line])
+        if block and not block[-1].startswith(_CLOSED):
+            _write_all(block)
 
 
 def _is_of_closed_worker(line: bytes, inside: bool) -> bool:
     return line.startswith(b"Traceback (most recent call last):") or (
-        inside and (line.startswith(_CLOSED) or b"/pyspark/daemon.py" in line)
+        # Python 3.13 finds the source lines too, and puts them, indented, below.
+        inside and (line.startswith((*_CLOSED, b"    ")) or b"/pyspark/daemon.py" in line)
     )
 
 
