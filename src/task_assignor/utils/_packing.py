@@ -1,4 +1,4 @@
-"""Whole tasks of different weights within tight capacities: what a repaired relaxation misses, a solver looks for (OR-Tools' CP-SAT)."""
+"""Whole items of different weights within tight limits, where nothing else finds a way (OR-Tools' CP-SAT)."""
 
 from __future__ import annotations
 
