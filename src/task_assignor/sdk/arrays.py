@@ -151,6 +151,21 @@ def check_named_rows(name: str, rows: Sequence[tuple[int, int, Any]], count: int
         raise StateException(f"The rows of {name} must be distinct and sorted.")
 
 
+def distinct(values: Int64Array) -> Int64Array:
+    """(M,) the distinct values, ascending. By sorting: the hash table of `np.unique` takes many times longer for millions."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def are_in(values: Int64Array, known: Int64Array) -> BoolArray:
+    """(N,) which of the values are among the known ones. By binary search, for the same reason, in place of `np.isin`."""
+    ordered = np.sort(known)
+    row = np.searchsorted(ordered, values)
+    found = row < len(ordered)
+    found[found] = ordered[row[found]] == values[found]
+    return found
+
+
 def csr_rows(offsets: Int64Array, keys: Sequence[int] | npt.NDArray[Any]) -> Int64Array:
     """Row numbers of the given keys, key by key, of a table grouped by `offsets`."""
     chosen = np.asarray(keys, dtype=np.int64)

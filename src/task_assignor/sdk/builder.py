@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import attrs
 import numpy as np
 
-from task_assignor.sdk.arrays import Int64Array, csr_rows
+from task_assignor.sdk.arrays import Int64Array, csr_rows, distinct
 from task_assignor.sdk.checks import all_of, string_pairs, strings
 from task_assignor.sdk.collected import BuiltTasks, Group, GroupOrder, Numbers, TaskLists, TaskTable
 from task_assignor.sdk.columns import (
@@ -271,9 +271,7 @@ def _distinct(
     task = tasks.find(keys)
     width = max(len(tasks.keys), 1)
     there = task >= 0
-    # Sorted, not np.unique: its hash table is many times slower for millions of numbers.
-    pairs = np.sort(owner[there] * width + task[there])
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    pairs = distinct(owner[there] * width + task[there])
     gone = sorted(set(zip(owner[~there].tolist(), keys[~there].tolist(), strict=True)))
     task_ids = order.task_ids(np.array([key for _, key in gone], dtype=np.int64))
     return pairs // width, pairs % width, list(zip((number for number, _ in gone), task_ids, strict=True))

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import BoolArray, Int8Array, Int32Array, Int64Array
 from task_assignor.utils._grants import Wishes, grant
 from task_assignor.utils._keep_shares import KeepProblem
@@ -62,11 +63,7 @@ class Pairs:
     def have(self, item: Int64Array, owner: Int64Array) -> BoolArray:
         """(M,) whether each pair of item and owner (-1: nobody) is among these."""
         width = 1 + max(int(self.owner.max(initial=0)), int(owner.max(initial=0)))
-        known, keys = np.sort(self.item * width + self.owner), item * width + owner
-        row = np.searchsorted(known, keys)
-        found = (owner >= 0) & (row < len(known))
-        found[found] = known[row[found]] == keys[found]
-        return found
+        return (owner >= 0) & are_in(item * width + owner, self.item * width + self.owner)
 
 
 @attrs.frozen(eq=False)

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import StateException
@@ -168,7 +169,7 @@ class _Given:
         rows = rack_rows(self.columns, task, self.partitions)
         crossings = [int(rows.crossings(rows.row, self.rack[client]).sum()) for client in (before, after)]
         clients = len(self.columns.clients)
-        moves = len(np.setdiff1d(task * clients + after, task * clients + before))
+        moves = int((~are_in(task * clients + after, task * clients + before)).sum())
         return crossings[0] * self.costs[0], crossings[1] * self.costs[0] + moves * self.costs[1], moves
 
     def pairs(

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._classes import RackRows, grouped
 from task_assignor.utils._flow import InfeasibleFlowError
@@ -47,7 +48,7 @@ class ManyCopies:
     def cost(self, client: Int64Array) -> tuple[int, int]:
         """(cost, copies that are not where one was) of a placement."""
         clients = len(self.rack)
-        moves = len(np.setdiff1d(self.task * clients + client, self.task * clients + self.client))
+        moves = int((~are_in(self.task * clients + client, self.task * clients + self.client)).sum())
         return int(self.rows.crossings(self.rows.row, self.rack[client]).sum()) * self.costs[0] + moves * self.costs[
             1
         ], moves
@@ -165,19 +166,19 @@ class _Cells:
         self.client[self.arrivals] = np.repeat(by_cell, given[by_cell])
         stays = target == cell[copies.client]
         actives = np.flatnonzero(copies.active >= 0)
-        self.blocked = np.unique(copies.task[actives] * self.clients + copies.active[actives])
+        self.blocked = distinct(copies.task[actives] * self.clients + copies.active[actives])
         self.stays = np.flatnonzero(stays)
 
     def settle(self) -> set[tuple[int, int]]:
         """End conflicts by swaps within cells; (copy, cell) pairs for which that failed."""
         task = self.copies.task
         keys = task * self.clients + self.client
-        order = np.lexsort((np.isin(np.arange(len(keys)), self.arrivals), keys))
+        arrives = np.zeros(len(keys), dtype=np.bool_)
+        arrives[self.arrivals] = True
+        order = np.lexsort((arrives, keys))
         again = np.zeros(len(keys), dtype=np.bool_)
         again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
-        where = np.minimum(np.searchsorted(self.blocked, keys), max(len(self.blocked) - 1, 0))
-        if len(self.blocked):
-            again |= self.blocked[where] == keys
+        again |= are_in(keys, self.blocked)
         conflicts = np.flatnonzero(again)
         if not len(conflicts):
             return set()

@@ -15,6 +15,7 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
+from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.utils.result import AssignmentResult
 
 
@@ -63,7 +64,8 @@ def _vanished(columns: StateColumns) -> dict[int, list[AssignedTask]]:
 def _check_one_role(columns: StateColumns) -> None:
     previous = columns.previous
     keys = previous.client.astype(np.int64) * max(len(columns.tasks), 1) + previous.task
-    both = np.intersect1d(keys[previous.role == Role.ACTIVE], keys[previous.role == Role.STANDBY])
+    standbys = keys[previous.role == Role.STANDBY]
+    both = distinct(standbys[are_in(standbys, keys[previous.role == Role.ACTIVE])])
     found = [(int(key) // len(columns.tasks), columns.tasks.task_id(int(key) % len(columns.tasks))) for key in both[:1]]
     gone: dict[tuple[int, TaskId], Role] = {}
     for client, role, task_id in previous.vanished:
