@@ -352,6 +352,9 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"exceptions": [ClientCost(0, CLIENTS[0], -1)]}, "must be an int from 0"),
         ({"exceptions": [ClientCost(0, CLIENTS[0], 0.5)]}, "must be an int from 0"),  # type: ignore[arg-type]
         ({"exceptions": [1]}, "must be a ClientCost"),
+        ({"pinned": [-1, 2, -1, -1]}, r"pinned tasks \(\[-1, 2, -1, -1\]\) must be a mapping of TaskId to ProcessId"),
+        ({"pinned": {0: CLIENTS[0]}}, "a mapping of TaskId to ProcessId, but one is 0: ProcessId"),
+        ({"pinned": {TaskId(0, 0): 1}}, r"a mapping of TaskId to ProcessId, but one is TaskId\(0_0\): 1"),
         ({"pinned": {TaskId(0, 9): CLIENTS[0]}}, "Task 0_9 is pinned .* no such task"),
         ({"pinned": {TaskId(0, 0): CLIENTS[3]}}, "Task 0_0 is pinned .* no such client"),
         ({"pinned": {TaskId(0, number): CLIENTS[0] for number in range(4)}}, "pinned to client .* need 4, but its capacity is 2"),

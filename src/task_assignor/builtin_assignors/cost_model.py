@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from task_assignor.sdk import ApplicationState, ProcessId, StreamsException, TaskId
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.text import shown
 from task_assignor.utils._classes import rack_problem, rack_rows
 from task_assignor.utils._flow import FlowError, whole_numbers
 
@@ -109,6 +110,17 @@ def _exceptions(values: Iterable[ClientCost]) -> tuple[ClientCost, ...]:
     return exceptions
 
 
+def _pinned(values: Mapping[TaskId, ProcessId]) -> Mapping[TaskId, ProcessId]:
+    if not isinstance(values, Mapping):
+        raise CostModelException(f"The pinned tasks ({shown(values)}) must be a mapping of TaskId to ProcessId.")
+    for task, client in values.items():
+        if not isinstance(task, TaskId) or not isinstance(client, ProcessId):
+            raise CostModelException(
+                f"The pinned tasks must be a mapping of TaskId to ProcessId, but one is {shown(task)}: {shown(client)}."
+            )
+    return dict(values)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class PlacementCosts:
     """What it costs to have which task where, how much fits, and what is fixed. Numbers are whole and at least 0.
@@ -145,7 +157,7 @@ class PlacementCosts:
     lower: Int64Array | None = attrs.field(default=None, converter=_lower)
     upper: Int64Array | None = attrs.field(default=None, converter=_upper)
     weight: Int64Array | None = attrs.field(default=None, converter=_weights)
-    pinned: Mapping[TaskId, ProcessId] = attrs.field(factory=dict)
+    pinned: Mapping[TaskId, ProcessId] = attrs.field(factory=dict, converter=_pinned)
 
 
 class CostModel(ABC):
