@@ -175,7 +175,8 @@ class AssignmentColumns:
 class KafkaStreamsAssignment:
     """The tasks of one client: the one builder that changes (KIP-924, `KafkaStreamsAssignment`).
 
-    Made with `of`. A task has one role on a client: assigning it again replaces the role.
+    Made with `of`. A task has one role on a client. As in Kafka, `assign_task` of a standby silently replaces the active
+    task of the same id (and the other way round), and `remove_task` removes by id, whatever the role.
     """
 
     __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_sorted", "_tasks")
