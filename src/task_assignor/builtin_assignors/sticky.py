@@ -190,9 +190,7 @@ def sticky_standbys(
     owner, state = active_owner.astype(np.int64), previous_state(columns)
     wanted = _wanted_standbys(columns, configs.num_standby_replicas)
     copies = place_copies(owner, wanted, columns.clients.num_processing_threads, state)
-    return spread_by_tags(
-        tag_values(columns, configs.rack_aware_assignment_tags), owner, copies.item, copies.owner, state
-    )
+    return spread_by_tags(tag_values(columns, configs.rack_aware_assignment_tags), owner, copies, state)
 
 
 def previous_state(columns: StateColumns) -> Pairs:

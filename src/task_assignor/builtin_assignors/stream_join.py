@@ -237,7 +237,7 @@ class _Units:
         wanted = np.where(logged, configs.num_standby_replicas, 0)
         copies = place_copies(owner, wanted, self.columns.clients.num_processing_threads, state)
         tags = tag_values(self.columns, configs.rack_aware_assignment_tags)
-        item, holder = spread_by_tags(tags, owner, copies.item, copies.owner, state)
+        item, holder = spread_by_tags(tags, owner, copies, state)
         member = np.flatnonzero(tasks.has_changelog)
         member = member[np.argsort(self.unit[member], kind="stable")]
         start = np.searchsorted(self.unit[member], item)

@@ -25,11 +25,15 @@ class Copies:
         item: (N,) item numbers.
         owner: (N,) owner numbers.
         short: (M,) items that have fewer copies than wanted, because there are too few owners.
+        low: (C,) with as many copies to `high` of them on each owner all is as even.
+        high: (C,) see `low`.
     """
 
     item: Int32Array
     owner: Int32Array
     short: Int64Array
+    low: Int64Array
+    high: Int64Array
 
 
 @attrs.frozen(eq=False)
@@ -76,7 +80,7 @@ def place_copies(main_owner: Int64Array, wanted: Int64Array, weight: Int64Array,
     short = np.flatnonzero(needs < wanted)
     if not needs.any():
         none = np.zeros(0, dtype=np.int32)
-        return Copies(none, none, short)
+        return Copies(none, none, short, np.zeros_like(weight), np.zeros_like(weight))
     window = narrowest_window(weight, bounds.least, bounds.most, bounds.total)
     low = np.maximum(bounds.least, window.least(weight))
     room = Room(low - bounds.least, window.most(weight, bounds.most) - low, bounds.total - int(low.sum()))
@@ -99,7 +103,9 @@ def place_copies(main_owner: Int64Array, wanted: Int64Array, weight: Int64Array,
         deal(table.holder, 1 + table.filled, need, fill_up(left.low, left.low + left.spare, int(need.sum())))
     else:
         table.put(*rest)
-    return table.copies(short)
+    item, owner = table.pairs()
+    count = np.bincount(owner, minlength=len(weight))
+    return Copies(item, owner, short, np.minimum(room.low, count), np.maximum(room.low + room.spare, count))
 
 
 class _Table:
@@ -120,9 +126,9 @@ class _Table:
         placed = self.holder[:, 1:]
         return np.bincount(placed[placed >= 0], minlength=owners)
 
-    def copies(self, short: Int64Array) -> Copies:
-        """The pairs, sorted by item, then owner."""
+    def pairs(self) -> tuple[Int32Array, Int32Array]:
+        """(item, owner) of the copies, sorted by item, then owner."""
         item, column = np.nonzero(self.holder[:, 1:] >= 0)
         owner = self.holder[item, column + 1]
         order = np.lexsort((owner, item))
-        return Copies(item[order].astype(np.int32), owner[order].astype(np.int32), short)
+        return item[order].astype(np.int32), owner[order].astype(np.int32)

@@ -1,4 +1,4 @@
-"""Spreading standbys over the values of client tags (KIP-708) without changing how many each client has.
+"""Spreading standbys over the values of client tags (KIP-708) as far as that leaves all loads as even as they are.
 
 Clients with equal tags are of one kind. First copies change kinds, by a flow that frees one copy of every task at a time;
 then those that did find clients there. What goes where in the first place is decided in `_copies.py`.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.utils._copies import Copies
 from task_assignor.utils._copies_flow import Room, complete
 from task_assignor.utils._engine import Pairs
 from task_assignor.utils._flow import Arcs, Network, solve
@@ -22,46 +24,58 @@ NONE: Final = -1
 
 
 def spread_by_tags(
-    values: Int64Array,
-    main_owner: Int64Array,
-    item: Int32Array | Int64Array,
-    owner: Int32Array | Int64Array,
-    claims: Pairs,
+    values: Int64Array, main_owner: Int64Array, copies: Copies, claims: Pairs
 ) -> tuple[Int64Array, Int64Array]:
     """Pairs (item, owner) of copies, sorted, such that items and their copies have more different tag values.
 
-    Each owner keeps its number of copies, and none gets an item that it has. With one copy per item the sum of different
-    (key, value) pairs over all items is the greatest possible; with more it is brought up copy by copy until none helps.
-    A second call changes nothing. Keys with so many values that the flows would be too large play no part (where nearly
-    every owner has a value of its own, holders differ in it anyway).
+    Each owner has from `copies.low` to `copies.high` copies, and none gets an item that it has. With one copy per item the
+    sum of different (key, value) pairs over all items is the greatest possible, but where the copies for a kind of owners
+    cannot be dealt out to them; with more it is brought up copy by copy until none helps. A second call changes nothing.
+    Keys with so many values that the flows would be too large play no part (where nearly every owner has a value of its
+    own, holders differ in it anyway).
 
     Args:
         values: (C, G) number of each owner's value of each tag key; -1: it has none.
         main_owner: (I,) owner of each item itself; -1: nobody.
-        item: (N,) items of the copies.
-        owner: (N,) owners of the copies.
+        copies: the copies, sorted by item, then owner.
         claims: who had which item before: of equal copies those stay.
     """
-    order = np.lexsort((owner, item))
-    item, owner = np.asarray(item, dtype=np.int64)[order], np.asarray(owner, dtype=np.int64)[order]
+    item, owner = copies.item.astype(np.int64), copies.owner.astype(np.int64)
     keys = np.argsort([len(np.unique(of_key)) for of_key in values.T], kind="stable")
     for used in range(len(keys), 0, -1):
         kind_values, kind_of = np.unique(values[:, keys[:used]], axis=0, return_inverse=True)
         if len(kind_values) < 2 or not len(item):
             break
-        found = _spread(kind_values, kind_of.reshape(-1), main_owner, item, owner, claims)
+        owners = _Owners(kind_values, kind_of.reshape(-1), copies.low, copies.high)
+        found = _spread(owners, main_owner, item, owner, claims)
         if found is not None:
             return item, found
     return item, owner
 
 
+@attrs.frozen(eq=False)
+class _Owners:
+    """The owners by kind.
+
+    Args:
+        values: (K, G) tag values of each kind.
+        kind_of: (C,) kind of each owner.
+        low: (C,) copies that each has at least.
+        high: (C,) copies that each has at most.
+    """
+
+    values: Int64Array
+    kind_of: Int64Array
+    low: Int64Array
+    high: Int64Array
+
+    def of_kind(self, numbers: Int64Array) -> Int64Array:
+        """(K,) sums over the owners of each kind."""
+        return np.bincount(self.kind_of, numbers, len(self.values)).astype(np.int64)
+
+
 def _spread(
-    kind_values: Int64Array,
-    kind_of: Int64Array,
-    main_owner: Int64Array,
-    item: Int64Array,
-    owner: Int64Array,
-    claims: Pairs,
+    owners: _Owners, main_owner: Int64Array, item: Int64Array, owner: Int64Array, claims: Pairs
 ) -> Int64Array | None:
     """The owners of the copies, of each item in order; None: too much to look at."""
     rows, row = np.unique(item, return_inverse=True)
@@ -73,12 +87,18 @@ def _spread(
         holder[row, column] = owner
         stays = np.zeros(holder.shape, dtype=np.bool_)
         stays[row, column] = claims.have(item, owner)
-        kinds = np.where(holder >= 0, kind_of[holder], NONE)
-        search = _Kinds(kind_values, np.bincount(kind_of), kinds, stays)
-        has_changed = search.improve()
-        if has_changed is None:
-            return None
-        placed = _placed(holder, kinds, search.kinds, kind_of) if has_changed else None
+        counts = np.bincount(owner, minlength=len(owners.kind_of))
+        placed = None
+        # Where numbers of copies that are possible by kind cannot be dealt out to the owners, all numbers are kept.
+        for within in (owners, attrs.evolve(owners, low=counts, high=counts)):
+            search = _Kinds(within, np.where(holder >= 0, owners.kind_of[holder], NONE), stays)
+            before = search.kinds.copy()
+            has_changed = search.improve()
+            if has_changed is None:
+                return None
+            placed = _placed(holder, before, search.kinds, within) if has_changed else None
+            if placed is not None or not has_changed:
+                break
         if placed is None:
             return owner
         # In the order of a second call: what that would find is found now.
@@ -89,10 +109,11 @@ def _spread(
 class _Kinds:
     """Kinds of the owners of each row: column 0 is the item itself, the others are its copies."""
 
-    def __init__(self, values: Int64Array, size: Int64Array, kinds: Int64Array, stays: BoolArray) -> None:
-        self.values = values
-        self.size = size
-        self.kinds = kinds.copy()
+    def __init__(self, owners: _Owners, kinds: Int64Array, stays: BoolArray) -> None:
+        self.values = owners.values
+        self.size = np.bincount(owners.kind_of)
+        self.low, self.high = owners.of_kind(owners.low), owners.of_kind(owners.high)
+        self.kinds = kinds
         self.stays = stays
 
     def improve(self) -> bool | None:
@@ -146,7 +167,13 @@ class _Kinds:
         here = gain[np.arange(len(first)), current[first]]
         if (np.where(allowed, gain, -1).max(axis=1) == here).all():
             return 0
-        target = self._targets(self._flow(gain, allowed, count, current[first]), current, of_class, rows, column)
+        copies = self.kinds[:, 1:]
+        fixed = np.bincount(copies[copies >= 0], minlength=len(self.size)) - np.bincount(
+            current, minlength=len(self.size)
+        )
+        low, high = np.maximum(self.low - fixed, 0), self.high - fixed
+        flow = self._flow(gain, allowed, count, current[first], low, high)
+        target = self._targets(flow, current, of_class, rows, column)
         gained = int(gain[of_class, target].sum() - here[of_class].sum())
         if gained:
             self.kinds[rows, column] = target
@@ -176,40 +203,69 @@ class _Kinds:
             gain += (values >= 0) & ~(known[:, :, None] == values).any(axis=1)
         return gain
 
-    def _flow(self, gain: Int64Array, allowed: BoolArray, count: Int64Array, current: Int64Array) -> Int64Array:
+    def _flow(
+        self,
+        gain: Int64Array,
+        allowed: BoolArray,
+        count: Int64Array,
+        current: Int64Array,
+        low: Int64Array,
+        high: Int64Array,
+    ) -> Int64Array:
         """(classes, kinds) copies of each class in each kind: most different values, then fewest changes."""
         classes, kinds = gain.shape
         row, kind = np.nonzero(allowed)
         arcs = Arcs(goals=2)
-        arcs.add(
+        pairs = arcs.add(
             row, classes + kind, count[row], int(gain.max()) - gain[row, kind], (kind != current[row]).astype(np.int64)
         )
-        demand = np.bincount(current, count, kinds).astype(np.int64)
-        # A simple cycle enters each kind at most once.
-        network = Network(np.concatenate([count, -demand]), arcs, longest_path=2 * kinds + 2, changes=(2 * kinds,))
+        hub = classes + kinds
+        arcs.add(classes + np.arange(kinds), hub, high - low)
+        # A simple cycle enters each kind, and the hub, at most once.
+        network = Network(
+            np.concatenate([count, -low, [int(low.sum()) - int(count.sum())]]),
+            arcs,
+            longest_path=2 * kinds + 4,
+            changes=(2 * (kinds + 1),),
+        )
         flow = np.zeros_like(gain)
-        flow[row, kind] = solve(network)
+        flow[row, kind] = solve(network)[pairs]
         return flow
 
 
-def _placed(holder: Int64Array, before: Int64Array, after: Int64Array, kind_of: Int64Array) -> Int64Array | None:
-    """Owners for the copies that changed kinds: those that other copies left. None: they do not fit."""
+def _placed(holder: Int64Array, before: Int64Array, after: Int64Array, owners: _Owners) -> Int64Array | None:
+    """Owners for the copies that changed kinds, and for others of their new kinds if need be. None: they do not fit."""
     moved = before != after
-    left = np.where(moved, NONE, holder)
-    freed = np.bincount(holder[moved], minlength=len(kind_of))
-    result = left.copy()
-    for kind in np.unique(after[moved]).tolist():
-        members = np.flatnonzero(kind_of == kind)
-        number = np.full(len(kind_of) + 1, NONE, dtype=np.int64)
-        number[members] = np.arange(len(members))
-        arriving = moved & (after == kind)
-        rows = np.flatnonzero(arriving.any(axis=1))
-        need = arriving[rows].sum(axis=1)
-        room = Room(freed[members], np.zeros(len(members), dtype=np.int64), 0)
-        found = complete(number[left[rows]].astype(np.int32), need, room)
-        if found is None:
+    result = np.where(moved, NONE, holder)
+    is_copy = np.zeros(holder.shape, dtype=np.bool_)
+    is_copy[:, 1:] = after[:, 1:] >= 0
+    changed = np.unique(np.concatenate([before[moved], after[moved]]))
+    for kind in changed.tolist():
+        of_kind = is_copy & (after == kind)
+        if not (_dealt(result, of_kind & moved, kind, owners) or _dealt(result, of_kind, kind, owners)):
             return None
-        order = np.argsort(found[0], kind="stable")
-        row, column = np.nonzero(arriving[rows])
-        result[rows[row], column] = members[found[1][order]]
     return result
+
+
+def _dealt(result: Int64Array, chosen: BoolArray, kind: int, owners: _Owners) -> bool:
+    """Give the chosen copies to owners of the kind, within their numbers; False, and nothing changed: they do not fit."""
+    members = np.flatnonzero(owners.kind_of == kind)
+    number = np.full(len(owners.kind_of) + 1, NONE, dtype=np.int64)
+    number[members] = np.arange(len(members))
+    left = np.where(chosen, NONE, result)
+    copies = number[left[:, 1:]]
+    kept = np.bincount(copies[copies >= 0], minlength=len(members))
+    low, high = owners.low[members], owners.high[members]
+    rows = np.flatnonzero(chosen.any(axis=1))
+    need = chosen[rows].sum(axis=1)
+    room = Room(np.maximum(low - kept, 0), high - np.maximum(low, kept), 0)
+    extras = int(need.sum()) - int(room.low.sum())
+    if extras < 0 or (room.spare < 0).any() or extras > int(room.spare.sum()):
+        return False
+    found = complete(number[left[rows]].astype(np.int32), need, attrs.evolve(room, extras=extras))
+    if found is None:
+        return False
+    order = np.argsort(found[0], kind="stable")
+    row, column = np.nonzero(chosen[rows])
+    result[rows[row], column] = members[found[1][order]]
+    return True
