@@ -277,6 +277,35 @@ def test_who_reads_only_the_first_line_ends_the_command_quietly(written: Written
         assert process.wait(timeout=60) == 141
 
 
+@pytest.mark.parametrize(
+    ("redirection", "message"),
+    [
+        ("<&-", "standard input cannot be read: it is closed."),
+        (">&-", "Standard output cannot be written: it is closed."),
+        ("> /dev/full", "Standard output cannot be written: No space left on device."),
+    ],
+)
+@pytest.mark.parametrize("arguments", ["", "--json"])
+def test_streams_that_are_closed_or_full_are_one_error(
+    written: Written, redirection: str, message: str, arguments: str
+) -> None:
+    path = "-" if "<" in redirection else written("x.json", document())
+    done = subprocess.run(
+        f"{sys.executable} -m task_assignor plan {path} -a sticky {arguments} {redirection}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {message}\n")
+
+
+def test_an_error_that_nobody_can_read_is_an_exit_code(tmp_path: Path) -> None:
+    for redirection in ("2>&-", "2>/dev/full"):
+        command = f"{sys.executable} -m task_assignor plan missing.json -a sticky {redirection}"
+        assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 2
+
+
 def test_the_command_line_does_not_import_spark() -> None:
     code = (
         "import sys, task_assignor.cli\n"

@@ -8,7 +8,7 @@ import typer
 
 from task_assignor.cli.assignors import assignors
 from task_assignor.cli.demo import demo
-from task_assignor.cli.output import BAD_INPUT
+from task_assignor.cli.output import BAD_INPUT, write_error
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
 from task_assignor.sdk import StreamsException
@@ -34,5 +34,5 @@ def main() -> None:
     try:
         app()
     except StreamsException as error:
-        sys.stderr.write(f"Error: {error}\n")
+        write_error(str(error))
         sys.exit(BAD_INPUT)

@@ -7,24 +7,48 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import typer
 from rich.console import Console, RenderableType
+
+from task_assignor.sdk import StreamsException
 
 FINE = 0
 FINDING = 1
 BAD_INPUT = 2
 
 
+class OutputException(StreamsException):
+    """Standard output takes no answers: it is closed, or its disk is full."""
+
+
 def write_line(text: str) -> None:
-    """One line on standard output, at once: who reads an answer need not wait for the next."""
-    try:
+    """One line on standard output, at once: who reads an answer need not wait for the next.
+
+    Raises:
+        OutputException: it cannot be written.
+        typer.Exit: nobody reads it any more.
+    """
+    with _to_stdout():
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        # `... | head` has what it wants. Python would complain again when it flushes at the end.
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    if sys.stdout is None:
+        raise OutputException("Standard output cannot be written: it is closed.")
+    try:
+        yield
+    except OSError as error:
+        # Python would complain again when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(128 + signal.SIGPIPE) from None
+        if isinstance(error, BrokenPipeError):
+            # `... | head` has what it wants.
+            raise typer.Exit(128 + signal.SIGPIPE) from None
+        raise OutputException(f"Standard output cannot be written: {error.strerror}.") from None
 
 
 def write_json(value: object) -> None:
@@ -35,15 +59,18 @@ def write_json(value: object) -> None:
 def write_pretty(*parts: RenderableType) -> None:
     """Tables and text, in colour where the terminal has it."""
     console = Console(highlight=False, soft_wrap=False)
-    with console.capture() as capture:
+    # Even a capture ends with an attempt to write.
+    with _to_stdout(), console.capture() as capture:
         for part in parts:
             console.print(part)
     write_line(capture.get().rstrip("\n"))
 
 
 def write_error(message: str) -> None:
-    """One error for people."""
-    sys.stderr.write(f"Error: {message}\n")
+    """One error for people. Where standard error is closed or full, only the exit code is left to tell of it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"Error: {message}\n")
 
 
 def printable(text: str) -> str:

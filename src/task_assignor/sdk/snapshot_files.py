@@ -194,6 +194,8 @@ def _looks_like_lines(name: str, lines: list[bytes]) -> bool:
 def _opened(path: Source, name: str) -> Iterator[BinaryIO]:
     try:
         if os.fspath(path) == STANDARD_INPUT:
+            if sys.stdin is None:
+                raise SnapshotException(f"{name} cannot be read: it is closed.")
             yield _unpacked(cast(io.BufferedReader, sys.stdin.buffer))
         else:
             with Path(path).open("rb") as file:
