@@ -52,7 +52,8 @@ class StickyTaskAssignor(TaskAssignor):
     1. every client has floor or ceil of its thread-weighted share of the active tasks;
     2. fewest tasks move away from their previous active owner (of several claims the newest generation counts);
     3. smallest spread of active tasks per thread: of the stateful tasks, then of all;
-    4. tasks that move go where their state is, least lag first;
+    4. tasks that move go where their state is; of several such clients to those with less lag (that as few as possible
+       have still less, added up over the tasks);
     5. all standbys are placed;
     6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
        suffers: a local search);

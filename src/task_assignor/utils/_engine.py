@@ -60,6 +60,18 @@ class Pairs:
         """Some of the pairs."""
         return Pairs(self.item[chosen], self.owner[chosen], self.rank[chosen])
 
+    def places(self) -> Int64Array:
+        """(N,) how many of the pairs of the same item have a smaller rank."""
+        order = np.lexsort((self.rank, self.item))
+        item, rank = self.item[order], self.rank[order]
+        position = np.arange(len(order))
+        is_next = item[1:] != item[:-1]
+        first = np.maximum.accumulate(np.where(np.append(True, is_next), position, 0))
+        level = np.maximum.accumulate(np.where(np.append(True, is_next | (rank[1:] != rank[:-1])), position, 0))
+        places = np.empty_like(first)
+        places[order] = level - first
+        return places
+
     def have(self, item: Int64Array, owner: Int64Array) -> BoolArray:
         """(M,) whether each pair of item and owner (-1: nobody) is among these."""
         width = 1 + max(int(self.owner.max(initial=0)), int(owner.max(initial=0)))
@@ -89,7 +101,7 @@ class Problem:
         claims: who had which item; of several claims on one item the newest generation counts, others do not.
         state: who has state of which item, and how far behind it is.
         keep_all_claims: claims come before shares: nobody loses an item to make the shares even.
-        load: (C,) what the owners have already from elsewhere; of equal choices the least loaded gets more.
+        share: (C,) exact number of items of each owner, decided elsewhere; None: floor or ceil of the share by weight.
     """
 
     is_first_kind: BoolArray
@@ -97,17 +109,21 @@ class Problem:
     claims: Pairs
     state: Pairs
     keep_all_claims: bool = False
-    load: Int64Array | None = None
+    share: Int64Array | None = None
+
+    def bounds(self) -> tuple[Int64Array, Int64Array]:
+        """(C,) least and most items of each owner."""
+        return quotas(self.weight, len(self.is_first_kind)) if self.share is None else (self.share, self.share)
 
 
 def allocate(problem: Problem) -> Allocation:
     """Give every item an owner.
 
-    In this order: every owner has floor or ceil of its share by weight (unless all claims are to be kept); fewest claims
-    are lost; the spread of the first kind, then of all items per unit of weight is smallest; items that lost their
+    In this order: every owner has floor or ceil of its share by weight, or the share that is given (unless all claims are
+    to be kept); fewest claims are lost; the spread of the first kind, then of all items per unit of weight is smallest; items that lost their
     owner, or had none, go where their state is, least behind first; the rest in turn, by number.
 
-    Ties go to the owner with less load from elsewhere, then to the smaller owner number. The work is O(N log N) but for
+    Ties go to the smaller owner number. The work is O(N log N) but for
     the flows: of claims that owners compete for, of state in the way of other state, and of `_polish.py`, which makes
     all goals exact up to some ten thousand items.
     """
@@ -133,7 +149,7 @@ def polish_of(problem: Problem, racks: RackCosts | None = None) -> Polish:
         problem: the items and owners.
         racks: what items cost on racks, instead of lost claims alone.
     """
-    floor, ceil = quotas(problem.weight, len(problem.is_first_kind))
+    floor, ceil = problem.bounds()
     claims = newest_claims(problem)
     state = problem.state.where(_order_of_state(problem.state))
     return Polish(
@@ -145,8 +161,9 @@ def polish_of(problem: Problem, racks: RackCosts | None = None) -> Polish:
         claims.owner,
         state.item,
         state.owner,
+        state.places(),
         problem.keep_all_claims,
-        _loads(problem) / problem.weight,
+        np.zeros(len(problem.weight)),
         racks,
     )
 
@@ -179,16 +196,12 @@ def _count(owner: Int64Array, is_first_kind: BoolArray, owners: int) -> Int64Arr
 
 def _shares(problem: Problem, claimed: Int64Array, demand: Int64Array) -> Shares:
     items, first_kind = len(problem.is_first_kind), int(problem.is_first_kind.sum())
-    floor, ceil = quotas(problem.weight, items)
+    floor, ceil = problem.bounds()
     if problem.keep_all_claims:
         return KeepProblem(problem.weight, floor, ceil, claimed, (first_kind, items - first_kind), demand).solve()
     return ShareProblem(
-        problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand, _loads(problem)
+        problem.weight, floor, ceil > floor, items - int(floor.sum()), claimed, first_kind, demand
     ).solve()
-
-
-def _loads(problem: Problem) -> Int64Array:
-    return np.zeros(len(problem.weight), dtype=np.int64) if problem.load is None else problem.load
 
 
 def newest_claims(problem: Problem) -> Pairs:
@@ -219,7 +232,7 @@ def settle_claims(problem: Problem) -> Int64Array:
 def _settle(problem: Problem, claimant: Int64Array, several: Pairs) -> None:
     """Give items that several owners claim to one of them, so that as many claims as can be fit into the shares."""
     owners = len(problem.weight)
-    floor, ceil = quotas(problem.weight, len(claimant))
+    floor, ceil = problem.bounds()
     held = np.bincount(claimant[claimant >= 0], minlength=owners)
     may_have_extra = ceil > floor
     # An owner that has more than its floor for itself alone takes an extra item for one of those.

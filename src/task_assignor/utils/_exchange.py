@@ -51,7 +51,7 @@ class Exchange:
         """(N,) owners, changed as long as that makes all items and copies more even.
 
         Two items change places, or one moves to an owner that may have one more. No change loses more claims, leaves
-        more items away from their state, or widens the spread of the first kind or of all items. A local search: it
+        more items away from their state or further behind, or widens the spread of the first kind or of all items. A local search: it
         stops when no change with the emptiest or fullest owner helps (and, of few items, no two changes).
         """
         return _Search(self, owner).run()
@@ -78,7 +78,7 @@ class _Search:
         self.claim_keys = np.sort(exchange.claims.owner * len(owner) + exchange.claims.item)
         keys = exchange.state.owner * len(owner) + exchange.state.item
         order = np.argsort(keys, kind="stable")
-        self.state_keys, self.state_rank = keys[order], exchange.state.rank[order]
+        self.state_keys, self.state_place = keys[order], exchange.state.places()[order]
         self.has_state = np.zeros(len(owner), dtype=np.bool_)
         self.has_state[exchange.state.item] = True
 
@@ -200,7 +200,7 @@ class _Search:
         kept = _rows(self.claim_keys, keys) >= 0
         rows = _rows(self.state_keys, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
-        behind[rows >= 0] = np.minimum(self.state_rank[rows[rows >= 0]], _NO_STATE)
+        behind[rows >= 0] = self.state_place[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
         return np.where(self.claimed[items] & ~kept, _LOST, 0) + behind
 

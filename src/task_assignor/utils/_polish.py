@@ -46,8 +46,9 @@ class Polish:
         ceil: (C,) most items of each owner.
         claim_item: (P,) items of the claims that count; pairs are distinct.
         claim_owner: (P,) their owners.
-        state_item: (S,) items of which there is state, those least behind first; pairs are distinct.
+        state_item: (S,) items of which there is state; pairs are distinct.
         state_owner: (S,) who has it.
+        state_place: (S,) how many others have it too and are less behind.
         keep_all_claims: items stay with a claimant, even if owners get fewer than `floor` or more than `ceil`.
         load: (C,) what owners have from elsewhere, per unit of weight: of equal choices the least loaded get more.
         racks: what items cost on racks; None: only lost claims count.
@@ -61,6 +62,7 @@ class Polish:
     claim_owner: Int64Array
     state_item: Int64Array
     state_owner: Int64Array
+    state_place: Int64Array
     keep_all_claims: bool
     load: FloatArray
     racks: RackCosts | None = None
@@ -87,12 +89,14 @@ class Score:
         first: spread of the first kind per unit of weight.
         every: spread of all items per unit of weight.
         away: items with state that are neither with a claimant nor with their state.
+        behind: how many others are less behind, for all items that are with their state and not with a claimant.
     """
 
     cost: int
     first: float
     every: float
     away: int
+    behind: int
 
     def __lt__(self, other: Score) -> bool:
         return self._compared(other) < 0
@@ -122,7 +126,7 @@ class _Search:
         # With one claim on each item at most the engine's answer is the best but for the state.
         is_exact = task.racks is None and not competing
         even = is_exact or self._is_even(before)
-        if even and not before.away:
+        if even and not before.away and not before.behind:
             return self.owner
         answers = [(before, self.owner)]
         windows = [self._windows_of(self.owner)]
@@ -153,7 +157,9 @@ class _Search:
         else:
             cost = self.network.cost_of(owner, lost)
         away = self.network.has_state & ~kept & ~with_state
-        return Score(cost, float(np.ptp(first / task.weight)), float(np.ptp(counts / task.weight)), int(away.sum()))
+        spreads = (float(np.ptp(first / task.weight)), float(np.ptp(counts / task.weight)))
+        here = ~kept[task.state_item] & (owner[task.state_item] == task.state_owner)
+        return Score(cost, *spreads, int(away.sum()), int(task.state_place[here].sum()))
 
     def _windows_of(self, owner: Int64Array) -> tuple[Window, Window]:
         """The windows that the owners fill."""

@@ -112,7 +112,7 @@ class PolishNetwork:
         self.behind = np.concatenate(
             [
                 np.zeros(len(self.cell_item) + len(task.claim_item), dtype=np.int64),
-                rank_within(task.state_item)[with_state],
+                task.state_place[with_state],
                 none,
             ]
         )
