@@ -22,6 +22,7 @@ from tests.vectors import FOLDER, vectors
 Written = Callable[..., Path]
 
 OWN = """
+import sys
 from task_assignor.sdk import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignmentException, TaskAssignor
 
 def everything_on_the_first(state):
@@ -34,6 +35,8 @@ class Mine(TaskAssignor):
         self.mode = configs.get("my.mode", "good")
 
     def assign(self, state):
+        if self.mode == "exits":
+            sys.exit(5)
         if self.mode == "raises":
             return {}["key"]
         if self.mode == "gives up":
@@ -204,6 +207,7 @@ def test_an_assignor_in_the_current_folder_is_found_and_gets_its_settings(
     ("mode", "message"),
     [
         ("raises", "failed with KeyError: 'key' (own_assignor_"),
+        ("exits", "failed with SystemExit: 5 (own_assignor_"),
         ("gives up", "Mine gave up: not now"),
         ("nothing", "TaskAssignment"),
     ],

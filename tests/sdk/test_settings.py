@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -355,6 +356,11 @@ class RaisesInConstructor(Own):
         raise RuntimeError("never")
 
 
+class ExitsInConfigure(Own):
+    def configure(self, configs: Mapping[str, object]) -> None:
+        sys.exit("bye")
+
+
 class RefusesSetting(Own):
     def configure(self, configs: Mapping[str, object]) -> None:
         raise ConfigException("own.x must not be y")
@@ -365,6 +371,7 @@ class RefusesSetting(Own):
     [
         (RaisesInConfigure, "ValueError: no"),
         (RaisesInConstructor, "RuntimeError: never"),
+        (ExitsInConfigure, "SystemExit: bye"),
         (RefusesSetting, "own.x must not be y"),
     ],
 )

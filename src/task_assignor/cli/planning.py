@@ -111,7 +111,7 @@ class Planner:
         state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
         try:
             answer = config.task_assignor().assign(state)
-        except Exception as error:  # noqa: BLE001  (an assignor is somebody else's code)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (an assignor is somebody else's code)
             return Plan(state, error=_failure(config.task_assignor_class, error))
         report = report_violations(state, answer)
         if report.kafka_error is None:
@@ -119,7 +119,7 @@ class Planner:
         return Plan(state, answer, report=report)
 
 
-def _failure(assignor: type, error: Exception) -> str:
+def _failure(assignor: type, error: BaseException) -> str:
     name = f"{assignor.__module__}.{assignor.__qualname__}"
     if isinstance(error, StreamsException):
         return f"The assignor {name} gave up: {error}"

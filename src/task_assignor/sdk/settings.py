@@ -393,7 +393,7 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
         assignor.configure(settings)
     except ConfigException:
         raise
-    except Exception as error:  # the code of an assignor is somebody else's
+    except (Exception, SystemExit) as error:  # the code of an assignor is somebody else's
         text = str(error) if isinstance(error, StreamsException) else f"{type(error).__name__}: {error}"
         raise ValueProblem(
             "an assignor that accepts the settings", f"Making and configuring it failed with {text}"
