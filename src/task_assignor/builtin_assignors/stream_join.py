@@ -24,7 +24,8 @@ from task_assignor.sdk import (
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
 from task_assignor.sdk.text import shown
 from task_assignor.utils._copies import place_copies
-from task_assignor.utils._engine import Pairs, Problem, allocate
+from task_assignor.utils._engine import Pairs, Problem, allocate, settle_claims
+from task_assignor.utils._extras import GroupShares, Wishes
 from task_assignor.utils._rack_standby import tag_values
 from task_assignor.utils._tag_spread import spread_by_tags
 
@@ -178,24 +179,41 @@ class _Units:
         owner = np.full(len(self.join_group), -1, dtype=np.int64)
         if not len(weight) or not len(owner):
             return owner
-        tasks_of = np.bincount(self.unit, minlength=len(owner))
-        size = np.bincount(self.join_group, tasks_of)
+        items = np.bincount(self.join_group)
         # Units are numbered group by group.
-        start = offsets_of(self.join_group, len(size))
+        start = offsets_of(self.join_group, len(items))
         claims, state = (_by_group(pairs, self.join_group) for pairs in (self._claims(), self._state()))
-        load = np.zeros(len(weight), dtype=np.int64)
-        for group in np.lexsort((np.arange(len(size)), -size)).tolist():
-            units = slice(int(start[group]), int(start[group + 1]))
-            problem = Problem(
-                is_first_kind=self.is_stateful[units],
+        problems = [
+            Problem(
+                is_first_kind=self.is_stateful[int(start[group]) : int(start[group + 1])],
                 weight=weight,
-                claims=_of_group(*claims, group, units.start),
-                state=_of_group(*state, group, units.start),
-                load=load,
+                claims=_of_group(*claims, group, int(start[group])),
+                state=_of_group(*state, group, int(start[group])),
             )
-            owner[units] = allocate(problem).owner
-            load += np.bincount(owner[units], tasks_of[units], len(weight)).astype(np.int64)
-        return owner
+            for group in range(len(items))
+        ]
+        claimant = np.concatenate([settle_claims(problem) for problem in problems])
+        size = np.bincount(self.join_group[self.unit], minlength=len(items)) / items
+        shares = GroupShares(weight, items, size, self._wishes(claimant, state[0])).solve()
+        answers = [
+            allocate(attrs.evolve(problem, share=share)).owner for problem, share in zip(problems, shares, strict=True)
+        ]
+        return np.concatenate(answers).astype(np.int64)
+
+    def _wishes(self, claimant: Int64Array, state: Pairs) -> Wishes:
+        """How much of the join groups clients claim, and how much of their state they have."""
+        claimed = np.flatnonzero(claimant >= 0)
+        warm = state.where(claimant[state.item] != state.owner)
+        best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
+        best = best.where(np.unique(best.item, return_index=True)[1])
+        best = best.where(claimant[best.item] < 0)
+        units = np.concatenate([claimed, best.item, warm.item])
+        owners = np.concatenate([claimant[claimed], best.owner, warm.owner])
+        clients = len(self.columns.clients)
+        keys, pair = np.unique(self.join_group[units] * clients + owners, return_inverse=True)
+        parts = np.split(pair.reshape(-1), np.cumsum([len(claimed), len(best.item)]))
+        counts = (np.bincount(part, minlength=len(keys)) for part in parts)
+        return Wishes(keys // clients, keys % clients, *counts)
 
     def _claims(self) -> Pairs:
         """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""

@@ -230,7 +230,6 @@ class ShareProblem:
         claimed: (C, 2) claims of the first and the second kind.
         first_kind: number of all items of the first kind.
         demand: (C, 2) items that nobody claims but that had better be here, per kind.
-        load: (C,) what the owners have from elsewhere: of equal choices the least loaded get more.
     """
 
     weight: Int64Array
@@ -240,7 +239,6 @@ class ShareProblem:
     claimed: Int64Array
     first_kind: int
     demand: Int64Array
-    load: Int64Array
 
     def solve(self) -> Shares:
         """The shares: most claims kept, then smallest spread of the first kind, then of all items."""
@@ -346,8 +344,7 @@ class _Choice:
         unmet = problem.demand.sum(axis=1) + problem.claimed.sum(axis=1) - problem.floor
         for kind, count in picked.counts.items():
             candidates = np.flatnonzero(picked.kind == kind)
-            load = problem.load[candidates] / problem.weight[candidates]
-            extra[candidates[np.lexsort((candidates, load, -unmet[candidates]))[:count]]] = True
+            extra[candidates[np.lexsort((candidates, -unmet[candidates]))[:count]]] = True
         low, high = self.bounds(first)
         low, high = np.where(extra, low[1], low[0]), np.where(extra, high[1], high[0])
         demand = problem.claimed[:, 0] + problem.demand[:, 0]
