@@ -138,6 +138,24 @@ def test_files_that_cannot_be_read_are_named(written: Callable[[str, str | bytes
             list(iter_states(path))
 
 
+@pytest.mark.parametrize("text", ['"x"', json.dumps(ONE)])
+def test_a_string_is_no_document_even_if_it_holds_one(written: Callable[[str, str | bytes], Path], text: str) -> None:
+    path = written("x.json", text)
+    (record,) = iter_states(path)
+    assert str(record.error).startswith("$: The value must be an object, but is '")
+    with pytest.raises(SnapshotException, match="must be a list, but is '"):
+        read_assignment(path)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x"])
+@pytest.mark.parametrize("text", [f"[{ONE}, {ONE}]", f"{PRETTY}\n{PRETTY}\n", f"{ONE} {ONE}"])
+def test_several_documents_that_are_not_on_lines_of_their_own_lead_to_json_lines(
+    written: Callable[[str, str | bytes], Path], name: str, text: str
+) -> None:
+    (record,) = iter_states(written(name, text))
+    assert "(JSON Lines)" in str(record.error)
+
+
 def test_one_state_is_wanted(written: Callable[[str, str | bytes], Path]) -> None:
     with pytest.raises(SnapshotException, match="must hold one state, but holds several"):
         read_state(written("x.jsonl", f"{ONE}\n{ONE}\n"))

@@ -19,7 +19,8 @@ from task_assignor.cli.output import (
     write_json,
     write_line,
 )
-from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment, assignment_from_json, iter_states
+from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment, iter_states
+from task_assignor.sdk.snapshot_assignment import assignment_of_value
 from task_assignor.sdk.snapshot_files import JsonDocument, iter_documents
 from task_assignor.validation import ValidationReport, report_violations
 
@@ -133,6 +134,6 @@ def _assignment(document: JsonDocument, record: StateRecord, path: str) -> TaskA
             if "state" in value and "assignment" in value:
                 # A scenario: what else it says plays no part.
                 value = value["assignment"]
-        return assignment_from_json(value)
+        return assignment_of_value(value)
     except SnapshotException as error:
         raise SnapshotException(f"{place}: {error}", error.path) from error

@@ -62,7 +62,9 @@ def parse_json(text: str | bytes) -> Any:
         value = _decoder(strange).decode(text)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text.rstrip() else ""
-        raise bad_value("$", f"The text is not JSON: {line}column {error.colno}: {error.msg}.") from error
+        several = error.msg == "Extra data" and text[error.pos] in "{["
+        maybe = " Maybe these are several documents: write each on one line (JSON Lines)." if several else ""
+        raise bad_value("$", f"The text is not JSON: {line}column {error.colno}: {error.msg}.{maybe}") from error
     except RecursionError as error:
         raise bad_value("$", "The JSON is nested too deeply.") from error
     except ValueError:

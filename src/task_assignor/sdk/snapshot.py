@@ -63,7 +63,11 @@ def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationSta
         >>> state
         ApplicationState(1 tasks, 1 clients)
     """
-    value = parse_json(document) if isinstance(document, (str, bytes)) else document
+    return state_of_value(parse_json(document) if isinstance(document, (str, bytes)) else document)
+
+
+def state_of_value(value: Any) -> ApplicationState:
+    """As `state_from_json`, for a parsed document: a string in it is a string, not one more JSON text."""
     try:
         members = check_members(value, _STATE, ("tasks", "clients"))
         check_version(members)

@@ -46,7 +46,11 @@ def assignment_from_json(document: str | bytes | Mapping[str, Any] | Sequence[An
         >>> assignment_from_json(text)
         TaskAssignment([KafkaStreamsAssignment(00000000-0000-0000-0000-000000000001, [ACTIVE 0_0])])
     """
-    value = parse_json(document) if isinstance(document, (str, bytes)) else document
+    return assignment_of_value(parse_json(document) if isinstance(document, (str, bytes)) else document)
+
+
+def assignment_of_value(value: Any) -> TaskAssignment:
+    """As `assignment_from_json`, for a parsed document: a string in it is a string, not one more JSON text."""
     try:
         path = ""
         if isinstance(value, dict):

@@ -17,9 +17,9 @@ import attrs
 
 from task_assignor.sdk.assignment import TaskAssignment
 from task_assignor.sdk.errors import SnapshotException
-from task_assignor.sdk.json_text import parse_json
-from task_assignor.sdk.snapshot import state_from_json, state_to_json
-from task_assignor.sdk.snapshot_assignment import assignment_from_json, assignment_to_json
+from task_assignor.sdk.json_text import bad_value, parse_json
+from task_assignor.sdk.snapshot import state_of_value, state_to_json
+from task_assignor.sdk.snapshot_assignment import assignment_of_value, assignment_to_json
 from task_assignor.sdk.state import ApplicationState
 
 STANDARD_INPUT: Final = "-"
@@ -97,7 +97,11 @@ def iter_states(path: Source) -> Iterator[StateRecord]:
         if isinstance(value, dict) and "state" in value and "tasks" not in value:
             value, place = value["state"], ".state"
         try:
-            state = state_from_json(value)
+            if isinstance(value, list):
+                raise bad_value(
+                    "$", "The value must be an object, but is a list. Maybe write one state per line (JSON Lines)."
+                )
+            state = state_of_value(value)
         except SnapshotException as error:
             yield StateRecord(document.line, name, None, error.moved(place), document.value)
         else:
@@ -116,7 +120,7 @@ def read_assignment(path: Source) -> TaskAssignment:
         raise first.error
     if next(documents, None) is not None:
         raise SnapshotException(f"{path} must hold one assignment, but holds several.")
-    return assignment_from_json(first.value)
+    return assignment_of_value(first.value)
 
 
 def write_state(state: ApplicationState, path: Source, id: str | int | None = None) -> None:
