@@ -126,15 +126,17 @@ def test_an_empty_file_is_an_error(written: Callable[[str, str | bytes], Path], 
 
 def test_files_that_cannot_be_read_are_named(written: Callable[[str, str | bytes], Path], tmp_path: Path) -> None:
     packed = gzip.compress(ONE.encode())
-    for path in (
-        tmp_path / "missing.json",
-        tmp_path,
-        Path("a\0b"),
-        written("cut.gz", packed[:-20]),
-        written("wrong.gz", packed[:20] + b"xxxxxxxx" + packed[28:]),
-        written("tail.gz", packed + b"xyz"),
-    ):
-        with pytest.raises(SnapshotException, match="cannot be read"):
+    paths: list[tuple[str | Path, str]] = [
+        (tmp_path / "missing.json", "cannot be read: No such file"),
+        (tmp_path, "cannot be read: Is a directory"),
+        ("", "name of the file must not be empty"),
+        (Path("a\0b"), "cannot be read: embedded null byte"),
+        (written("cut.gz", packed[:-20]), "cannot be read: its gzip data is cut off"),
+        (written("wrong.gz", packed[:20] + b"xxxxxxxx" + packed[28:]), "cannot be read: its gzip data is damaged"),
+        (written("tail.gz", packed + b"xyz"), "cannot be read: its gzip data is damaged"),
+    ]
+    for path, message in paths:
+        with pytest.raises(SnapshotException, match=message):
             list(iter_states(path))
 
 

@@ -148,6 +148,8 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
     Raises:
         SnapshotException: the file cannot be read, or is empty.
     """
+    if os.fspath(path) == "":
+        raise SnapshotException("The name of the file must not be empty; standard input is -.")
     name = "standard input" if os.fspath(path) == STANDARD_INPUT else str(path)
     with _opened(path, name) as file:
         lines = enumerate(file, 1)
@@ -204,7 +206,11 @@ def _opened(path: Source, name: str) -> Iterator[BinaryIO]:
         else:
             with Path(path).open("rb") as file:
                 yield _unpacked(file)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except EOFError as error:
+        raise SnapshotException(f"{name} cannot be read: its gzip data is cut off.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise SnapshotException(f"{name} cannot be read: its gzip data is damaged.") from error
+    except (OSError, ValueError) as error:
         if isinstance(error, SnapshotException):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
