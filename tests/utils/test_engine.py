@@ -49,22 +49,28 @@ def _counting_claims(problem: Problem) -> dict[int, set[int]]:
 
 
 def _goals(problem: Problem, owner: np.ndarray) -> tuple[float, ...]:
-    """Items outside the shares, claims lost, spread of the first kind, spread of all, items away from their state."""
+    """Items outside the shares, claims lost, spread of the first kind, spread of all, items away from their state; and for
+    the others that moved, how many owners are less behind."""
     floor, ceil = quotas(problem.weight, len(owner))
     counts = np.bincount(owner, minlength=len(problem.weight))
     first = np.bincount(owner[problem.is_first_kind], minlength=len(problem.weight))
     claims = _counting_claims(problem)
     lost = sum(int(owner[item]) not in claimants for item, claimants in claims.items())
     outside = int((np.maximum(floor - counts, 0) + np.maximum(counts - ceil, 0)).sum())
-    state = set(zip(problem.state.item.tolist(), problem.state.owner.tolist(), strict=True))
-    away = sum(
-        (item, int(owner[item])) not in state and int(owner[item]) not in claims.get(item, ())
-        for item in {item for item, _ in state}
+    pairs = zip(problem.state.item.tolist(), problem.state.owner.tolist(), strict=True)
+    state = dict(zip(pairs, problem.state.rank.tolist(), strict=True))
+    moved = [item for item in {item for item, _ in state} if int(owner[item]) not in claims.get(item, ())]
+    with_state = [item for item in moved if (item, int(owner[item])) in state]
+    behind = sum(
+        other == item and rank < state[item, int(owner[item])]
+        for item in with_state
+        for (other, _), rank in state.items()
     )
     return (
         *((lost, outside) if problem.keep_all_claims else (outside, lost)),
         *(round(float(np.ptp(number / problem.weight)), 9) for number in (first, counts)),
-        away,
+        len(moved) - len(with_state),
+        behind,
     )
 
 
@@ -150,6 +156,14 @@ def test_items_without_owner_go_where_their_state_is() -> None:
     problem = Problem(np.ones(3, dtype=np.bool_), np.ones(3, dtype=np.int64), _pairs([]), state)
 
     assert _as_lists(allocate(problem)) == ([2, 1, 0], [Reason.STATE] * 3)
+
+
+def test_places_count_who_is_less_behind() -> None:
+    """Item 0: 5, 0, 5, 7 behind; item 1: 3."""
+    state = Pairs.of([0, 1, 0, 0, 0], [0, 0, 1, 2, 3], [5, 3, 0, 5, 7])
+
+    assert state.places().tolist() == [1, 0, 0, 1, 3]
+    assert Pairs.of([], []).places().tolist() == []
 
 
 def test_one_leaves_and_one_joins_a_large_group() -> None:
