@@ -23,6 +23,7 @@ Written = Callable[..., Path]
 
 OWN = """
 import sys
+print("imported")
 from task_assignor.sdk import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignmentException, TaskAssignor
 
 def everything_on_the_first(state):
@@ -33,8 +34,10 @@ def everything_on_the_first(state):
 class Mine(TaskAssignor):
     def configure(self, configs):
         self.mode = configs.get("my.mode", "good")
+        print("configured")
 
     def assign(self, state):
+        print("asked")
         if self.mode == "exits":
             sys.exit(5)
         if self.mode == "raises":
@@ -203,6 +206,12 @@ def test_an_assignor_in_the_current_folder_is_found_and_gets_its_settings(
     assert [len(client["activeTasks"]) for client in answer["assignment"]] == [3, 0]
 
 
+def test_what_an_assignor_prints_is_no_part_of_the_answers(run: Runner, written: Written, own: str) -> None:
+    done = run("plan", written("x.json", document()), "--assignor", own, "--json")
+    assert (done.code, len(done.lines)) == (0, 1)
+    assert {"imported", "configured", "asked"} == set(done.err.split())
+
+
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
@@ -217,7 +226,7 @@ def test_an_assignor_that_fails_is_an_error_of_that_state(
 ) -> None:
     path = written("x.jsonl", document(), document())
     done = run("plan", path, "--assignor", own, "--set", f"my.mode={mode}", "--json")
-    assert (done.code, done.err) == (2, "")
+    assert done.code == 2
     assert [list(answer) for answer in done.lines] == [["id", "error"]] * 2
     assert message in done.lines[0]["error"]
 

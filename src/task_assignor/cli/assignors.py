@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_json, write_pretty
+from task_assignor.cli.output import FINDING, FINE, prints_to_stderr, survive_any_text, write_json, write_pretty
 from task_assignor.sdk import ConfigException, find_assignor_class, registered_assignors
 
 
@@ -64,7 +64,8 @@ def assignors(as_json: Annotated[bool, typer.Option("--json", help="One line of 
 def _look_at(name: str, point: importlib.metadata.EntryPoint) -> _Listed:
     package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     try:
-        found = find_assignor_class(name)
+        with prints_to_stderr():
+            found = find_assignor_class(name)
     except ConfigException as error:
         return _Listed(name, point.value, package, error=" ".join(problem.advice for problem in error.problems))
     doc = (inspect.getdoc(found) or "").partition("\n\n")[0].replace("\n", " ")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 
 import typer
 from rich.console import Console, RenderableType
@@ -71,6 +71,11 @@ def write_error(message: str) -> None:
     if sys.stderr is not None:
         with suppress(OSError):
             sys.stderr.write(f"Error: {message}\n")
+
+
+def prints_to_stderr() -> AbstractContextManager[object]:
+    """While somebody else's code runs, what it prints goes to standard error: standard output is for answers."""
+    return redirect_stdout(sys.stderr)
 
 
 def printable(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.cli.output import BAD_INPUT, FINDING, FINE
+from task_assignor.cli.output import BAD_INPUT, FINDING, FINE, prints_to_stderr
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -97,7 +97,8 @@ class Planner:
         make_importable(Path.cwd())
         # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
         without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
-        config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
+        with prints_to_stderr():
+            config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
         self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
 
     def plan(self, record: StateRecord) -> Plan:
@@ -105,12 +106,14 @@ class Planner:
         if record.state is None:
             return Plan(error=str(record.error))
         try:
-            config = StreamsConfig.of_state(record.state, self._settings)
+            with prints_to_stderr():
+                config = StreamsConfig.of_state(record.state, self._settings)
         except ConfigException as error:
             return Plan(error=str(error))
         state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
         try:
-            answer = config.task_assignor().assign(state)
+            with prints_to_stderr():
+                answer = config.task_assignor().assign(state)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (an assignor is somebody else's code)
             return Plan(state, error=_failure(config.task_assignor_class, error))
         report = report_violations(state, answer)
