@@ -254,11 +254,7 @@ class _Given:
             return CostModelException("The capacities and exceptions leave no room for all tasks.")
         outside = free[place == len(problem.lower)]
         if not len(outside):
-            wanting = self._client(int(np.argmax(problem.lower)))
-            return CostModelException(
-                f"The lower capacities cannot be met, the highest is that of client {wanting} ({int(problem.lower.max())}): "
-                "too few tasks may run there. Maybe lower them, or forbid fewer clients."
-            )
+            return self._wanting(relaxed, problem.lower, free)
         number = int(self.task_class[outside[0]])
         allowed = np.setdiff1d(
             np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
@@ -267,6 +263,27 @@ class _Given:
             f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class {number} "
             f"(such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
             f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
+        )
+
+    def _wanting(self, relaxed: OwnersProblem, lower: Int64Array, free: Int64Array) -> CostModelException:
+        """Which client cannot get its lower capacity: as many tasks as can be are used to fill them."""
+        unknown = CostModelException("The lower capacities of the clients cannot be met.")
+        try:
+            place = min_cost_places(attrs.evolve(relaxed, upper=np.append(lower, 2**62))).place
+        except FlowError:
+            return unknown
+        weight = np.ones(len(free), dtype=np.int64) if relaxed.item_weight is None else relaxed.item_weight
+        got = np.zeros(len(lower) + 1, dtype=np.int64)
+        np.add.at(got, place[place >= 0], weight[place >= 0])
+        short = np.flatnonzero(got[:-1] < lower)
+        if not len(short):
+            return unknown
+        client = int(short[0])
+        what = "is weight" if self.weighted else "are tasks"
+        return CostModelException(
+            f"The lower capacities cannot all be met: client {self._client(client)} must get {int(lower[client])}, but there "
+            f"{what} for {int(got[client])} only that may run there and that no other client needs. Maybe lower it, or "
+            "forbid fewer clients."
         )
 
     def _name(self, task: int) -> str:
