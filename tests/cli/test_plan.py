@@ -169,6 +169,14 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
     [
         (["--set", "num.standby.replicas=x"], ["num.standby.replicas ('x') must be an int"]),
         (["--set", "num.standby.replicas"], ["(None) must be given as key=value"]),
+        (
+            ["-a", "stream-join", "--set", "stream.join.groups=a;b"],
+            ["Error: The setting stream.join.groups ('a;b') must be sub-topology numbers, with commas within"],
+        ),
+        (
+            ["-a", "stream-join", "--set", "stream.join.groups=1;1"],
+            ["Error: The setting stream.join.groups ('1;1') must be groups that name sub-topology 1 once.\n"],
+        ),
         (["--set", "=1"], ["must be given as key=value"]),
         (["--set", "a=1", "--set", "a=2"], ["The setting a ('2') must be given once"]),
         (["-a", "sticky", "--set", "task.assignor.class=sticky"], ["task.assignor.class", "given once"]),

@@ -16,13 +16,13 @@ from task_assignor.sdk import (
     AssignmentConfigs,
     ConfigException,
     ConfigKey,
+    ConfigProblem,
     Role,
     StateColumns,
     TaskAssignment,
     TaskAssignor,
 )
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
-from task_assignor.sdk.text import shown
 from task_assignor.utils._copies import place_copies
 from task_assignor.utils._engine import Pairs, Problem, allocate, settle_claims
 from task_assignor.utils._extras import GroupShares, Wishes
@@ -52,42 +52,50 @@ def parse_join_groups(text: str) -> tuple[tuple[int, ...], ...]:
     for part in text.split(";"):
         names = [name.strip() for name in part.split(",")]
         if not all(name.isascii() and name.isdigit() and len(name) <= MOST_DIGITS for name in names):
-            raise ConfigException(
-                f"The {STREAM_JOIN_GROUPS} ({shown(text)}) must be sub-topology numbers, with commas within a group and "
-                "semicolons between groups, such as 0,1;2."
+            raise _wrong_groups(
+                text, "sub-topology numbers, with commas within a group and semicolons between groups, such as 0,1;2"
             )
         groups.append(tuple(int(name) for name in names))
     seen: set[int] = set()
     for number in (number for group in groups for number in group):
         if number in seen:
-            raise ConfigException(
-                f"The {STREAM_JOIN_GROUPS} ({shown(text)}) must not name sub-topology {number} twice."
-            )
+            raise _wrong_groups(text, f"groups that name sub-topology {number} once")
         seen.add(number)
     return tuple(groups)
+
+
+def _wrong_groups(text: str, expected: str) -> ConfigException:
+    return ConfigException.of([ConfigProblem(STREAM_JOIN_GROUPS, text, expected)])
 
 
 def _check(value: object) -> str | None:
     try:
         parse_join_groups(str(value))
     except ConfigException as error:
-        return str(error)
+        return error.problems[0].expected
     return None
 
 
 class StreamJoinTaskAssignor(TaskAssignor):
     """Keeps what is joined together: equal partitions of a join group's sub-topologies run on one client.
 
-    Its goals, in this order, for one join group after the other (those with most tasks first):
+    Its goals, in this order:
 
     1. tasks of a join group with the same partition are on one client, and so are their standbys;
-    2. every client has floor or ceil of its thread-weighted share of the group's partitions: newcomers get their fair
-       share, taken from those that have most;
-    3. fewest partitions move; of several claims the newest generation counts, then the one with more tasks;
-    4. partitions with stateful tasks are spread evenly, then all;
-    5. partitions that move go where their state is;
-    6. standbys: all are placed, loads are even, with `rack.aware.assignment.tags` over as many tag values as that
+    2. of every join group, every client has floor or ceil of its thread-weighted share of the partitions;
+    3. the clients' total loads (tasks per thread) are even: newcomers get their fair share, also where groups have fewer
+       partitions than there are clients;
+    4. fewest partitions move; of several claims the newest generation counts, then the one with more stateful tasks,
+       then with more tasks;
+    5. in each group, partitions with stateful tasks are spread evenly;
+    6. partitions that move go where their state is: of most tasks, then least behind;
+    7. standbys: all are placed, loads are even, with `rack.aware.assignment.tags` over as many tag values as that
        allows.
+
+    Who has the ceil of which group is decided over all groups with equally many tasks per partition together, those with
+    most first, by goals 3 and 4, then by how many find state. Where the partitions of a group have different numbers of
+    tasks, their mean counts; a partition with several equal claims counts as one client's. What is too large for that
+    (`_extras.py`) is decided group by group.
 
     The join groups come from the setting `stream.join.groups` (`0,1;2`; a sub-topology that it does not name is a group
     of its own). By default sub-topologies with equal numbers of partitions form a group (Faust's rule).
