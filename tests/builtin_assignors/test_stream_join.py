@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, combinations, product
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from task_assignor.builtin_assignors import StreamJoinTaskAssignor
 from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS, parse_join_groups
@@ -22,10 +25,13 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
+from task_assignor.utils import _extras
 from task_assignor.validation import report_violations
+from tests.budget import examples
 
 A, B, C, D = (ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(1, 5))
 Previous = Mapping[ProcessId, Sequence[int]]
+Owners = dict[TaskId, ProcessId]
 
 
 def _state(
@@ -46,6 +52,49 @@ def _state(
         tasks = [TaskId(subtopology, p) for subtopology in range(len(partitions)) for p in owned]
         builder.add_client(client, previous_active_tasks=tasks, generation=(generations or {}).get(client))
     return builder.build()
+
+
+def _state_of(
+    sizes: Sequence[int],
+    owners: Mapping[TaskId, ProcessId],
+    clients: Sequence[ProcessId],
+    *,
+    standbys: Mapping[ProcessId, Mapping[TaskId, int]] | None = None,
+    threads: Sequence[int] = (1, 1, 1, 1),
+) -> ApplicationState:
+    """Sub-topology g has `sizes[g]` stateful tasks; `owners` had them, and clients had `standbys`, with these lags."""
+    builder = ApplicationStateBuilder()
+    for task in _tasks(sizes):
+        changelog = TaskTopicPartition(TopicPartition(f"store-{task.subtopology}", task.partition), False, True)
+        builder.add_task(task, is_stateful=True, topic_partitions=[changelog], end_offset_sum=100)
+    for client, number in zip(clients, threads, strict=False):
+        mine = [task for task, owner in owners.items() if owner == client]
+        copies = (standbys or {}).get(client, {})
+        builder.add_client(
+            client,
+            num_processing_threads=number,
+            previous_active_tasks=mine,
+            previous_standby_tasks=list(copies),
+            task_lags={**dict.fromkeys(mine, 0), **copies},
+        )
+    return builder.build()
+
+
+def _tasks(sizes: Sequence[int]) -> list[TaskId]:
+    return [TaskId(subtopology, p) for subtopology, number in enumerate(sizes) for p in range(number)]
+
+
+def _owners(answer: TaskAssignment) -> Owners:
+    return {
+        task.id: one.process_id
+        for one in answer
+        for task in one.tasks.values()
+        if task.type is AssignedTask.Type.ACTIVE
+    }
+
+
+def _loads(answer: TaskAssignment) -> list[int]:
+    return sorted((len(one.tasks) for one in answer), reverse=True)
 
 
 def _assign(state: ApplicationState, groups: str | None = None) -> TaskAssignment:
@@ -119,6 +168,174 @@ def test_newcomers_get_their_fair_share(previous: Previous, sizes: list[int], mo
     assert sum(lost.values()) == moves
     longest = max(map(len, previous.values()))
     assert max(lost[client] for client, owned in previous.items() if len(owned) == longest) == max(lost.values())
+
+
+@pytest.mark.parametrize("most_arcs", [_extras.MOST_ARCS, 0], ids=["together", "in turn"])
+@pytest.mark.parametrize(
+    ("sizes", "groups", "had", "loads", "moves"),
+    [
+        ([3] * 10, "0,1", [A, B, C], [8, 8, 7, 7], 7),
+        ([3] * 10, "0,1", [], [8, 8, 7, 7], 0),
+        ([1] * 10, ";".join(map(str, range(10))), [A], [3, 3, 2, 2], 7),
+        (range(1, 17, 2), None, [A, B], [16, 16, 16, 16], 32),
+        ([5, 5, 5, 3, 3, 2, 2, 2, 1], None, [A, B, C], [8, 8, 6, 6], 9),
+    ],
+    ids=["groups of three", "from scratch", "groups of one", "two newcomers", "units of several tasks"],
+)
+def test_newcomers_get_their_fair_share_over_all_groups(
+    monkeypatch: pytest.MonkeyPatch,
+    most_arcs: int,
+    sizes: Sequence[int],
+    groups: str | None,
+    had: Sequence[ProcessId],
+    loads: list[int],
+    moves: int,
+) -> None:
+    """Also where groups have fewer partitions than there are clients. Client c had each partition p with p mod n = c."""
+    monkeypatch.setattr(_extras, "MOST_ARCS", most_arcs)
+    owners = {task: had[task.partition % len(had)] for task in _tasks(sizes) if had}
+    answer = _assign(_state_of(sizes, owners, [A, B, C, D]), groups)
+    after = _owners(answer)
+
+    assert _loads(answer) == loads
+    assert sum(after[task] != owner for task, owner in owners.items()) == moves
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]]:
+    """(Join groups, partitions of each, owners before, clients, threads); partitions were not torn apart before."""
+    tasks_per_unit = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    numbers = iter(range(6))
+    groups = [tuple(next(numbers) for _ in range(one)) for one in tasks_per_unit]
+    sizes = [draw(st.integers(1, 4)) for _ in groups]
+    clients = [A, B, C][: draw(st.integers(1, 3))]
+    threads = [draw(st.integers(1, 2)) for _ in clients]
+    owners = {}
+    for group, size in zip(groups, sizes, strict=True):
+        for partition in range(size):
+            owner = draw(st.sampled_from([None, *clients]))
+            if owner is not None:
+                owners.update({TaskId(number, partition): owner for number in group})
+    return groups, sizes, owners, clients, threads
+
+
+Shares = tuple[int, ...]
+
+
+def _all_shares(size: int, threads: Sequence[int]) -> list[Shares]:
+    """All ways to give everybody floor or ceil of the share of a group."""
+    floor = [size * one // sum(threads) for one in threads]
+    may = [client for client, one in enumerate(threads) if size * one % sum(threads)]
+    return [
+        tuple(number + (client in chosen) for client, number in enumerate(floor))
+        for chosen in combinations(may, size - sum(floor))
+    ]
+
+
+def _evenness(shares: Sequence[Shares], weights: Sequence[int], threads: Sequence[int]) -> Fraction:
+    loads = [sum(share[c] * weight for share, weight in zip(shares, weights, strict=True)) for c in range(len(threads))]
+    return sum((Fraction(load * load, thread) for load, thread in zip(loads, threads, strict=True)), Fraction(0))
+
+
+@settings(max_examples=examples(300))
+@given(_cases())
+def test_loads_are_even_first_and_fewest_partitions_move_second(
+    case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],
+) -> None:
+    """Against all choices of shares, groups of large partitions first; asked again, nothing moves."""
+    groups, sizes, owners, clients, threads = case
+    spelled = ";".join(",".join(map(str, group)) for group in groups)
+    of_subtopology = [size for group, size in zip(groups, sizes, strict=True) for _ in group]
+    state = _state_of(of_subtopology, owners, clients, threads=threads)
+    after = _owners(_assign(state, spelled))
+
+    decided = [[size * one // sum(threads) for one in threads] for size in sizes]
+    shares = [tuple(share) for share in decided]
+    for weight in (2, 1):
+        of_class = [index for index, group in enumerate(groups) if len(group) == weight]
+        found = list(shares)
+        moved = 0
+        for index in of_class:
+            units = [TaskId(groups[index][0], partition) for partition in range(sizes[index])]
+            found[index] = tuple(sum(after[unit] == client for unit in units) for client in clients)
+            moved += sum(unit in owners and after[unit] != owners[unit] for unit in units)
+        possible = []
+        for choice in product(*(_all_shares(sizes[index], threads) for index in of_class)):
+            other = list(shares)
+            lost = 0
+            for index, share in zip(of_class, choice, strict=True):
+                other[index] = share
+                units = [TaskId(groups[index][0], partition) for partition in range(sizes[index])]
+                had = [sum(owners.get(unit) == client for unit in units) for client in clients]
+                lost += sum(max(0, before - now) for before, now in zip(had, share, strict=True))
+            possible.append((_evenness(other, [len(group) for group in groups], threads), lost))
+        assert (_evenness(found, [len(group) for group in groups], threads), moved) == min(possible)
+        shares = found
+
+    assert _owners(_assign(_state_of(of_subtopology, after, clients, threads=threads), spelled)) == after
+
+
+@settings(max_examples=examples(100))
+@given(_cases())
+def test_too_large_for_the_flow_the_shares_are_kept_all_the_same(
+    case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],
+) -> None:
+    """Group after group: floor or ceil in each, and asked again nothing moves."""
+    groups, sizes, owners, clients, threads = case
+    spelled = ";".join(",".join(map(str, group)) for group in groups)
+    of_subtopology = [size for group, size in zip(groups, sizes, strict=True) for _ in group]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_extras, "MOST_ARCS", 0)
+        after = _owners(_assign(_state_of(of_subtopology, owners, clients, threads=threads), spelled))
+        again = _owners(_assign(_state_of(of_subtopology, after, clients, threads=threads), spelled))
+
+    for group, size in zip(groups, sizes, strict=True):
+        units = [after[TaskId(group[0], partition)] for partition in range(size)]
+        assert tuple(map(units.count, clients)) in _all_shares(size, threads)
+    assert again == after
+
+
+def test_partitions_go_where_most_of_their_state_is_then_least_behind() -> None:
+    """Both clients get one of two partitions; only one way round fits."""
+    half, whole, other = TaskId(0, 0), TaskId(1, 0), (TaskId(0, 1), TaskId(1, 1))
+    both = dict.fromkeys((half, whole, *other), 50)
+    more = _state_of([2, 2], {}, [A, B], standbys={A: {half: 0, **dict.fromkeys(other, 50)}, B: both})
+    behind = _state_of([2, 2], {}, [A, B], standbys={A: both, B: {**both, whole: 49}})
+
+    assert _partitions(_assign(more, "0,1")) == {A: [1], B: [0]}
+    assert _partitions(_assign(behind, "0,1")) == {A: [1], B: [0]}
+
+
+def test_extras_go_where_the_state_is() -> None:
+    """Groups of one partition: of one that nobody has to whom is least behind, of one that must move to who has state."""
+    groups = "0;1;2;3"
+    tasks = _tasks([1] * 4)
+    near, far = [1, 9, 9, 1], [9, 1, 1, 9]
+    dead = _state_of(
+        [1] * 4, {}, [A, B], standbys={A: dict(zip(tasks, far, strict=True)), B: dict(zip(tasks, near, strict=True))}
+    )
+    warm = _state_of([1] * 4, dict.fromkeys(tasks, A), [A, B], standbys={B: {tasks[1]: 5, tasks[2]: 5}})
+
+    assert [_owners(_assign(dead, groups))[task] for task in tasks] == [B, A, A, B]
+    assert [_owners(_assign(warm, groups))[task] for task in tasks] == [A, B, B, A]
+
+
+def test_stores_without_a_changelog_have_no_standbys() -> None:
+    """They play no part in where the others' standbys go: these are as even as without them."""
+    builder = ApplicationStateBuilder(AssignmentConfigs(num_standby_replicas=1))
+    for partition in range(6):
+        changelog = TaskTopicPartition(TopicPartition("store", partition), False, True)
+        builder.add_task(TaskId(0, partition), is_stateful=True)
+        builder.add_task(TaskId(1, partition), is_stateful=True, topic_partitions=[changelog], end_offset_sum=10)
+    for client in (A, B, C):
+        builder.add_client(client)
+    answer = _assign(builder.build(), "0;1")
+    standbys = {
+        one.process_id: [task.id.subtopology for task in one.tasks.values() if task.type is AssignedTask.Type.STANDBY]
+        for one in answer
+    }
+
+    assert standbys == {A: [1, 1], B: [1, 1], C: [1, 1]}
 
 
 def test_groups_come_from_partition_counts_unless_they_are_set() -> None:
