@@ -123,7 +123,8 @@ class Jvm:
         """What Kafka makes of a state.
 
         Args:
-            operation: `ha`, `sticky`, `identity`, `validate`, `default_standby`, `optimize_active`, `optimize_standby`.
+            operation: `ha`, `sticky`, `legacy_sticky`, `fallback_prior`, `identity`, `validate`, `default_standby`,
+                `optimize_active`, `optimize_standby`.
             state: a state with lags, whose topologies are all named or all unnamed (Kafka cannot sort them otherwise).
             assignment: input of the operations that take one.
             params: `tasks`, `trafficCost`, `nonOverlapCost`, `mustPreserveActiveTaskAssignment`.

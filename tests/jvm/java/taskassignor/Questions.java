@@ -19,8 +19,11 @@ import org.apache.kafka.streams.processor.assignment.TaskAssignmentUtils;
 import org.apache.kafka.streams.processor.assignment.TaskAssignmentUtils.RackAwareOptimizationParams;
 import org.apache.kafka.streams.processor.assignment.TaskAssignor.TaskAssignment;
 import org.apache.kafka.streams.processor.assignment.assignors.StickyTaskAssignor;
+import org.apache.kafka.streams.processor.internals.assignment.FallbackPriorTaskAssignor;
+import org.apache.kafka.streams.processor.internals.assignment.HighAvailabilityTaskAssignor;
+import org.apache.kafka.streams.processor.internals.assignment.LegacyStickyTaskAssignor;
 
-/** What can be asked: {"operation", "state", "assignment"?, "params"?}. Kafka answers; nothing is decided here. */
+/** What can be asked: {"operation", "state", "inOrder"?, "assignment"?, "params"?}. Kafka answers; nothing is decided here. */
 final class Questions {
     private Questions() { }
 
@@ -30,10 +33,12 @@ final class Questions {
         } else if (question.has("taskIds")) {
             return orderOfMap(question.get("taskIds"), reply.putArray("order"), reply);
         }
-        final Snapshot state = new Snapshot(question.get("state"));
+        final Snapshot state = new Snapshot(question.get("state"), question.path("inOrder").asBoolean(false));
         final JsonNode params = question.path("params");
         switch (question.get("operation").asText()) {
-            case "ha" -> new HighAvailability(state).answer(reply);
+            case "ha" -> new InternalAssignors(state).answer(new HighAvailabilityTaskAssignor(), reply);
+            case "legacy_sticky" -> new InternalAssignors(state).answer(new LegacyStickyTaskAssignor(), reply);
+            case "fallback_prior" -> new InternalAssignors(state).answer(new FallbackPriorTaskAssignor(), reply);
             case "identity" -> placements(reply, Stopwatch.time(() -> TaskAssignmentUtils.identityAssignment(state)).values());
             case "sticky" -> {
                 final boolean preserve = params.path("mustPreserveActiveTaskAssignment").asBoolean(false);

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -31,14 +32,24 @@ import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskTopicP
 /** A state in the project's snapshot form, as Kafka's own objects. */
 final class Snapshot implements ApplicationState {
     private final AssignmentConfigs configs;
-    private final Map<TaskId, TaskInfo> tasks = new HashMap<>();
-    private final Map<ProcessId, KafkaStreamsState> withLags = new HashMap<>();
-    private final Map<ProcessId, KafkaStreamsState> withoutLags = new HashMap<>();
+    private final boolean isInOrder;
+    private final Map<TaskId, TaskInfo> tasks;
+    private final Map<ProcessId, KafkaStreamsState> withLags;
+    private final Map<ProcessId, KafkaStreamsState> withoutLags;
 
-    Snapshot(final JsonNode state) {
+    /** Maps as Kafka's leader has them, or maps that iterate in the order of the snapshot. */
+    Snapshot(final JsonNode state, final boolean inOrder) {
+        isInOrder = inOrder;
+        tasks = inOrder ? new LinkedHashMap<>() : new HashMap<>();
+        withLags = inOrder ? new LinkedHashMap<>() : new HashMap<>();
+        withoutLags = inOrder ? new LinkedHashMap<>() : new HashMap<>();
         configs = configs(state.get("configs"));
         state.get("tasks").forEach(this::addTask);
         state.get("clients").forEach(this::addClient);
+    }
+
+    boolean isInOrder() {
+        return isInOrder;
     }
 
     private static AssignmentConfigs configs(final JsonNode json) {

@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -28,37 +30,37 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 import org.apache.kafka.streams.processor.internals.InternalTopicManager;
 import org.apache.kafka.streams.processor.internals.TopologyMetadata.Subtopology;
 import org.apache.kafka.streams.processor.internals.assignment.ClientState;
-import org.apache.kafka.streams.processor.internals.assignment.HighAvailabilityTaskAssignor;
+import org.apache.kafka.streams.processor.internals.assignment.LegacyTaskAssignor;
 import org.apache.kafka.streams.processor.internals.assignment.RackAwareTaskAssignor;
 
-/** Kafka's high availability assignor is internal and wants the leader's inner objects: here they are made from a snapshot. */
-final class HighAvailability {
+/** Kafka's older assignors are internal and want the leader's inner objects: here they are made from a snapshot. */
+final class InternalAssignors {
     private static final StreamsConfig CONFIG = new StreamsConfig(Map.of("application.id", "a", "bootstrap.servers", "localhost:1"));
 
     private final Snapshot state;
     private final List<Long> activeCosts = new ArrayList<>();
 
-    HighAvailability(final Snapshot state) {
+    InternalAssignors(final Snapshot state) {
         this.state = state;
     }
 
     /** Adds the assignment, whether a probing rebalance is needed, whether racks counted, and the costs of the active rounds. */
-    void answer(final ObjectNode reply) {
-        final SortedMap<ProcessId, ClientState> clients = new TreeMap<>();
+    void answer(final LegacyTaskAssignor assignor, final ObjectNode reply) {
+        final Map<ProcessId, ClientState> clients = state.isInOrder() ? new LinkedHashMap<>() : new TreeMap<>();
         for (final KafkaStreamsState client : state.kafkaStreamsStates(true).values()) {
             clients.put(client.processId(), new ClientState(
                 client.previousActiveTasks(), client.previousStandbyTasks(), client.statefulTasksToLagSums(),
                 client.clientTags(), client.numProcessingThreads(), client.processId()));
         }
-        final Set<TaskId> stateful = new HashSet<>();
+        final Set<TaskId> stateful = state.isInOrder() ? new LinkedHashSet<>() : new HashSet<>();
         state.allTasks().values().stream()
             .filter(task -> task.topicPartitions().stream().anyMatch(TaskTopicPartition::isChangelog))
             .forEach(task -> stateful.add(task.id()));
         final RackAwareTaskAssignor racks = racks();
-        final boolean probing = Stopwatch.time(() -> new HighAvailabilityTaskAssignor()
+        final boolean probing = Stopwatch.time(() -> assignor
             .assign(clients, state.allTasks().keySet(), stateful, racks, state.assignmentConfigs()));
         final ArrayNode placements = reply.putArray("assignment");
-        clients.forEach((id, client) -> Questions.placement(placements, id, client.activeTasks(), client.standbyTasks()));
+        new TreeMap<>(clients).forEach((id, client) -> Questions.placement(placements, id, client.activeTasks(), client.standbyTasks()));
         reply.put("probing", probing).put("racks", racks.canEnableRackAwareAssignor());
         final ArrayNode costs = reply.putArray("activeCosts");
         activeCosts.forEach(costs::add);
