@@ -42,6 +42,10 @@ class Mine(TaskAssignor):
             sys.exit(5)
         if self.mode == "raises":
             return {}["key"]
+        if self.mode == "raises lines":
+            raise ValueError("one\\n  two")
+        if self.mode == "raises nothing":
+            raise MemoryError
         if self.mode == "gives up":
             raise TaskAssignmentException("not now")
         if self.mode == "nothing":
@@ -223,8 +227,10 @@ def test_what_an_assignor_prints_is_no_part_of_the_answers(run: Runner, written:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("raises", "failed with KeyError: 'key' (own_assignor_"),
-        ("exits", "failed with SystemExit: 5 (own_assignor_"),
+        ("raises", "failed with KeyError: 'key' (OWN.Mine.assign, line 21)"),
+        ("raises lines", "failed with ValueError: one two (OWN.Mine.assign, line 23)"),
+        ("raises nothing", "failed with MemoryError (OWN.Mine.assign, line 25)"),
+        ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 19)"),
         ("gives up", "Mine gave up: not now"),
         ("nothing", "TaskAssignment"),
     ],
@@ -236,7 +242,21 @@ def test_an_assignor_that_fails_is_an_error_of_that_state(
     done = run("plan", path, "--assignor", own, "--set", f"my.mode={mode}", "--json")
     assert done.code == 2
     assert [list(answer) for answer in done.lines] == [["id", "error"]] * 2
-    assert message in done.lines[0]["error"]
+    assert message.replace("OWN", own.removesuffix(".Mine")) in done.lines[0]["error"]
+
+
+def test_the_traceback_of_a_failing_assignor_is_shown_on_request(written: Written, own: str, tmp_path: Path) -> None:
+    path = written("x.json", document())
+    command = [sys.executable, "-m", "task_assignor", "plan", str(path), "-a", own, "--set", "my.mode=raises", "--json"]
+    short, long = (
+        subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for more in ([], ["--traceback"])
+    )
+    assert (short.returncode, long.returncode, short.stdout) == (2, 2, long.stdout)
+    assert "Traceback" not in short.stderr
+    assert "Traceback (most recent call last):\n" in long.stderr
+    assert 'return {}["key"]' in long.stderr
+    assert "planning.py" not in long.stderr
 
 
 def test_a_plan_that_is_not_valid_is_a_finding(run: Runner, written: Written, own: str) -> None:

@@ -67,10 +67,15 @@ def write_pretty(*parts: RenderableType) -> None:
 
 
 def write_error(message: str) -> None:
-    """One error for people. Where standard error is closed or full, only the exit code is left to tell of it."""
+    """One error for people."""
+    write_to_stderr(f"Error: {message}\n")
+
+
+def write_to_stderr(text: str) -> None:
+    """Text for people, as it is. Where standard error is closed or full, only the exit code is left to tell of it."""
     if sys.stderr is not None:
         with suppress(OSError):
-            sys.stderr.write(f"Error: {message}\n")
+            sys.stderr.write(text)
 
 
 def prints_to_stderr() -> AbstractContextManager[object]:

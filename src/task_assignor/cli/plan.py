@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from task_assignor.cli.output import FINE, printable, survive_any_text, write_error, write_json, write_pretty
+from task_assignor.cli.output import (
+    FINE,
+    printable,
+    survive_any_text,
+    write_error,
+    write_json,
+    write_pretty,
+    write_to_stderr,
+)
 from task_assignor.cli.planning import Planner, parse_settings
 from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import iter_states
@@ -29,6 +37,9 @@ def plan(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
+    with_traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an assignor failed, on standard error.")
+    ] = False,
 ) -> None:
     """Show what an assignor would do with a state.
 
@@ -42,6 +53,8 @@ def plan(
         found = planner.plan(record)
         worst = max(worst, found.exit_code)
         where = f"{state}, line {record.line}: " if record.line else f"{state}: "
+        if with_traceback and found.traceback:
+            write_to_stderr(found.traceback)
         if as_json:
             write_json(found.to_json(record.id))
         elif found.state is None or found.assignment is None:

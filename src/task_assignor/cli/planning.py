@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import attrs
@@ -22,6 +23,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     assignment_to_json,
 )
+from task_assignor.sdk.text import failure
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -60,12 +62,14 @@ class Plan:
         state: the state with the settings put over it; None if it is wrong.
         assignment: what the assignor answered; None if there is no usable answer.
         error: why there is none.
+        traceback: where the assignor failed, if it did.
         report: what is to say about the answer.
     """
 
     state: ApplicationState | None = None
     assignment: TaskAssignment | None = None
     error: str = ""
+    traceback: str = ""
     report: ValidationReport | None = None
 
     @property
@@ -115,7 +119,8 @@ class Planner:
             with prints_to_stderr():
                 answer = config.task_assignor().assign(state)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (an assignor is somebody else's code)
-            return Plan(state, error=_failure(config.task_assignor_class, error))
+            text = "".join(traceback.format_exception(type(error), error, _own_part(error)))
+            return Plan(state, error=_failure(config.task_assignor_class, error), traceback=text)
         report = report_violations(state, answer)
         if report.kafka_error is None:
             return Plan(state, error=" ".join(violation.message for violation in report.violations))
@@ -126,9 +131,15 @@ def _failure(assignor: type, error: BaseException) -> str:
     name = f"{assignor.__module__}.{assignor.__qualname__}"
     if isinstance(error, StreamsException):
         return f"The assignor {name} gave up: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"The assignor {name} failed with {type(error).__name__}: {error}{place}"
+    place = ""
+    for frame, line in traceback.walk_tb(_own_part(error)):
+        place = f" ({frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}, line {line})"
+    return f"The assignor {name} failed with {failure(error)}{place}"
+
+
+def _own_part(error: BaseException) -> TracebackType | None:
+    """The traceback from the assignor on, without the call in this module."""
+    return None if error.__traceback__ is None else error.__traceback__.tb_next
 
 
 def make_importable(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.config_values import ValueProblem, find_attribute
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
-from task_assignor.sdk.text import listed, nearest
+from task_assignor.sdk.text import failure, listed, nearest
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
 DEFAULT_ASSIGNOR: Final = "high-availability"
@@ -108,10 +108,9 @@ def _load(point: importlib.metadata.EntryPoint) -> object:
     except MissingExtraException as error:
         raise ValueProblem("an assignor whose packages are installed", str(error)) from error
     except (Exception, SystemExit) as error:  # a module runs whatever code it likes
-        problem = f"{type(error).__name__}: {error}"
         raise ValueProblem(
             "a class that can be imported",
-            f"It is registered as {point.value}, but importing that failed with {problem}.",
+            f"It is registered as {point.value}, but importing that failed with {failure(error)}.",
         ) from error
 
 

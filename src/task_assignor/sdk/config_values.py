@@ -9,6 +9,7 @@ from typing import Final
 
 from task_assignor.sdk.config_def import ConfigKey
 from task_assignor.sdk.configs import INT32_MAX, INT32_MIN, INT64_MAX
+from task_assignor.sdk.text import failure
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _LIMITS: Final = {"int": (INT32_MIN, INT32_MAX), "long": (-INT64_MAX - 1, INT64_MAX)}
@@ -154,8 +155,7 @@ def find_attribute(path: str) -> object:
 
 
 def _import_failure(module: str, error: BaseException) -> ValueProblem:
-    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ValueProblem("a class that can be imported", f"Importing {module} failed with {problem}.")
+    return ValueProblem("a class that can be imported", f"Importing {module} failed with {failure(error)}.")
 
 
 _PARSERS: Final = {

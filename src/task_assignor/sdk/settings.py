@@ -28,7 +28,7 @@ from task_assignor.sdk.errors import ConfigException, ConfigProblem, StreamsExce
 from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.state import ApplicationState
-from task_assignor.sdk.text import listed, nearest, shown
+from task_assignor.sdk.text import failure, listed, nearest, shown
 
 # Alike enough to be a slip of the hand: `num.standby.replica` is, `client.id` for `client.rack` is not.
 _SLIP: Final = 0.85
@@ -394,7 +394,7 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
     except ConfigException:
         raise
     except (Exception, SystemExit) as error:  # the code of an assignor is somebody else's
-        text = str(error) if isinstance(error, StreamsException) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, StreamsException) else failure(error)
         raise ValueProblem(
             "an assignor that accepts the settings", f"Making and configuring it failed with {text}"
         ) from error

@@ -38,6 +38,20 @@ def shown(value: object) -> str:
     return _BRIEF.repr(value)
 
 
+def failure(error: BaseException) -> str:
+    r"""Type and text of somebody else's error on one line; of one without a text only the type.
+
+    Examples:
+        >>> failure(KeyError("oops")), failure(ValueError("two\nlines")), failure(MemoryError())
+        ("KeyError: 'oops'", 'ValueError: two lines', 'MemoryError')
+    """
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001  (its `__str__` may raise what it likes)
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The name that looks most like `word`, whatever its case and separators; None if none looks like it.
 
