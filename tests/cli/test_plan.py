@@ -172,7 +172,7 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
     ("arguments", "messages"),
     [
         (["--set", "num.standby.replicas=x"], ["num.standby.replicas ('x') must be an int"]),
-        (["--set", "num.standby.replicas"], ["(None) must be given as key=value"]),
+        (["--set", "num.standby.replicas"], ["Error: What follows --set ('num.standby.replicas') must be KEY=VALUE"]),
         (
             ["-a", "stream-join", "--set", "stream.join.groups=a;b"],
             ["Error: The setting stream.join.groups ('a;b') must be sub-topology numbers, with commas within"],
@@ -181,9 +181,12 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
             ["-a", "stream-join", "--set", "stream.join.groups=1;1"],
             ["Error: The setting stream.join.groups ('1;1') must be groups that name sub-topology 1 once.\n"],
         ),
-        (["--set", "=1"], ["must be given as key=value"]),
+        (["--set", "=1"], ["('=1') must be KEY=VALUE"]),
         (["--set", "a=1", "--set", "a=2"], ["The setting a ('2') must be given once"]),
-        (["-a", "sticky", "--set", "task.assignor.class=sticky"], ["task.assignor.class", "given once"]),
+        (
+            ["-a", "sticky", "--set", "task.assignor.class=sticky"],
+            ["given once. It is 'sticky' already with --assignor"],
+        ),
         (["--set", "num.standby.replica=1"], ["Maybe num.standby.replicas is meant"]),
         (["--assignor", "stiky"], ["Maybe sticky is meant", "Registered are: fallback-prior, high-availability"]),
         (["--assignor", "no_such_module.Assignor"], ["There is no module no_such_module"]),

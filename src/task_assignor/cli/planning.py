@@ -23,7 +23,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     assignment_to_json,
 )
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -42,11 +42,12 @@ def parse_settings(texts: Iterable[str], assignor: str | None) -> dict[str, obje
         key, equals, value = text.partition("=")
         key = key.strip()
         if not key or not equals:
-            problems.append(
-                ConfigProblem(text, None, "given as key=value", "For example --set num.standby.replicas=1.")
+            raise ConfigException(
+                f"What follows --set ({shown(text)}) must be KEY=VALUE, such as num.standby.replicas=1."
             )
-        elif key in settings:
-            problems.append(ConfigProblem(key, value, "given once", f"It is {settings[key]!r} already."))
+        if key in settings:
+            option = " with --assignor" if key == ASSIGNOR_KEY and assignor is not None else ""
+            problems.append(ConfigProblem(key, value, "given once", f"It is {settings[key]!r} already{option}."))
         else:
             settings[key] = value
     if problems:
