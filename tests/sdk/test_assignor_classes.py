@@ -213,6 +213,7 @@ def test_a_module_that_cannot_be_imported_says_why(
     module("ours_module", text)
     message = refused("ours_module.Mine")
     assert "Importing ours_module failed with" in message
+    assert "Registered are" not in message
     assert expected in message
 
 
@@ -231,6 +232,13 @@ def test_a_module_that_cannot_be_imported_says_why(
 def test_an_unknown_name_lists_the_registered_ones_and_the_nearest(name: str, near: str) -> None:
     message = refused(name)
     assert f"Maybe {near} is meant. Registered are: fallback-prior, " in message
+
+
+def test_a_dotted_path_is_not_taken_for_a_name_that_is_a_bit_like_it(plug_in: Callable[[str, str], None]) -> None:
+    plug_in("theirs", "not-an-assignor = theirs_module:Mine")
+    message = refused("com.acme.MyAssignor")
+    assert "Maybe not-an-assignor" not in message
+    assert "Registered are: " in message
 
 
 def test_an_unknown_class_of_kafka_lists_those_with_a_counterpart() -> None:

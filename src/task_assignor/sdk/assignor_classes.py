@@ -30,6 +30,8 @@ JAVA_ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Kafka's class -> the name under which we have the like of it."""
 
+# How alike what was written and what may be meant must be.
+_SLIP, _DOTTED_SLIP = 0.6, 0.85
 _EXPECTED: Final = "a TaskAssignor class, the dotted path of one, or a registered name"
 
 
@@ -93,7 +95,10 @@ def _find(name: str) -> object:
         try:
             return find_attribute(name)
         except ValueProblem as problem:
-            expected = problem.expected if problem.__cause__ is not None else _EXPECTED
+            if problem.__cause__ is not None:
+                # The module is there, but broken: no other name was meant.
+                raise
+            expected = _EXPECTED
             advice = f"{problem.advice} {_suggestion(name, points)}"
             if name.startswith("org.apache.kafka."):
                 advice = f"Of Kafka's classes these have a counterpart here: {listed(JAVA_ASSIGNORS)}."
@@ -119,7 +124,9 @@ def _suggestion(name: str, points: Mapping[str, object]) -> str:
     word = re.split(r"[.:]", name)[-1]
     word = re.sub(r"(?<=.)(Task)?Assignor$", "", word)
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word)
-    near = nearest(name, points) or nearest(word, points)
+    # A dotted path is a bit like many a name, but hardly ever meant as one.
+    cutoff = _DOTTED_SLIP if re.search(r"[.:]", name) else _SLIP
+    near = nearest(name, points, cutoff) or nearest(word, points, cutoff)
     maybe = f"Maybe {near} is meant. " if near else ""
     return f"{maybe}Registered are: {listed(points)}."
 
