@@ -11,6 +11,14 @@ from task_assignor.sdk import TaskId, registered_assignors
 from tests.cli.conftest import Runner
 
 
+def register(site: Path, entry_point: str) -> None:
+    """Install a package that registers an assignor."""
+    folder = site / "registered-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: registered\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text(f"[task_assignor.assignors]\n{entry_point}\n", encoding="utf-8")
+
+
 def test_programs_get_a_line_for_every_assignor(run: Runner) -> None:
     lines = {line["name"]: line for line in run("assignors", "--json").lines}
     assert list(lines) == list(registered_assignors())
@@ -30,15 +38,25 @@ def test_people_get_a_table(run: Runner) -> None:
 def test_one_that_cannot_be_loaded_is_a_finding_that_says_why(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "broken-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n", encoding="utf-8")
-    (folder / "entry_points.txt").write_text("[task_assignor.assignors]\nbroken = no_such_module:X\n", encoding="utf-8")
+    register(tmp_path, "broken = no_such_module:X")
     monkeypatch.syspath_prepend(tmp_path)
     done = run("assignors", "--json")
     (broken,) = (line for line in done.lines if line["name"] == "broken")
     assert (done.code, "No module named 'no_such_module'" in broken["error"]) == (1, True)
-    assert "no_such_module" in run("assignors").out
+    assert "CANNOT BE USED. It must be a class that can be imported." in run("assignors").out
+
+
+def test_an_assignor_is_listed_with_its_own_words(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the docstring of its base class nor what its module prints."""
+    register(tmp_path, "silent = silent_module:Silent")
+    text = (
+        "print('imported')\nfrom task_assignor import *\nclass Silent(TaskAssignor):\n    def assign(self, state): ..."
+    )
+    (tmp_path / "silent_module.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run("assignors", "--json")
+    (silent,) = (line for line in done.lines if line["name"] == "silent")
+    assert (done.code, done.err, silent["doc"]) == (0, "imported\n", "")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class _Listed:
         return {**answer, "doc": self.doc, "settings": list(self.settings)}
 
     def to_text(self) -> Text:
-        lines = [Text(self.error, style="red") if self.error else Text(self.doc)]
+        lines = [Text(f"CANNOT BE USED. {self.error}", style="red") if self.error else Text(self.doc)]
         if self.settings:
             lines.append(Text(f"settings: {', '.join(self.settings)}"))
         lines.append(Text(f"{self.path} ({self.package})", style="dim"))
@@ -67,7 +67,9 @@ def _look_at(name: str, point: importlib.metadata.EntryPoint) -> _Listed:
         with prints_to_stderr():
             found = find_assignor_class(name)
     except ConfigException as error:
-        return _Listed(name, point.value, package, error=" ".join(problem.advice for problem in error.problems))
-    doc = (inspect.getdoc(found) or "").partition("\n\n")[0].replace("\n", " ")
+        told = (f"It must be {problem.expected}. {problem.advice}" for problem in error.problems)
+        return _Listed(name, point.value, package, error=" ".join(told))
+    # `inspect.getdoc` would take that of a base class.
+    doc = inspect.cleandoc(found.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     keys = sorted(key.name for key in found.config_keys)
     return _Listed(name, point.value, package, doc, tuple(keys))
