@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ def test_programs_get_a_line_for_every_assignor(run: Runner) -> None:
     assert sticky["doc"].endswith(".")
     assert sticky["package"].startswith("task-assignor ")
     assert isinstance(sticky["settings"], list)
+
+
+def test_the_version_is_that_of_the_package(run: Runner) -> None:
+    done = run("--version")
+    assert (done.code, done.out, done.err) == (0, f"task-assignor {version('task-assignor')}\n", "")
 
 
 def test_people_get_a_table(run: Runner) -> None:

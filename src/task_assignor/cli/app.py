@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from task_assignor import __version__
 from task_assignor.cli.assignors import assignors
 from task_assignor.cli.demo import demo
-from task_assignor.cli.output import BAD_INPUT, write_error
+from task_assignor.cli.output import BAD_INPUT, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
 from task_assignor.sdk import StreamsException
 
 app = typer.Typer(
     name="task-assignor",
-    help="Write a Kafka Streams TaskAssignor in Python; check it, compare it, run what it decides.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        write_line(f"task-assignor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Write a Kafka Streams TaskAssignor in Python; check it, compare it, run what it decides."""
 
 
 app.command("plan")(plan)
