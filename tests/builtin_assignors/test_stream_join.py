@@ -306,18 +306,75 @@ def test_partitions_go_where_most_of_their_state_is_then_least_behind() -> None:
     assert _partitions(_assign(behind, "0,1")) == {A: [1], B: [0]}
 
 
-def test_extras_go_where_the_state_is() -> None:
-    """Groups of one partition: of one that nobody has to whom is least behind, of one that must move to who has state."""
-    groups = "0;1;2;3"
+@pytest.mark.parametrize("most_arcs", [_extras.MOST_ARCS, 0], ids=["together", "in turn"])
+def test_of_groups_of_one_partition_each_client_gets_those_whose_state_it_has(
+    monkeypatch: pytest.MonkeyPatch, most_arcs: int
+) -> None:
+    """What it had stays; of what nobody has the client that is least behind takes over."""
+    monkeypatch.setattr(_extras, "MOST_ARCS", most_arcs)
     tasks = _tasks([1] * 4)
     near, far = [1, 9, 9, 1], [9, 1, 1, 9]
-    dead = _state_of(
-        [1] * 4, {}, [A, B], standbys={A: dict(zip(tasks, far, strict=True)), B: dict(zip(tasks, near, strict=True))}
-    )
-    warm = _state_of([1] * 4, dict.fromkeys(tasks, A), [A, B], standbys={B: {tasks[1]: 5, tasks[2]: 5}})
+    standbys = {A: dict(zip(tasks, far, strict=True)), B: dict(zip(tasks, near, strict=True))}
+    had = dict(zip(tasks, [B, A, A, B], strict=True))
 
-    assert [_owners(_assign(dead, groups))[task] for task in tasks] == [B, A, A, B]
-    assert [_owners(_assign(warm, groups))[task] for task in tasks] == [A, B, B, A]
+    assert _owners(_assign(_state_of([1] * 4, {}, [A, B], standbys=standbys), "0;1;2;3")) == had
+    assert _owners(_assign(_state_of([1] * 4, had, [A, B]), "0;1;2;3")) == had
+
+
+def test_newcomers_get_the_groups_whose_state_they_have_but_nothing_moves_for_state() -> None:
+    """Groups of one partition. The newcomer's state decides what it gets, but not how many partitions move."""
+    tasks = _tasks([1] * 4)
+    warm = _state_of([1] * 4, dict.fromkeys(tasks, A), [A, B], standbys={B: {tasks[1]: 5, tasks[2]: 5}})
+    stays = _state_of([1, 1], {tasks[0]: A}, [A, B], standbys={A: {tasks[1]: 5}, B: {tasks[0]: 5}})
+
+    assert [_owners(_assign(warm, "0;1;2;3"))[task] for task in tasks] == [A, B, B, A]
+    assert [_owners(_assign(stays, "0;1"))[task] for task in tasks[:2]] == [A, B]
+
+
+def test_of_equal_answers_clients_of_smaller_number_get_more() -> None:
+    answer = _assign(_state_of([1] * 6, {}, [A, B, C, D]), "0;1;2;3;4;5")
+
+    assert [len(one.tasks) for one in sorted(answer, key=lambda one: one.process_id)] == [2, 2, 1, 1]
+
+
+def _mixed(
+    stateful: Sequence[int], stateless: Sequence[int], owned: Mapping[ProcessId, Sequence[TaskId]]
+) -> ApplicationState:
+    """Sub-topologies of so many partitions, the stateful ones first, and who had which tasks."""
+    builder = ApplicationStateBuilder()
+    for task in _tasks([*stateful, *stateless]):
+        builder.add_task(task, is_stateful=task.subtopology < len(stateful))
+    for client, tasks in owned.items():
+        builder.add_client(client, previous_active_tasks=tasks)
+    return builder.build()
+
+
+def test_of_several_claims_most_stateful_tasks_count_then_most_tasks() -> None:
+    """Partition 0 was torn apart: A had sub-topology 0 of it, B the others."""
+    torn = {A: [TaskId(0, 0)], B: [TaskId(1, 0), TaskId(2, 0)]}
+    turned = {A: [TaskId(1, 0), TaskId(2, 0)], B: [TaskId(0, 0)]}
+
+    assert _partitions(_assign(_mixed([], [2, 2, 2], torn))) == {A: [1], B: [0]}
+    assert _partitions(_assign(_mixed([2], [2, 2], turned))) == {A: [1], B: [0]}
+
+
+def test_partitions_with_stateful_tasks_are_spread_evenly_even_away_from_their_state() -> None:
+    """Two of the four have stateful tasks; B has standbys of both."""
+    builder = ApplicationStateBuilder()
+    stateful = _tasks([2])
+    for task in _tasks([2, 4]):
+        changelog = TaskTopicPartition(TopicPartition("store", task.partition), False, True)
+        builder.add_task(
+            task,
+            is_stateful=task in stateful,
+            topic_partitions=[changelog] if task in stateful else [],
+            end_offset_sum=9,
+        )
+    builder.add_client(A)
+    builder.add_client(B, previous_standby_tasks=stateful)
+    after = _partitions(_assign(builder.build(), "0,1"))
+
+    assert sorted(map(len, after.values())) == [1, 1]
 
 
 def test_stores_without_a_changelog_have_no_standbys() -> None:

@@ -30,15 +30,15 @@ class Wishes:
         group: (N,) groups.
         owner: (N,) owners; each pair once.
         claimed: (N,) items of the group that the owner claims.
-        best: (N,) items that nobody claims and whose best state the owner has.
         warm: (N,) items that the owner does not claim and of which it has state.
+        best: (N,) those of them whose best state it has among all owners that do not claim them.
     """
 
     group: Int64Array
     owner: Int64Array
     claimed: Int64Array
-    best: Int64Array
     warm: Int64Array
+    best: Int64Array
 
 
 @attrs.frozen(eq=False)
