@@ -31,8 +31,8 @@ class CarefulTaskAssignor(TaskAssignor):
     def assign(self, application_state):
         assignment = self._inner.assign(application_state)
         for client in assignment:
-            print(client.process_id, *client.tasks.values(), file=sys.stderr)
-        print(report_violations(application_state, assignment), file=sys.stderr)
+            print(client.process_id, *client.tasks.values())
+        print(report_violations(application_state, assignment))
         return assignment
 
 
