@@ -159,6 +159,49 @@ def test_people_see_a_table(run: Runner, written: Written) -> None:
     assert "3 tasks on 2 clients: 3 active (2 started, 0 moved), 2 standbys." in done.out
 
 
+def with_lags(standbys: int) -> dict[str, Any]:
+    """Two stateful tasks whose state one client has, and another that has nothing."""
+    topic = {"topic": "c", "isSource": False, "isChangelog": True}
+    return {
+        "configs": {"numStandbyReplicas": standbys},
+        "tasks": [
+            {
+                "id": f"0_{number}",
+                "isStateful": True,
+                "endOffsetSum": 50_000,
+                "topicPartitions": [{**topic, "partition": number}],
+            }
+            for number in range(2)
+        ],
+        "clients": [
+            {
+                "processId": f"00000000-0000-0000-0000-00000000000{number}",
+                "numProcessingThreads": 1,
+                "previousActiveTasks": ["0_0", "0_1"] if number == 1 else [],
+                "taskLags": {"0_0": -2, "0_1": -2} if number == 1 else {},
+            }
+            for number in (1, 2)
+        ],
+    }
+
+
+def test_the_summary_counts_warm_ups_apart_and_says_when_to_rebalance(run: Runner, written: Written) -> None:
+    out = run("plan", written("x.json", with_lags(0))).out
+    assert "2 active (0 started, 0 moved), 0 standbys, 1 warm-up. Another rebalance in 10 min.\n" in out
+
+
+def test_warnings_are_counted_with_the_command_that_shows_them(run: Runner, written: Written, own: str) -> None:
+    path = written("x y.json", with_lags(1))
+    assert "warning" not in run("plan", path, "-a", "sticky").out
+    done = run("plan", path, "-a", own)
+    assert done.code == 0
+    hint = f"task-assignor plan ... --json | task-assignor validate '{path}' -"
+    assert f"\n2 warnings (TOO_FEW_STANDBYS), shown by: {hint}\n" in done.out
+    assert "validate STATE -" in run("plan", "-", "-a", own, stdin=path.read_bytes()).out
+    overridden = run("plan", path, "-a", own, "--set", "num.standby.replicas=1").out
+    assert "2 warnings (TOO_FEW_STANDBYS).\n" in overridden
+
+
 def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written) -> None:
     path = written("x.json", document())
     none, one = (

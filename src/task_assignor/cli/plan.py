@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -13,12 +15,15 @@ from task_assignor.cli.output import (
     survive_any_text,
     write_error,
     write_json,
+    write_line,
     write_pretty,
     write_to_stderr,
 )
-from task_assignor.cli.planning import Planner, parse_settings
+from task_assignor.cli.planning import Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import iter_states
+from task_assignor.sdk.snapshot_files import STANDARD_INPUT
+from task_assignor.sdk.text import counted
 
 
 def plan(
@@ -63,6 +68,21 @@ def plan(
             title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
             view = PlanView(found.state, found.assignment)
             write_pretty(*title, view.table(), view.summary())
+            for line in _warnings(found, state, settings):
+                write_line(printable(line))
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}{found.report}")
     raise typer.Exit(worst)
+
+
+def _warnings(found: Plan, state: str, settings: list[str] | None) -> list[str]:
+    """One line if the plan has warnings; where to see them, if `validate` would find the same."""
+    if found.report is None or not found.report.is_valid or not found.report.warnings:
+        return []
+    counts = Counter(violation.kind.value for violation in found.report.warnings)
+    line = f"{counted(counts.total(), 'warning')} ({', '.join(counts)})"
+    if settings:
+        # What is validated is the answer to the state as it is in the file.
+        return [f"{line}."]
+    name = "STATE" if state == STANDARD_INPUT else shlex.quote(state)
+    return [f"{line}, shown by: task-assignor plan ... --json | task-assignor validate {name} -"]

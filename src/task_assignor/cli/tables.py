@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 
 import attrs
@@ -19,7 +20,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, duration
 
 _LONGEST_CELL = 400
 
@@ -120,13 +121,18 @@ class PlanView:
         moved = sum(task in before and owner not in before[task] for task, owner in owners.items())
         started = sum(task not in before for task in owners)
         actives = sum(len(client.active) for client in self._clients)
-        standbys = sum(len(client.standby) for client in self._clients)
+        copies = Counter(task for client in self._clients for task in client.standby)
+        configured = self._state.assignment_configs.num_standby_replicas
+        warmups = sum(max(number - configured, 0) for number in copies.values())
+        further = f", {counted(warmups, 'warm-up')}" if warmups else ""
         again = ""
         if self._deadlines:
-            again = f" Another rebalance in {max(min(self._deadlines) - self._state.now_ms, 0)} ms."
+            wait = min(self._deadlines) - self._state.now_ms
+            again = f" Another rebalance {f'in {duration(wait)}' if wait > 0 else 'at once'}."
         return (
             f"{counted(len(self._state.all_tasks), 'task')} on {counted(len(self._state.columns.clients), 'client')}: "
-            f"{actives} active ({started} started, {moved} moved), {counted(standbys, 'standby')}.{again}"
+            f"{actives} active ({started} started, {moved} moved), "
+            f"{counted(copies.total() - warmups, 'standby')}{further}.{again}"
         )
 
 

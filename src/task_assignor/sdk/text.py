@@ -84,6 +84,19 @@ def counted(number: int, word: str, plural: str | None = None) -> str:
     return f"{number:,} {word if number == 1 else plural or word + 's'}"
 
 
+def duration(milliseconds: int) -> str:
+    """A time in the largest unit of which it has at least one, rounded to a tenth.
+
+    Examples:
+        >>> duration(600_000), duration(5_400_000), duration(1_500), duration(20)
+        ('10 min', '1.5 h', '1.5 s', '20 ms')
+    """
+    for unit, factor in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if milliseconds >= factor:
+            return f"{milliseconds / factor:,.1f}".removesuffix(".0") + f" {unit}"
+    return f"{milliseconds} ms"
+
+
 def named(kind: str, name: str) -> str:
     """A thing by its name, as part of a sentence; a name that says itself what it is need not be introduced.
 
