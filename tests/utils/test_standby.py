@@ -21,7 +21,8 @@ from task_assignor.testing import (
     stateful_tasks,
 )
 from task_assignor.utils import AssignmentResult, default_standby_task_assignment
-from tests.deviations import deviation_of
+from tests.deviations import explanations
+from tests.differences import differences_of
 from tests.goals import Placement
 from tests.vectors import placements_of, vectors
 
@@ -33,21 +34,15 @@ def _standbys(result: AssignmentResult, number: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["default_standby_load", "default_standby_tags"])
 def test_recorded_answers(name: str) -> None:
-    """Equal where the JVM's answer does not hang on the order of its maps; else as many standbys and as even."""
-    equal = 0
+    """Equal; where the JVM's runs differ, as many standbys and as even as in one of them. Else a deviation explains it."""
+    equal = within = 0
     for vector in vectors(name):
-        if deviation_of(vector):
-            continue
-        state = vector.state
-        ours = default_standby_task_assignment(state, vector.assignment)
-        if vector.json["orderIndependent"]:
-            assert placements_of(ours) == vector.expected["assignment"], vector.id
-            equal += 1
-        else:
-            standbys = len(Placement.of(state, ours.values()).standby_task)
-            metrics = vector.json["metrics"]
-            assert metrics["standbysPlaced"]["min"] <= standbys <= metrics["standbysPlaced"]["max"], vector.id
+        differences = differences_of(vector)
+        assert all(explanations(vector, one) for one in differences), vector.id
+        equal += not differences and vector.json["expected"] is not None
+        within += not differences and vector.json["expected"] is None
     assert equal >= 100
+    assert within >= 20
 
 
 def _round_robin(state: ApplicationState) -> TaskAssignment:
