@@ -331,6 +331,15 @@ def test_newcomers_get_the_groups_whose_state_they_have_but_nothing_moves_for_st
     assert [_owners(_assign(stays, "0;1"))[task] for task in tasks[:2]] == [A, B]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_who_cannot_have_what_it_is_best_for_gets_what_it_has_some_state_of(number: int) -> None:
+    """A is least behind in both groups of one partition, B has old state of one."""
+    tasks = _tasks([1, 1])
+    state = _state_of([1, 1], {}, [A, B], standbys={A: dict.fromkeys(tasks, 1), B: {tasks[number]: 9}})
+
+    assert _owners(_assign(state, "0;1")) == {tasks[number]: B, tasks[1 - number]: A}
+
+
 def test_of_equal_answers_clients_of_smaller_number_get_more() -> None:
     answer = _assign(_state_of([1] * 6, {}, [A, B, C, D]), "0;1;2;3;4;5")
 
@@ -377,22 +386,21 @@ def test_partitions_with_stateful_tasks_are_spread_evenly_even_away_from_their_s
     assert sorted(map(len, after.values())) == [1, 1]
 
 
-def test_stores_without_a_changelog_have_no_standbys() -> None:
-    """They play no part in where the others' standbys go: these are as even as without them."""
+@pytest.mark.parametrize(("unlogged", "logged"), [(1, 4), (3, 3), (1, 7)])
+def test_stores_without_a_changelog_have_no_standbys(unlogged: int, logged: int) -> None:
+    """They are no standbys in the counting either: with those of the others all loads are equal."""
     builder = ApplicationStateBuilder(AssignmentConfigs(num_standby_replicas=1))
-    for partition in range(6):
-        changelog = TaskTopicPartition(TopicPartition("store", partition), False, True)
-        builder.add_task(TaskId(0, partition), is_stateful=True)
-        builder.add_task(TaskId(1, partition), is_stateful=True, topic_partitions=[changelog], end_offset_sum=10)
+    for task in _tasks([unlogged, logged]):
+        changelog = TaskTopicPartition(TopicPartition("store", task.partition), False, True)
+        topics = [changelog] if task.subtopology else []
+        builder.add_task(task, is_stateful=True, topic_partitions=topics, end_offset_sum=10)
     for client in (A, B, C):
         builder.add_client(client)
     answer = _assign(builder.build(), "0;1")
-    standbys = {
-        one.process_id: [task.id.subtopology for task in one.tasks.values() if task.type is AssignedTask.Type.STANDBY]
-        for one in answer
-    }
+    standbys = [task.id for one in answer for task in one.tasks.values() if task.type is AssignedTask.Type.STANDBY]
 
-    assert standbys == {A: [1, 1], B: [1, 1], C: [1, 1]}
+    assert sorted(standbys) == [TaskId(1, partition) for partition in range(logged)]
+    assert _loads(answer) == [(unlogged + 2 * logged) // 3] * 3
 
 
 def test_groups_come_from_partition_counts_unless_they_are_set() -> None:
