@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from task_assignor.utils import _polish
 from task_assignor.utils._copies import place_copies
-from task_assignor.utils._engine import Allocation, Pairs, Problem, Reason, allocate, quotas
+from task_assignor.utils._engine import Allocation, Pairs, Problem, Reason, allocate
 from tests.budget import examples
 
 
 @st.composite
 def problems(draw: st.DrawFn, several_claims: bool) -> Problem:
-    """Small allocation problems; with `several_claims` an item may be claimed more than once."""
+    """Small allocation problems, some with given shares; with `several_claims` an item may be claimed more than once."""
     items = draw(st.integers(0, 6))
     owners = draw(st.integers(1, 4 if items < 6 else 3))
     weight = draw(st.lists(st.integers(1, 3), min_size=owners, max_size=owners))
@@ -28,8 +28,14 @@ def problems(draw: st.DrawFn, several_claims: bool) -> Problem:
     state = draw(st.lists(pair, max_size=2 * items, unique_by=lambda one: one[:2])) if items else []
     kinds = draw(st.lists(st.booleans(), min_size=items, max_size=items))
     keep_all = draw(st.booleans())
+    holders = draw(st.none() | st.lists(st.integers(0, owners - 1), min_size=items, max_size=items))
     return Problem(
-        np.array(kinds, dtype=np.bool_), np.array(weight, dtype=np.int64), _pairs(claims), _pairs(state), keep_all
+        np.array(kinds, dtype=np.bool_),
+        np.array(weight, dtype=np.int64),
+        _pairs(claims),
+        _pairs(state),
+        keep_all,
+        None if holders is None else np.bincount(np.array(holders, dtype=np.int64), minlength=owners),
     )
 
 
@@ -51,7 +57,7 @@ def _counting_claims(problem: Problem) -> dict[int, set[int]]:
 def _goals(problem: Problem, owner: np.ndarray) -> tuple[float, ...]:
     """Items outside the shares, claims lost, spread of the first kind, spread of all, items away from their state; and for
     the others that moved, how many owners are less behind."""
-    floor, ceil = quotas(problem.weight, len(owner))
+    floor, ceil = problem.bounds()
     counts = np.bincount(owner, minlength=len(problem.weight))
     first = np.bincount(owner[problem.is_first_kind], minlength=len(problem.weight))
     claims = _counting_claims(problem)
