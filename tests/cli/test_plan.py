@@ -185,6 +185,36 @@ def with_lags(standbys: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", ["..00000001", "..00000002"]),
+        ("0a000000-0000-0000-0000-000000000000", "0b000000-0000-0000-0000-000000000000", ["0a000000", "0b000000"]),
+        ("00000000-0000-0001-0000-000000000000", "00000000-0000-0002-0000-000000000000", ["00000000-"]),
+    ],
+)
+def test_the_table_fits_in_80_columns_whatever_the_ids(
+    run: Runner, written: Written, monkeypatch: pytest.MonkeyPatch, first: str, second: str, names: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    value = with_lags(1)
+    value["clients"][0].update(processId=first, rackId="a-rack-with-a-name-that-is-far-too-long-for-a-table")
+    value["clients"][1].update(processId=second)
+    out = run("plan", written("x.json", value), "-a", "sticky").out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    headings = ["client", "rack", "threads", "active", "standby", "moves"]
+    assert headings == [cell.strip() for cell in out.splitlines()[1].strip("┃").split("┃")]
+    for text in (*names, "1: 0_0", "1: 0_1", "+0 -1", "+1 -0"):
+        assert f"│ {text}" in out, text
+
+
+def test_a_state_without_clients_has_a_table_without_rows(run: Runner, written: Written) -> None:
+    done = run("plan", written("x.json", {"tasks": [], "clients": []}), "-a", "sticky")
+    assert (done.code, done.err) == (0, "")
+    assert "0 tasks on 0 clients" in done.out
+
+
 def test_the_summary_counts_warm_ups_apart_and_says_when_to_rebalance(run: Runner, written: Written) -> None:
     out = run("plan", written("x.json", with_lags(0))).out
     assert "2 active (0 started, 0 moved), 0 standbys, 1 warm-up. Another rebalance in 10 min.\n" in out

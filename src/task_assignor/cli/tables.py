@@ -23,6 +23,7 @@ from task_assignor.sdk import (
 from task_assignor.sdk.text import counted, duration
 
 _LONGEST_CELL = 400
+_SHORTEST_NAME = 8
 
 
 def ranges(tasks: Iterable[TaskId]) -> str:
@@ -89,14 +90,15 @@ class PlanView:
 
     def table(self) -> Table:
         """The clients: rack, threads, tasks, and how many active tasks come and go."""
-        names = _short_names([client.process_id for client in self._clients])
+        names = short_names(client.process_id for client in self._clients)
         table = Table(header_style="bold")
-        table.add_column("client", no_wrap=True)
-        table.add_column("rack", overflow="fold")
-        table.add_column("threads", justify="right")
-        table.add_column("active", overflow="fold")
-        table.add_column("standby", overflow="fold")
-        table.add_column("moves", justify="right")
+        # Long cells are folded; the columns of numbers keep their width.
+        table.add_column("client", overflow="fold", min_width=min([10, *map(len, names.values())]))
+        table.add_column("rack", overflow="fold", min_width=4)
+        table.add_column("threads", justify="right", no_wrap=True)
+        table.add_column("active", overflow="fold", min_width=7)
+        table.add_column("standby", overflow="fold", min_width=7)
+        table.add_column("moves", justify="right", no_wrap=True)
         states = self._state.kafka_streams_states(compute_task_lags=False)
         for client in self._clients:
             known = states.get(client.process_id)
@@ -136,14 +138,21 @@ class PlanView:
         )
 
 
-def _short_names(process_ids: list[ProcessId]) -> dict[ProcessId, str]:
-    """The first parts of the ids, as many as tell them apart."""
-    distinct = set(process_ids)
-    for length in (8, 13, 18, 23, 36):
-        names = {process_id: str(process_id)[:length] for process_id in distinct}
-        if len(set(names.values())) == len(distinct):
-            break
-    return names
+def short_names(process_ids: Iterable[ProcessId]) -> dict[ProcessId, str]:
+    """The first or the last digits of the ids, as few as tell them apart, but at least 8.
+
+    Examples:
+        >>> ids = [ProcessId.parse(f"0a000000-0000-0000-0000-00000000000{last}") for last in (1, 2)]
+        >>> list(short_names(ids).values()), list(short_names(ids[:1]).values())
+        (['..00000001', '..00000002'], ['0a000000'])
+    """
+    texts = {process_id: str(process_id) for process_id in process_ids}
+    for length in range(_SHORTEST_NAME, 36):
+        for mark, part in (("", slice(length)), ("..", slice(-length, None))):
+            names = {process_id: f"{mark}{text[part]}" for process_id, text in texts.items()}
+            if len(set(names.values())) == len(texts):
+                return names
+    return texts
 
 
 def _cell(tasks: list[TaskId]) -> str:
