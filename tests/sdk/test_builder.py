@@ -139,6 +139,35 @@ def test_the_order_of_adding_does_not_show() -> None:
         assert columns(order, order) == expected
 
 
+def test_tasks_are_in_the_order_of_their_ids_whatever_the_lengths_of_names() -> None:
+    """Tasks without topology first, then names as Java compares strings: not by length, not by code point."""
+    ids = [
+        TaskId(1, 0),
+        TaskId(2, 0),
+        *(TaskId(0, 0, name) for name in ("a", "aaa", "b", "bb", "\U0001f600", "\ufb01")),
+    ]
+    builder = ApplicationStateBuilder()
+    for task_id in reversed(ids):
+        builder.add_task(task_id)
+    columns = builder.build().columns.tasks
+
+    assert columns.task_ids() == ids == sorted(ids)
+    assert columns.topology_names == tuple(task_id.topology_name for task_id in ids[2:])
+
+
+def test_of_several_lags_for_unknown_tasks_the_first_client_and_task_are_named() -> None:
+    """Whatever the order of the mapping and of the clients."""
+    first, second = sorted((CLIENT, OTHER))
+    for tasks in permutations([TaskId(0, 1), TaskId(0, 2), TaskId(0, 0, "a")]):
+        for clients in ((first, second), (second, first)):
+            builder = with_task(ApplicationStateBuilder())
+            for client in clients:
+                lags = dict.fromkeys([TASK, *tasks] if client == first else [TaskId(0, 9), TaskId(0, 1)], 5)
+                builder.add_client(client, task_lags=lags)
+            with pytest.raises(StateException, match=rf"a lag on client {first} for task 0_1, but no such task"):
+                builder.build()
+
+
 def test_partitions_with_gaps_are_found() -> None:
     tasks = [TaskId(0, 7), TaskId(0, 2**31 - 1), TaskId(2**31 - 1, 3)]
     others = [TaskId(0, 0), TaskId(0, 8), TaskId(1, 3), TaskId(2**31 - 1, 4)]

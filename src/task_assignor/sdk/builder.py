@@ -243,7 +243,7 @@ class ApplicationStateBuilder:
         task = tasks.find(keys)
         unknown = np.flatnonzero(task < 0)
         if len(unknown):
-            row = int(unknown[np.argmin(client[unknown])])
+            row = int(unknown[np.lexsort((keys[unknown], client[unknown]))[0]])
             raise StateException(
                 f"There is a lag on client {clients[int(client[row])].process_id} for task "
                 f"{order.task_ids(keys[row : row + 1])[0]}, but no such task."
