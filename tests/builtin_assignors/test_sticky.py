@@ -31,6 +31,7 @@ from task_assignor.testing import (
     stateful_tasks,
     stateless_tasks,
 )
+from task_assignor.utils import _polish
 from task_assignor.utils._copies import copy_bounds
 from task_assignor.utils._spread import even_counts
 from task_assignor.validation import report_violations
@@ -187,10 +188,17 @@ UNKNOWN = UNKNOWN_OFFSET_SUM
     ],
 )
 @pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("most_arcs", [_polish.MOST_ARCS, 0])
 def test_tasks_that_move_go_to_the_least_lag_known_before_unknown(
-    lags_2: dict[str, int], lags_3: dict[str, int], owners: list[int], is_gone: bool
+    monkeypatch: pytest.MonkeyPatch,
+    lags_2: dict[str, int],
+    lags_3: dict[str, int],
+    owners: list[int],
+    is_gone: bool,
+    most_arcs: int,
 ) -> None:
-    """Client 1 keeps half, or is gone; the other two have state of two of its tasks."""
+    """Client 1 keeps half, or is gone; the other two have state of two of its tasks. Large groups see no flows."""
+    monkeypatch.setattr(_polish, "MOST_ARCS", most_arcs)
     others = [a_client(2, standby=lags_2, lags=lags_2), a_client(3, standby=lags_3, lags=lags_3)]
     if is_gone:
         state = a_state(stateful_tasks(0, 2), others)
