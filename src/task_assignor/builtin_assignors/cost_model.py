@@ -93,7 +93,7 @@ def _weights(values: npt.ArrayLike | None) -> Int64Array | None:
 
 
 def _exceptions(values: Iterable[ClientCost]) -> tuple[ClientCost, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if not isinstance(values, Iterable):
         raise CostModelException(f"The exceptions ({shown(values)}) must be a list of ClientCost.")
     exceptions = tuple(values)
     if len(exceptions) > MOST_EXCEPTIONS:
