@@ -34,6 +34,8 @@ def everything_on_the_first(state):
 class Mine(TaskAssignor):
     def configure(self, configs):
         self.mode = configs.get("my.mode", "good")
+        if self.mode == "raises early":
+            raise ValueError("too early")
         print("configured")
 
     def assign(self, state):
@@ -303,10 +305,10 @@ def test_what_an_assignor_prints_is_no_part_of_the_answers(run: Runner, written:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("raises", "failed with KeyError: 'key' (OWN.Mine.assign, line 21)"),
-        ("raises lines", "failed with ValueError: one two (OWN.Mine.assign, line 23)"),
-        ("raises nothing", "failed with MemoryError (OWN.Mine.assign, line 25)"),
-        ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 19)"),
+        ("raises", "failed with KeyError: 'key' (OWN.Mine.assign, line 23)"),
+        ("raises lines", "failed with ValueError: one two (OWN.Mine.assign, line 25)"),
+        ("raises nothing", "failed with MemoryError (OWN.Mine.assign, line 27)"),
+        ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 21)"),
         ("gives up", "Mine gave up: not now"),
         ("nothing", "TaskAssignment"),
     ],
@@ -321,9 +323,25 @@ def test_an_assignor_that_fails_is_an_error_of_that_state(
     assert message.replace("OWN", own.removesuffix(".Mine")) in done.lines[0]["error"]
 
 
-def test_the_traceback_of_a_failing_assignor_is_shown_on_request(written: Written, own: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "line"), [("raises", 'return {}["key"]'), ("raises early", 'raise ValueError("too early")')]
+)
+def test_the_traceback_of_a_failing_assignor_is_shown_on_request(
+    written: Written, own: str, tmp_path: Path, mode: str, line: str
+) -> None:
     path = written("x.json", document())
-    command = [sys.executable, "-m", "task_assignor", "plan", str(path), "-a", own, "--set", "my.mode=raises", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "task_assignor",
+        "plan",
+        str(path),
+        "-a",
+        own,
+        "--set",
+        f"my.mode={mode}",
+        "--json",
+    ]
     short, long = (
         subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
         for more in ([], ["--traceback"])
@@ -331,7 +349,7 @@ def test_the_traceback_of_a_failing_assignor_is_shown_on_request(written: Writte
     assert (short.returncode, long.returncode, short.stdout) == (2, 2, long.stdout)
     assert "Traceback" not in short.stderr
     assert "Traceback (most recent call last):\n" in long.stderr
-    assert 'return {}["key"]' in long.stderr
+    assert line in long.stderr
     assert "planning.py" not in long.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import traceback
 from collections import Counter
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
-from task_assignor.sdk import iter_states
+from task_assignor.sdk import ConfigException, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 from task_assignor.sdk.text import counted
 
@@ -52,7 +53,12 @@ def plan(
     bad or the assignor failed.
     """
     survive_any_text()
-    planner = Planner(parse_settings(settings or [], assignor))
+    try:
+        planner = Planner(parse_settings(settings or [], assignor))
+    except ConfigException as error:
+        if with_traceback and error.__cause__ is not None:
+            write_to_stderr("".join(traceback.format_exception(error.__cause__)))
+        raise
     worst = FINE
     for record in iter_states(state):
         found = planner.plan(record)

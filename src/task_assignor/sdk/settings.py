@@ -207,6 +207,7 @@ class _Reading:
         self.settings = settings
         self._where = where
         self._problems: list[ConfigProblem] = []
+        self._cause: BaseException | None = None
         self.client_tags: dict[str, str] = {}
         self._read_keys()
         parsed = self._read_known()
@@ -221,7 +222,7 @@ class _Reading:
         if assignor_class is not None and not self._problems:
             self._try(assignor_class)
         if self._problems:
-            raise ConfigException.of(sorted(self._problems, key=lambda problem: problem.key))
+            raise ConfigException.of(sorted(self._problems, key=lambda problem: problem.key)) from self._cause
         assert assignor_class is not None
         self.assignor_class = assignor_class
         self.values[TASK_ASSIGNOR_CLASS] = assignor_class
@@ -251,6 +252,11 @@ class _Reading:
         given = self.settings.get(key, value)
         self._problems.append(ConfigProblem(key, given, expected, advice, self._where.get(key, "")))
 
+    def _value_problem(self, key: str, problem: ValueProblem, value: object = None) -> None:
+        self._problem(key, problem.expected, problem.advice, value)
+        # Where somebody else's code failed, its traceback is worth keeping.
+        self._cause = self._cause or problem.__cause__
+
     def _read_keys(self) -> None:
         if not isinstance(self.settings, Mapping):
             raise ConfigException(
@@ -279,7 +285,7 @@ class _Reading:
         try:
             parsed[key.name] = parse_value(key, value)
         except ValueProblem as problem:
-            self._problem(key.name, problem.expected, problem.advice)
+            self._value_problem(key.name, problem)
 
     def _read_assignor(self, parsed: dict[str, object]) -> type[TaskAssignor] | None:
         given = [
@@ -290,7 +296,7 @@ class _Reading:
         try:
             found = load_assignor_class(value)
         except ValueProblem as problem:
-            self._problem(name, problem.expected, problem.advice, value=value)
+            self._value_problem(name, problem, value)
             return None
         if given:
             parsed[name] = found
@@ -384,7 +390,7 @@ class _Reading:
                 self._problem(key, "an assignor that accepts the settings", str(error), value=assignor_class)
             self._problems += error.problems
         except ValueProblem as problem:
-            self._problem(key, problem.expected, problem.advice, value=assignor_class)
+            self._value_problem(key, problem, assignor_class)
 
 
 def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, object]) -> TaskAssignor:
