@@ -210,6 +210,32 @@ def test_weights_are_spread_within_the_capacities(seed: int) -> None:
     assert result.quality.gap >= 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("tasks", "slack"), [(40, 30), (20, 2)])
+def test_with_weights_no_move_and_no_swap_within_the_capacities_pays(seed: int, tasks: int, slack: int) -> None:
+    """Tasks with costs of their own on four clients; rounded and repaired alone they would cost more."""
+    rng = np.random.default_rng(seed)
+    weight, cost = rng.integers(5, 40, tasks), rng.integers(0, 30, (tasks, 5))
+    share = int(weight.sum()) // 4
+    lower, upper = share - slack, share + slack
+    state = plain_state(tasks, 4, racks=4)
+    result = solve(state, task_class=np.arange(tasks), rack=cost, weight=weight, lower=[lower] * 4, upper=[upper] * 4)
+    place = np.array(owners_of(result))
+    load = np.bincount(place, weights=weight, minlength=4).astype(np.int64)
+    assert load.min() >= lower
+    assert load.max() <= upper
+
+    for task, ours in enumerate(place.tolist()):
+        for client in set(range(4)) - {ours}:
+            fits = load[ours] - weight[task] >= lower and load[client] + weight[task] <= upper
+            assert not fits or cost[task, client] >= cost[task, ours]
+        for other, theirs in enumerate(place.tolist()):
+            more = weight[other] - weight[task]
+            fits = lower <= load[ours] + more <= upper and lower <= load[theirs] - more <= upper
+            now = cost[task, ours] + cost[other, theirs]
+            assert not fits or cost[task, theirs] + cost[other, ours] >= now
+
+
 def real_state(**configs: Any) -> ApplicationState:
     """Four tasks with replicas in one rack each, previous owners all in the wrong one."""
     settings = {"rack_aware_traffic_cost": 5, "rack_aware_non_overlap_cost": 1, "num_standby_replicas": 1, **configs}
