@@ -163,7 +163,6 @@ def polish_of(problem: Problem, racks: RackCosts | None = None) -> Polish:
         state.owner,
         state.places(),
         problem.keep_all_claims,
-        np.zeros(len(problem.weight)),
         racks,
     )
 

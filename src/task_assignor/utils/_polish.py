@@ -19,7 +19,6 @@ from task_assignor.utils._flow import FlowError
 from task_assignor.utils._polish_network import PolishNetwork, RackCosts
 from task_assignor.utils._spread import (
     EVERYTHING,
-    FloatArray,
     Window,
     even_counts,
     levels_between,
@@ -50,7 +49,6 @@ class Polish:
         state_owner: (S,) who has it.
         state_place: (S,) how many others have it too and are less behind.
         keep_all_claims: items stay with a claimant, even if owners get fewer than `floor` or more than `ceil`.
-        load: (C,) what owners have from elsewhere, per unit of weight: of equal choices the least loaded get more.
         racks: what items cost on racks; None: only lost claims count.
     """
 
@@ -64,7 +62,6 @@ class Polish:
     state_owner: Int64Array
     state_place: Int64Array
     keep_all_claims: bool
-    load: FloatArray
     racks: RackCosts | None = None
 
     def improve(self, owner: Int64Array) -> Int64Array:
@@ -135,7 +132,7 @@ class _Search:
             with contextlib.suppress(_EnoughError):
                 windows = self._narrowest()
         for first, every in windows:
-            flows = self.network.solve(first, every, goals=4)
+            flows = self.network.solve(first, every, goals=3)
             if flows is not None:
                 owner = self.network.owners_of(flows)
                 answers.append((self.score(owner), owner))

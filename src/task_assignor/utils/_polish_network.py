@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, exact_dot, solve
 from task_assignor.utils._grants import rank_within
@@ -60,11 +61,11 @@ class PolishNetwork:
 
     def is_kept(self, owner: Int64Array) -> BoolArray:
         """(N,) whether the owner has a claim on the item."""
-        return np.isin(np.arange(self.items) * self.owners + owner, self._claims)
+        return are_in(np.arange(self.items) * self.owners + owner, self._claims)
 
     def is_with_state(self, owner: Int64Array) -> BoolArray:
         """(N,) whether the owner has state of the item."""
-        return np.isin(np.arange(self.items) * self.owners + owner, self._state)
+        return are_in(np.arange(self.items) * self.owners + owner, self._state)
 
     def cost_of(self, owner: Int64Array, lost: BoolArray) -> int:
         """Traffic and lost claims of the owners."""
@@ -79,7 +80,7 @@ class PolishNetwork:
         may_move = ~self.has_claim | (not task.keep_all_claims)
         free = np.flatnonzero(may_move)
         self.cell_item, self.cell_rack = np.repeat(free, self.racks), np.tile(np.arange(self.racks), len(free))
-        with_state = ~np.isin(self._state, self._claims) & may_move[task.state_item]
+        with_state = ~are_in(self._state, self._claims) & may_move[task.state_item]
         self.direct_item = np.concatenate([task.claim_item, task.state_item[with_state]])
         self.direct_owner = np.concatenate([task.claim_owner, task.state_owner[with_state]])
         is_move = np.arange(len(self.direct_item)) >= len(task.claim_item)
@@ -116,7 +117,6 @@ class PolishNetwork:
                 none,
             ]
         )
-        self.turn = np.unique(task.load, return_inverse=True)[1].reshape(-1)
 
     def _limits(self, first: Window, every: Window) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """(C,) least and most items of the first kind, and of all, that the windows and the shares allow."""
@@ -136,7 +136,7 @@ class PolishNetwork:
         )
 
     def solve(self, first: Window, every: Window, goals: int) -> Int64Array | None:
-        """The flows that are best by the first `goals` of: cost, items away from their state, how far behind, load.
+        """The flows that are best by the first `goals` of: cost, items away from their state, how far behind.
 
         Returns:
             Flow of each arc; None: the windows allow none.
@@ -160,13 +160,11 @@ class PolishNetwork:
         heads = [self.heads, node, node, *[np.full(self.owners, self.sink)] * 3]
         capacities = [self.capacities, first_high - first_low, np.full(self.owners, self.items), *pieces]
         outside = np.repeat([0, 0, 0, 1, 2] if task.keep_all_claims else [0] * 5, self.owners)
-        load = np.concatenate([np.zeros(len(self.tails) + 2 * self.owners, dtype=np.int64), np.tile(self.turn, 3)])
         none = np.zeros(5 * self.owners, dtype=np.int64)
         costs = [
             np.concatenate([self.cost, outside]),
             np.concatenate([self.away, none]),
             np.concatenate([self.behind, none]),
-            load,
         ]
         arcs = Arcs(goals=goals)
         arcs.add(np.concatenate(tails), np.concatenate(heads), np.concatenate(capacities), *costs[:goals])
