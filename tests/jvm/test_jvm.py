@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -31,10 +32,13 @@ from task_assignor.sdk import (
     TaskId,
     assignment_from_json,
 )
+from task_assignor.sdk.snapshot import state_to_json
 from task_assignor.testing import (
     a_client,
     a_process_id,
     a_state,
+    a_stateless_task,
+    an_assignment,
     assert_valid,
     random_assignment,
     random_states,
@@ -49,6 +53,7 @@ from task_assignor.utils import (
 from task_assignor.utils._java_queue import hash_map_order, poll_order
 from task_assignor.validation import validate_task_assignment
 from tests.budget import examples, requested_examples
+from tests.deviations import DEVIATIONS, Deviation, Difference, explanations
 from tests.goals import Placement
 from tests.jvm.jvm import Jvm
 from tests.rack_comparison import (
@@ -67,7 +72,7 @@ from tests.rack_comparison import (
     selects_unplaced,
 )
 from tests.recorded_runs import UNDECIDED, StickyQuestion
-from tests.vectors import placements_of, vectors
+from tests.vectors import Vector, placements_of, vectors
 
 pytestmark = pytest.mark.jvm
 # The usual run is the same everywhere; a long run has a seed of its own, which every failure names.
@@ -75,11 +80,16 @@ SEED = random.SystemRandom().randrange(2**32) if requested_examples() else 1
 
 
 def _states(count: int, **shape: Any) -> Iterator[tuple[str, ApplicationState]]:
-    """Random states, with what it takes to have them again. Kafka can sort tasks only if all have a topology, or none."""
+    """Random states, with what it takes to have them again."""
     for number, state in enumerate(random_states(SEED, examples(count), **shape)):
-        ids = [*state.columns.tasks.task_ids(), *(task for _client, _role, task in state.columns.previous.vanished)]
-        if len({task.topology_name is None for task in ids}) <= 1:
+        if _can_be_sorted(state):
             yield f"random_state({SEED}, {number}, **{shape})", state
+
+
+def _can_be_sorted(state: ApplicationState) -> bool:
+    """Kafka can sort tasks only if all have a topology, or none."""
+    ids = [*state.columns.tasks.task_ids(), *(task for _client, _role, task in state.columns.previous.vanished)]
+    return len({task.topology_name is None for task in ids}) <= 1
 
 
 def _with(state: ApplicationState, **settings: Any) -> ApplicationState:
@@ -176,8 +186,6 @@ def test_default_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
     """Equal; where task ids share a bucket of Kafka's set, whose order we cannot know, equal in number."""
     equal = 0
     for name, state in _states(count, **shape):
-        if state.assignment_configs.rack_aware_assignment_tags and not state.assignment_configs.num_standby_replicas:
-            continue  # Kafka places one then
         rng = random.Random(name)
         target = _placed_anyhow(state, rng, most_standbys=(0,))
         theirs = jvm.ask("default_standby", state, TaskAssignment(target)).value["assignment"]
@@ -185,19 +193,26 @@ def test_default_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
         if placements_of(ours) == theirs:
             equal += 1
             continue
-        assert _some_share_a_bucket(state), name
-        there = Placement.of_json(state, theirs)
-        assert len(Placement.of(state, ours.values()).standby_task) == len(there.standby_task), name
+        explained = {one.name for one in explanations(_question("default_standby", state, target), Difference.OTHER)}
+        assert explained, name
+        if "No standbys wanted means no standbys" not in explained:
+            there = Placement.of_json(state, theirs)
+            assert len(Placement.of(state, ours.values()).standby_task) == len(there.standby_task), name
     assert equal >= 0.3 * examples(count)
 
 
-def _some_share_a_bucket(state: ApplicationState) -> bool:
-    """Whether the order in which the tasks are put into the set can be seen in its order."""
-    tasks = state.columns.tasks
-    stateful = np.flatnonzero(tasks.has_changelog)
-    forwards = stateful[hash_map_order(tasks, stateful)]
-    backwards = stateful[::-1][hash_map_order(tasks, stateful[::-1])]
-    return not np.array_equal(forwards, backwards)
+def _question(
+    operation: str, state: ApplicationState, given: Assignments, params: Mapping[str, Any] | None = None
+) -> Vector:
+    """A question to the JVM in the form of a vector, as the list of deviations wants it."""
+    return Vector(
+        {
+            "operation": operation,
+            "state": state_to_json(state),
+            "assignment": placements_of(given),
+            "params": params or {},
+        }
+    )
 
 
 RACKS: dict[str, Any] = {"racks_known": True, "max_tasks": 20}
@@ -241,38 +256,76 @@ def _kafka_optimises(state: ApplicationState) -> bool:
 def test_rack_aware_actives(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
     """As cheap as Kafka's, with as many tasks on each client; what ours leaves as it is, Kafka leaves too.
 
-    Kafka throws where a selected task is active nowhere. With `balance_subtopology` it takes sub-topologies of two
-    topologies for one; these are not compared by cost.
+    What differs is in the list of deviations: Kafka throws where a selected task is active nowhere, for example.
     """
     seen: Counter[str] = Counter()
     for name, drawn in _states(count, **shape):
         rng = random.Random(name)
         state = _with_costs(drawn, rng) if shape else drawn
-        given = _placed_anyhow(state, rng)
-        asked = _optimisation(rng, rows(given, ACTIVE))
-        params = params_of(state, asked)
         try:
-            result = optimize_rack_aware_active_tasks(params, given)
-            assert_actives_keep(params, given, result)
-            answer = jvm.ask("optimize_active", state, TaskAssignment(given), asked)
-            if answer.exception is not None:
-                assert selects_unplaced(params, given, ACTIVE), answer
-                seen["thrown"] += 1
-                continue
-            theirs = by_client(assignment_from_json(answer.value["assignment"]))
-            if result.skipped is not None or not _kafka_optimises(state):
-                assert rows(theirs, ACTIVE) == rows(given, ACTIVE)
-                seen["unchanged"] += 1
-                continue
-            strategy = state.assignment_configs.rack_aware_assignment_strategy
-            if strategy == "min_traffic" or len(state.columns.tasks.topology_names) <= 1:
-                assert result.cost_after == objective(params, given, theirs, ACTIVE)
-                assert counts(rows(theirs, ACTIVE)) == counts(rows(given, ACTIVE))
-                seen[strategy] += 1
+            given = _placed_anyhow(state, rng)
+            asked = _optimisation(rng, rows(given, ACTIVE))
+            question, difference = _difference_of_actives(jvm, state, given, asked)
+            assert difference is None or explanations(question, difference)
         except Exception as error:
             error.add_note(name)
             raise
-    assert min(seen[kind] for kind in ("unchanged", "min_traffic", "balance_subtopology")) >= 0.02 * examples(count)
+        strategy = state.assignment_configs.rack_aware_assignment_strategy
+        seen[strategy if difference is None else "different"] += 1
+    assert min(seen[kind] for kind in ("none" if not shape else "different", "min_traffic", "balance_subtopology")) >= (
+        0.02 * examples(count)
+    )
+
+
+def _difference_of_actives(
+    jvm: Jvm, state: ApplicationState, given: Assignments, asked: Mapping[str, Any]
+) -> tuple[Vector, Difference | None]:
+    """Optimise, and have Kafka do so; None: unchanged by both, or as cheap at equal counts."""
+    question, params = _question("optimize_active", state, given, asked), params_of(state, asked)
+    result = optimize_rack_aware_active_tasks(params, given)
+    assert_actives_keep(params, given, result)
+    answer = jvm.ask("optimize_active", state, TaskAssignment(given), asked)
+    if answer.exception is not None:
+        assert selects_unplaced(params, given, ACTIVE), answer
+        return question, Difference.THROWN
+    theirs = by_client(assignment_from_json(answer.value["assignment"]))
+    if result.skipped is not None or not _kafka_optimises(state):
+        assert rows(theirs, ACTIVE) == rows(given, ACTIVE)
+        if result.skipped is not None:
+            return question, None
+    cost = objective(params, given, theirs, ACTIVE)
+    assert result.cost_after is not None
+    if result.cost_after != cost:
+        return question, Difference.CHEAPER if result.cost_after < cost else Difference.DEARER
+    assert counts(rows(theirs, ACTIVE)) == counts(rows(given, ACTIVE))
+    return question, None
+
+
+@pytest.mark.parametrize("deviation", [one for one in DEVIATIONS if one.only_in_jvm], ids=lambda one: one.name)
+def test_each_deviation_that_no_vector_needs_is_needed_here(jvm: Jvm, deviation: Deviation) -> None:
+    """It alone explains a difference; else it is out of date."""
+    costs = {"rack_aware_traffic_cost": 100, "rack_aware_non_overlap_cost": 1}
+    strategy = "min_traffic"
+    tasks = [a_stateless_task("0_0", racks={"r2"}), a_stateless_task("0_1", racks={"r1"})]
+    active, asked = {1: ["0_0"], 2: ["0_1"]}, {"tasks": ["0_0", "0_1"]}
+    match deviation.name:
+        case "Only partitions that count need known racks":
+            tasks.append(a_stateless_task("0_2"))
+        case "No rack at all is known too":
+            tasks.append(a_stateless_task("0_2", racks=set()))
+        case "A selected task that nobody has is no error":
+            active.pop(2)
+        case "Sub-topologies of named topologies are groups of their own":
+            ids = [[f"{topology}__0_{number}" for number in range(4)] for topology in ("one", "two")]
+            tasks = [a_stateless_task(task, racks={"r1", "r2"}) for task in itertools.chain(*ids)]
+            active, asked, strategy = {1: ids[0], 2: ids[1]}, {}, "balance_subtopology"
+    clients = [a_client(number, rack=f"r{number}") for number in (1, 2)]
+    state = a_state(tasks, clients, rack_aware_assignment_strategy=strategy, **costs)
+
+    question, difference = _difference_of_actives(jvm, state, by_client(an_assignment(state, active)), asked)
+
+    assert difference is not None
+    assert explanations(question, difference) == [deviation]
 
 
 @pytest.mark.parametrize(
