@@ -114,6 +114,7 @@ def run_demo(console: Console, config: StreamsConfig, clients: int, folder: Path
     with step(console, f"Start Spark on Java {java.version} ({java.origin})"):
         spark = spark_session(clients=clients, config={"spark.sql.session.timeZone": "UTC"}, verbose=verbose)
     try:
+        leave_interrupts_to_python()
         with step(console, f"Write four topics of {PARTITIONS} partitions, by Kafka's murmur2 of the key"):
             rows = flights.write_topics(spark, folder / "data", folder / "topics", PARTITIONS)
         for name, number in rows.items():
@@ -144,6 +145,20 @@ def run_demo(console: Console, config: StreamsConfig, clients: int, folder: Path
         show_result(console, spark, folder)
     finally:
         spark.stop()
+
+
+def leave_interrupts_to_python() -> None:
+    """Have Ctrl-C end the demo without a word.
+
+    Spark's own handler cancels jobs from inside the call to Java that it interrupts; that fails, at length. What py4j
+    then still says of an interrupt goes to the root logger itself.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 @contextmanager
