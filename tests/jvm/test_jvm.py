@@ -342,7 +342,7 @@ def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> Non
         state = _with_costs(drawn, rng) if shape else drawn
         given = _placed_anyhow(state, rng)
         asked = _optimisation(rng, rows(given, STANDBY))
-        params = params_of(state, asked)
+        question, params = _question("optimize_standby", state, given, asked), params_of(state, asked)
         try:
             result = optimize_rack_aware_standby_tasks(params, given)
             assert_standbys_keep(params, given, result)
@@ -351,6 +351,7 @@ def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> Non
                 balances = state.assignment_configs.rack_aware_assignment_strategy == "balance_subtopology"
                 assert params.kind != "all", answer
                 assert balances or selects_unplaced(params, given, STANDBY), answer
+                assert explanations(question, Difference.THROWN)
                 seen["thrown"] += 1
                 continue
             theirs = by_client(assignment_from_json(answer.value["assignment"]))
@@ -361,8 +362,10 @@ def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> Non
                 assert result.cost_after is not None
                 ours = objective(params, given, result, STANDBY)
                 assert ours <= objective(params, given, theirs, STANDBY)
+                assert ours == objective(params, given, theirs, STANDBY) or explanations(question, Difference.CHEAPER)
                 seen["cheaper" if ours < objective(params, given, theirs, STANDBY) else "equal"] += 1
             else:
+                assert explanations(question, Difference.DEARER)
                 seen["not kept"] += 1
         except Exception as error:
             error.add_note(name)
