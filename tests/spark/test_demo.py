@@ -62,7 +62,7 @@ def test_the_demo_runs_in_a_fresh_home_without_java_on_the_path(tmp_path: Path, 
     ("arguments", "message"),
     [
         (["--clients", "0"], "--clients"),
-        (["--set", "nothing"], "key=value"),
+        (["--set", "nothing"], "KEY=VALUE"),
         (["--set", "num.standby.replica=1"], "Maybe num.standby.replicas"),
         (["--assignor", "nobody"], "Registered are: "),
         (["--output", "taken"], "The folder taken is not empty"),
