@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
 from task_assignor.utils._classes import Partitions, counted_rows, rack_problem
@@ -67,7 +67,7 @@ class Racks:
         if rack_problem(self._columns, partitions=partitions) is not None:
             return False
         tasks = self._columns.tasks
-        used = np.unique(tasks.partition_rack_set[counted_rows(self._columns, partitions)])
+        used = distinct(tasks.partition_rack_set[counted_rows(self._columns, partitions)])
         return all(tasks.rack_sets[rack_set] for rack_set in used.tolist())
 
     def _optimize_active(self, owner: Int32Array, tasks: Int64Array, traffic: int, non_overlap: int) -> Int32Array:

@@ -12,6 +12,7 @@ from task_assignor.builtin_assignors._min_cost_relaxation import relaxed
 from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
 from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
 from task_assignor.sdk import MISSING, Role, StateColumns
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._flow import FlowError, InfeasibleFlowError
 from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem, min_cost_places
@@ -131,7 +132,7 @@ class _Given:
         clients = self.columns.clients
         racks = len(clients.racks)
         cell = np.where(clients.rack < 0, racks, clients.rack).astype(np.int64)
-        used = np.unique(cell)
+        used = distinct(cell)
         dearest = self.rack[:, used].max(axis=1, initial=0)
         entry_row, entry = np.nonzero(self.rack[:, used] < dearest[:, None])
         row, place, cost = self.exceptions

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 from task_assignor.utils._grants import rank_within
 
@@ -74,7 +75,7 @@ class _Deal:
                 self._swap_pairs(bad[free], others[free])
         bad = np.flatnonzero(self.conflicts())
         owners = self._owners(bad)
-        for owner in np.unique(owners).tolist():
+        for owner in distinct(owners).tolist():
             self._swap_away(owner, bad[owners == owner])
 
     def _owners(self, entries: Int64Array) -> Int32Array:
@@ -120,7 +121,7 @@ class _Deal:
         offers: dict[int, deque[tuple[int, int]]] = {}
         for column in range(1, self.holder.shape[1]):
             there = self.holder[takers, column]
-            for one in np.unique(there[there >= 0]).tolist():
+            for one in distinct(there[there >= 0]).tolist():
                 rows = takers[there == one][: len(conflicts)].tolist()
                 offers.setdefault(one, deque()).extend((row, column) for row in rows)
         used: set[int] = set()

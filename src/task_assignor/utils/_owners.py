@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve
 
@@ -252,7 +253,7 @@ class _Graph:
             & (problem.entry_cost < dearest[problem.entry_row])
             & ~np.isin(problem.entry_row, split)
         )
-        by_hub = np.setdiff1d(used, split)
+        by_hub = used[~are_in(used, split)]
         entry_row = np.concatenate([problem.entry_row[chosen], whole_row])
         entry_cell = np.concatenate([problem.entry_cell[chosen], whole_cell])
         entry_cost = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
@@ -417,13 +418,13 @@ def _exceptions(
     dearer = (cost < 0) | (cost > usual)
     keep = (cost >= 0) & (cost < usual)
     direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
-    apart = np.unique(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
+    apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)
     by_cell = np.argsort(problem.place_cell, kind="stable")
     size = np.bincount(problem.place_cell, minlength=len(problem.cell_hub))
     start = np.cumsum(size) - size
     arcs = int(size[apart_cell].sum())
-    rows = np.unique(apart_row)
+    rows = distinct(apart_row)
     if arcs + len(rows) * len(problem.cell_hub) > MOST_ARCS:
         raise FlowError(
             f"{len(rows)} classes of tasks have dearer or forbidden clients; taken apart they need more than "

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._flow import FlowError
 from task_assignor.utils._polish_network import PolishNetwork, RackCosts
@@ -119,7 +120,7 @@ class _Search:
 
     def run(self) -> Int64Array:
         task, before = self.task, self.score(self.owner)
-        competing = len(np.unique(task.claim_item)) < len(task.claim_item)
+        competing = len(distinct(task.claim_item)) < len(task.claim_item)
         # With one claim on each item at most the engine's answer is the best but for the state.
         is_exact = task.racks is None and not competing
         even = is_exact or self._is_even(before)
@@ -128,7 +129,7 @@ class _Search:
         answers = [(before, self.owner)]
         windows = [self._windows_of(self.owner)]
         # With equal weights there is one narrowest window; else several may be equally narrow.
-        if not even or len(np.unique(task.weight)) > 1:
+        if not even or len(distinct(task.weight)) > 1:
             with contextlib.suppress(_EnoughError):
                 windows = self._narrowest()
         for first, every in windows:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, exact_dot, solve
 from task_assignor.utils._grants import rank_within
@@ -185,7 +185,7 @@ class PolishNetwork:
         taken = flows[:cells] > 0
         item, rack = self.cell_item[taken], self.cell_rack[taken]
         places = flows[cells + direct : cells + direct + 2 * self.owners].reshape(self.owners, 2)
-        for number in np.unique(2 * rack + self.kind[item]).tolist():
+        for number in distinct(2 * rack + self.kind[item]).tolist():
             here = np.where(self.costs.rack == number // 2, places[:, number % 2], 0)
             slots = np.repeat(np.arange(self.owners), here)
             slots = slots[np.lexsort((slots, rank_within(slots)))]

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import (
     INT32_MAX,
@@ -206,7 +207,7 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
     """
     if selected is None:
         return np.arange(len(columns.tasks))
-    tasks = np.unique(np.asarray(selected))
+    tasks = distinct(np.asarray(selected).reshape(-1))
     if len(tasks) and (tasks.dtype.kind not in "iu" or tasks[0] < 0 or tasks[-1] >= len(columns.tasks)):
         raise StateException(f"The selected tasks must be task numbers from 0 to {len(columns.tasks) - 1}.")
     return tasks.astype(np.int64)

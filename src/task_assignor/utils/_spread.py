@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 FloatArray = npt.NDArray[np.float64]
@@ -94,10 +95,10 @@ def _first(count: int, holds: Callable[[int], bool]) -> int:
 def levels_between(weight: Int64Array, least: Int64Array, most: Int64Array) -> FloatArray:
     """All items per unit of weight that owners between `least` and `most` items can have, sorted."""
     found = []
-    for distinct in np.unique(weight):
-        of_weight = weight == distinct
-        found.append(np.arange(least[of_weight].min(), most[of_weight].max() + 1) / distinct)
-    return np.unique(np.concatenate(found)) if found else np.zeros(0)
+    for one in distinct(weight):
+        of_weight = weight == one
+        found.append(np.arange(least[of_weight].min(), most[of_weight].max() + 1) / one)
+    return distinct(np.concatenate(found)) if found else np.zeros(0)
 
 
 def even_counts(
@@ -250,7 +251,7 @@ class ShareProblem:
             must, may = gains, self.may_have_extra
         choice = _Choice(self, must, may)
         firsts = self._first_kind_windows(choice)
-        levels = np.unique(np.concatenate([self.floor / self.weight, (self.floor + may) / self.weight]))
+        levels = distinct(np.concatenate([self.floor / self.weight, (self.floor + may) / self.weight]))
         best: tuple[Window, Window] | None = None
         for first in firsts:
             every = smallest_windows(levels, partial(choice.allows, first))[0]

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._standby_flow import Copies, Rules, place_copies
 
@@ -88,7 +89,7 @@ def _rules(copies: Copies) -> Rules:
 def _most_distinct(copies: Copies, supply: Int64Array, key: int) -> Int64Array:
     """(U,) no placement gives the holders of a task more distinct values of the key."""
     values = copies.tag_value[:, key]
-    kinds = len(np.unique(values[values >= 0]))
+    kinds = len(distinct(values[values >= 0]))
     return np.minimum(kinds, supply + (copies.active >= 0))
 
 

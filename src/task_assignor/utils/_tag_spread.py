@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._copies import Copies
 from task_assignor.utils._copies_flow import Room, complete
@@ -41,7 +42,7 @@ def spread_by_tags(
         claims: who had which item before: of equal copies those stay.
     """
     item, owner = copies.item.astype(np.int64), copies.owner.astype(np.int64)
-    keys = np.argsort([len(np.unique(of_key)) for of_key in values.T], kind="stable")
+    keys = np.argsort([len(distinct(of_key)) for of_key in values.T], kind="stable")
     for used in range(len(keys), 0, -1):
         kind_values, kind_of = np.unique(values[:, keys[:used]], axis=0, return_inverse=True)
         if len(kind_values) < 2 or not len(item):
@@ -239,7 +240,7 @@ def _placed(holder: Int64Array, before: Int64Array, after: Int64Array, owners: _
     result = np.where(moved, NONE, holder)
     is_copy = np.zeros(holder.shape, dtype=np.bool_)
     is_copy[:, 1:] = after[:, 1:] >= 0
-    changed = np.unique(np.concatenate([before[moved], after[moved]]))
+    changed = distinct(np.concatenate([before[moved], after[moved]]))
     for kind in changed.tolist():
         of_kind = is_copy & (after == kind)
         if not (_dealt(result, of_kind & moved, kind, owners) or _dealt(result, of_kind, kind, owners)):

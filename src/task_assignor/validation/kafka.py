@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.sdk import ApplicationState, AssignmentError, Role, StateColumns, TaskAssignment
+from task_assignor.sdk.arrays import distinct
 from task_assignor.validation._rows import AssignmentRows, Rows, rows_of
 
 
@@ -41,7 +42,7 @@ def first_error(columns: StateColumns, rows: AssignmentRows) -> AssignmentError:
     if not columns.tasks.is_stateful[standbys].all():
         return AssignmentError.INVALID_STANDBY_TASK
     known = rows.entry_client[rows.entry_client >= 0]
-    if len(np.unique(known)) < len(columns.clients):
+    if len(distinct(known)) < len(columns.clients):
         return AssignmentError.MISSING_PROCESS_ID
     if len(known) < len(rows.entry_client):
         return AssignmentError.UNKNOWN_PROCESS_ID
