@@ -1,4 +1,4 @@
-"""The one module that touches OR-Tools: a flow, cheapest or greatest, is checked, solved and handed back. What the nodes mean is elsewhere.
+"""The flow model asks OR-Tools here alone: a flow, cheapest or greatest, is checked, solved and handed back. What the nodes mean is elsewhere.
 
 OR-Tools' Python face takes floats and wraps large numbers silently, and a wrong question can end the interpreter, so
 everything is checked here before it is asked.
