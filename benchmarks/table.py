@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.case import Case
 from benchmarks.jvm import JvmRun, recorded_source
-from benchmarks.measure import Growth, Measurement, growths, least_cpu_s, peer_of, verdict
+from benchmarks.measure import PROCESSES, SHORT_S, Growth, Measurement, growths, least_cpu_s, peer_of, verdict
 
 WIDTH = 200
 """Columns where the output is no terminal."""
@@ -162,6 +162,7 @@ def _print_growth(console: Console, series: Sequence[Growth]) -> None:
 def _print_notes(console: Console, measured: Sequence[Measurement], others: Mapping[str, Measurement]) -> None:
     notes = [
         "A figure of ours: the call alone, in a process of its own; the first call includes what is imported only then.",
+        f"A first call shorter than {SHORT_S:g} s: the median of {PROCESSES} processes.",
         "Memory: the most that process ever had, inputs included.",
         f"Peer now: the same call of Kafka's code in a JVM of its own. {recorded_source()}.",
         "Processor time: of the fastest call; it is the same on a busy machine.",
@@ -196,6 +197,7 @@ def as_json(measured: Sequence[Measurement], machine: Mapping[str, str]) -> dict
             {
                 "name": one.case.name,
                 "run": None if one.run is None else attrs.asdict(one.run),
+                "firstCalls": list(one.first_calls),
                 "problem": one.problem,
                 "jvm": None if one.jvm is None else attrs.asdict(one.jvm),
                 "recorded": None if one.recorded is None else attrs.asdict(one.recorded),

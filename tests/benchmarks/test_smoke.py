@@ -17,7 +17,7 @@ from benchmarks.case import Case, Goal
 from benchmarks.catalogue import all_cases, check_names
 from benchmarks.command import main
 from benchmarks.jvm import JvmRun, class_path, recorded, time_in_jvm
-from benchmarks.measure import Measurement, fitted_exponent, growths, measure, peer_of, verdict
+from benchmarks.measure import PROCESSES, Measurement, fitted_exponent, growths, measure, peer_of, verdict
 from benchmarks.table import duration, memory
 from benchmarks.worker import Run, run_case
 from tests.jvm.jvm import JvmBuildError
@@ -149,7 +149,18 @@ def measurement(seconds: float, **fields: object) -> Measurement:
     case = Case("made/up", lambda: lambda: None)
     given = {name: fields.pop(name) for name in ("goal", "series", "size") if name in fields}
     run = Run((seconds,), (seconds,), 0.0, 1, 2_000_000_000, {})
-    return Measurement(attrs.evolve(case, **given), run, **fields)  # type: ignore[arg-type]
+    return Measurement(attrs.evolve(case, **given), run, (seconds,), **fields)  # type: ignore[arg-type]
+
+
+def test_a_short_first_call_is_the_median_of_several_processes() -> None:
+    several = measure(CASES["ha/1000x10x1000 R1 first"])
+    assert len(several.first_calls) == PROCESSES
+    assert several.run is not None
+    assert several.run.seconds[0] == several.first_calls[0]
+    assert several.first_s == sorted(several.first_calls)[PROCESSES // 2]
+    noisy = attrs.evolve(several, case=attrs.evolve(several.case, goal=Goal(seconds=0.2)))
+    assert verdict(attrs.evolve(noisy, first_calls=(0.9, 0.1, 0.1, 0.1, 0.9)), {}) is True
+    assert verdict(attrs.evolve(noisy, first_calls=(0.1, 0.9, 0.1, 0.9, 0.9)), {}) is False
 
 
 def test_a_case_that_cannot_run_is_reported_not_raised() -> None:
