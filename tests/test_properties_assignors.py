@@ -24,6 +24,7 @@ from task_assignor.sdk import (
 )
 from task_assignor.testing import (
     Cluster,
+    a_state,
     application_states,
     assert_deterministic,
     assert_same_in_every_process,
@@ -141,6 +142,14 @@ def test_comes_to_rest_with_all_standbys_and_no_warm_ups(subject: Subject, strat
             rack_aware_traffic_cost=seed % 4,
             rack_aware_non_overlap_cost=seed % 3,
         )
+
+
+@SUBJECTS
+def test_tasks_without_clients_are_an_error(subject: Subject) -> None:
+    """And nothing at all is an empty answer."""
+    with pytest.raises(TaskAssignmentException, match="has 1 task, but no clients to assign them to"):
+        subject.fresh().assign(a_state(["0_0"], []))
+    assert subject.fresh().assign(a_state([], [])).assignment == ()
 
 
 @SUBJECTS

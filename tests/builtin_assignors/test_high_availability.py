@@ -254,13 +254,6 @@ def test_a_client_without_known_lags_is_an_error() -> None:
     assert [len(one.tasks) for one in answer] == [1]
 
 
-def test_tasks_without_clients_are_an_error() -> None:
-    """And nothing at all is an empty answer."""
-    with pytest.raises(TaskAssignmentException, match="1 tasks, but no clients"):
-        HighAvailabilityTaskAssignor().assign(a_state(["0_0"], []))
-    assert HighAvailabilityTaskAssignor().assign(a_state([], [])).assignment == ()
-
-
 def test_no_tasks_is_an_empty_assignment_for_every_client() -> None:
     """Clients without tasks are named all the same, as Kafka wants it."""
     answer = HighAvailabilityTaskAssignor().assign(a_state([], 2))

@@ -135,4 +135,4 @@ except MissingExtraException as error:
     print(error.extra, error.missing)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["ApplicationState(1 tasks, 1 clients) True", "testing hypothesis"], done.stderr
+    assert done.stdout.splitlines() == ["ApplicationState(1 task, 1 client) True", "testing hypothesis"], done.stderr

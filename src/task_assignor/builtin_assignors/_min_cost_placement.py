@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors._min_cost_relaxation import relaxed
 from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
 from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
@@ -90,8 +91,7 @@ class _Given:
         if not isinstance(costs, PlacementCosts):
             raise CostModelException(f"A cost model must give PlacementCosts, not {costs!r}.")
         tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
-        if tasks and not clients:
-            raise CostModelException(f"There are {tasks} tasks, but no clients.")
+        check_clients(columns)
         _shape("task_class", costs.task_class, (tasks,))
         classes = int(costs.task_class.max(initial=-1)) + 1
         classes = max(classes, *(len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None), 0)

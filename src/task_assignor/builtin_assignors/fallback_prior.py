@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors.sticky import sticky_actives, sticky_standbys
 from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, TaskAssignment, TaskAssignor
 
@@ -19,8 +20,13 @@ class FallbackPriorTaskAssignor(TaskAssignor):
     """
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Place the tasks; see the class."""
+        """Place the tasks; see the class.
+
+        Raises:
+            TaskAssignmentException: there are tasks but no clients.
+        """
         columns, configs = application_state.columns, application_state.assignment_configs
+        check_clients(columns)
         active = sticky_actives(columns, True, configs.num_standby_replicas)
         standbys = sticky_standbys(columns, active.owner, configs)
         deadline = np.full(len(columns.clients), MISSING)

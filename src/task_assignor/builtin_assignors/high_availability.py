@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors._ha_racks import RackRound, Racks
 from task_assignor.builtin_assignors._ha_target import Target, round_robin_target, sticky_target
 from task_assignor.sdk import (
@@ -15,7 +16,6 @@ from task_assignor.sdk import (
     AssignmentColumns,
     ConfigKey,
     TaskAssignment,
-    TaskAssignmentException,
     TaskAssignor,
 )
 from task_assignor.sdk.columns import Int32Array
@@ -103,8 +103,7 @@ def high_availability_plan(application_state: ApplicationState, is_sticky: bool 
         TaskAssignmentException: there are tasks but no clients, or the lags of a client are not known.
     """
     columns, configs = application_state.columns, application_state.assignment_configs
-    if not len(columns.clients) and len(columns.tasks):
-        raise TaskAssignmentException(f"There are {len(columns.tasks)} tasks, but no clients to assign them to.")
+    check_clients(columns)
     racks = Racks(columns, configs)
     target = (sticky_target if is_sticky else round_robin_target)(columns, configs, racks)
     refined = refine_columns(columns, configs, target.active_owner, target.standby_task, target.standby_client)

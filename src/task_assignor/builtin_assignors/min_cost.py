@@ -118,6 +118,7 @@ class MinCostTaskAssignor(TaskAssignor):
         Raises:
             CostModelException: the costs do not fit the state, there are too many exceptions, or the capacities leave no
                 room for all tasks; the message says which.
+            TaskAssignmentException: there are tasks but no clients.
         """
         columns = application_state.columns
         costs = self.cost_model(application_state).costs(application_state)
@@ -134,6 +135,6 @@ class MinCostTaskAssignor(TaskAssignor):
         """Place the tasks; see the class for the rules, `solve` for the quality.
 
         Raises:
-            CostModelException: see `solve`.
+            CostModelException, TaskAssignmentException: see `solve`.
         """
         return self.solve(application_state).assignment

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.sdk import (
     MISSING,
     UNKNOWN_OFFSET_SUM,
@@ -92,8 +93,13 @@ class StickyTaskAssignor(TaskAssignor):
         self._must_preserve = bool(configs.get(MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT, False))
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Place the tasks; see the class for the goals."""
+        """Place the tasks; see the class for the goals.
+
+        Raises:
+            TaskAssignmentException: there are tasks but no clients.
+        """
         columns, configs = application_state.columns, application_state.assignment_configs
+        check_clients(columns)
         uses_racks = (
             strategy_problem(
                 configs.rack_aware_assignment_strategy,

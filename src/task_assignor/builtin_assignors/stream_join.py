@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors.sticky import previous_state
 from task_assignor.sdk import (
     MISSING,
@@ -127,8 +128,10 @@ class StreamJoinTaskAssignor(TaskAssignor):
 
         Raises:
             ConfigException: `stream.join.groups` names a sub-topology that the application does not have.
+            TaskAssignmentException: there are tasks but no clients.
         """
         columns = application_state.columns
+        check_clients(columns)
         units = _Units.of(columns, _join_group_of(columns, self._groups))
         owner = units.owners()
         standbys = units.standbys(owner, application_state.assignment_configs)

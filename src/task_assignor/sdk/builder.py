@@ -56,7 +56,7 @@ class ApplicationStateBuilder:
     Examples:
         >>> builder = ApplicationStateBuilder().add_task(TaskId(0, 0)).add_client(ProcessId.parse("0" * 8 + "-0000" * 3 + "-" + "0" * 12))
         >>> builder.build()
-        ApplicationState(1 tasks, 1 clients)
+        ApplicationState(1 task, 1 client)
     """
 
     def __init__(self, configs: AssignmentConfigs | None = None, now_ms: int = 0) -> None:

@@ -61,7 +61,7 @@ def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationSta
         ...   "tasks": [{"id": "0_0", "isStateful": false, "topicPartitions": []}],
         ...   "clients": [{"processId": "00000000-0000-0000-0000-000000000001", "numProcessingThreads": 2}]}''')
         >>> state
-        ApplicationState(1 tasks, 1 clients)
+        ApplicationState(1 task, 1 client)
     """
     return state_of_value(parse_json(document) if isinstance(document, (str, bytes)) else document)
 

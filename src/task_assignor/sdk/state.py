@@ -14,7 +14,7 @@ from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.equality import same_states
 from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownClientError, UnknownTaskError
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import counted, shown
 
 _sort_key = operator.attrgetter("sort_key")
 
@@ -400,4 +400,5 @@ class ApplicationState:
         return hash((self._now_ms, self._configs, len(self._columns.tasks), self._columns.clients.process_ids))
 
     def __repr__(self) -> str:
-        return f"ApplicationState({len(self._columns.tasks)} tasks, {len(self._columns.clients)} clients)"
+        tasks, clients = counted(len(self._columns.tasks), "task"), counted(len(self._columns.clients), "client")
+        return f"ApplicationState({tasks}, {clients})"
