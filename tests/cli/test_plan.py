@@ -211,6 +211,19 @@ def test_the_table_fits_in_80_columns_whatever_the_ids(
         assert f"│ {text}" in out, text
 
 
+def test_a_terminal_too_narrow_for_the_table_loses_nothing(
+    run: Runner, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wraps the lines of the table, whose width is what the table needs, and no more than 72."""
+    value = with_lags(1)
+    value["clients"][0]["rackId"] = "a-rack-with-a-name-that-is-far-too-long-for-a-table"
+    path = written("x.json", value)
+    monkeypatch.setenv("COLUMNS", "72")
+    wide = run("plan", path, "-a", "sticky").out
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run("plan", path, "-a", "sticky").out == wide
+
+
 def test_a_state_without_clients_has_a_table_without_rows(run: Runner, written: Written) -> None:
     done = run("plan", written("x.json", {"tasks": [], "clients": []}), "-a", "sticky")
     assert (done.code, done.err) == (0, "")

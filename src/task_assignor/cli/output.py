@@ -12,12 +12,16 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout, 
 
 import typer
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 
 from task_assignor.sdk import StreamsException
 
 FINE = 0
 FINDING = 1
 BAD_INPUT = 2
+
+_ROOM = 72
+"""Columns that a table gets in the narrowest of terminals, if it needs them; only beyond them its cells are folded."""
 
 
 class OutputException(StreamsException):
@@ -57,8 +61,10 @@ def write_json(value: object) -> None:
 
 
 def write_pretty(*parts: RenderableType) -> None:
-    """Tables and text, in colour where the terminal has it."""
+    """Tables and text, in colour where the terminal has it. A terminal too narrow for a table wraps its lines."""
     console = Console(highlight=False, soft_wrap=False)
+    room = console.options.update(width=_ROOM)
+    console.width = max(console.width, *(Measurement.get(console, room, part).minimum for part in parts))
     # Even a capture ends with an attempt to write.
     with _to_stdout(), console.capture() as capture:
         for part in parts:
