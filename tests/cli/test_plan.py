@@ -454,6 +454,13 @@ def test_an_error_that_nobody_can_read_is_an_exit_code(tmp_path: Path) -> None:
         assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 2
 
 
+@pytest.mark.parametrize("arguments", ["--help", "plan --help", "--version"])
+def test_help_for_a_full_disk_is_one_error(arguments: str) -> None:
+    command = f"{sys.executable} -m task_assignor {arguments} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: Standard output cannot be written: No space left on device.\n")
+
+
 def test_the_command_line_does_not_import_spark() -> None:
     code = (
         "import sys, task_assignor.cli\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from task_assignor import __version__
 from task_assignor.cli.assignors import assignors
 from task_assignor.cli.demo import demo
-from task_assignor.cli.output import BAD_INPUT, write_error, write_line
+from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
 from task_assignor.sdk import StreamsException
@@ -51,4 +52,11 @@ def main() -> None:
         app()
     except StreamsException as error:
         write_error(str(error))
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        # Help is written by the parser itself.
+        if error.errno != errno.ENOSPC:
+            raise
+        give_up_stdout()
+        write_error(f"Standard output cannot be written: {error.strerror}.")
         sys.exit(BAD_INPUT)

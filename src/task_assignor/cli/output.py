@@ -47,12 +47,16 @@ def _to_stdout() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Python would complain again when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()
         if isinstance(error, BrokenPipeError):
             # `... | head` has what it wants.
             raise typer.Exit(128 + signal.SIGPIPE) from None
         raise OutputException(f"Standard output cannot be written: {error.strerror}.") from None
+
+
+def give_up_stdout() -> None:
+    """Standard output takes nothing more: Python shall not try, and complain, again when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(value: object) -> None:

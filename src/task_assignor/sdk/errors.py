@@ -128,7 +128,7 @@ class MissingExtraException(StreamsException, ImportError):
     def __init__(self, extra: str, room: str, missing: str) -> None:
         super().__init__(
             f"{room} needs the package '{missing}', which is not installed. "
-            f"Install the extra that brings it: pip install 'task-assignor[{extra}]'"
+            f"Install the extra that brings it: pip install 'task-assignor[{extra}]' (from a checkout '.[{extra}]')"
         )
         self.extra = extra
         self.room = room

@@ -79,7 +79,8 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         rejected.append(f"{origin} ({executable}): {problem}")
     raise JavaNotFoundError(
         f"Spark needs Java {MINIMUM_JAVA} or newer and none was found. Looked at " + "; ".join(rejected) + ". "
-        "Maybe install the extra that brings one: pip install 'task-assignor[jre]', or set JAVA_HOME to a JDK."
+        "Maybe install the extra that brings one: pip install 'task-assignor[jre]' (from a checkout '.[jre]'), or set "
+        "JAVA_HOME to a JDK."
     )
 
 
