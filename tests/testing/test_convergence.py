@@ -208,6 +208,14 @@ def test_stories_are_repeatable_and_differ() -> None:
     assert stories[0] == stories[2] != stories[1]
 
 
+def test_a_story_with_tags_is_the_same_story_but_for_the_tags() -> None:
+    story = run_random_story(StickyTaskAssignor, 4)
+    tagged = run_random_story(StickyTaskAssignor, 4, client_tags={"gpu": ("yes", None)})
+    assert tagged.history == story.history
+    assert {client.client_tags.get("gpu") for client in tagged.clients} == {"yes", None}
+    assert not any(client.client_tags for client in story.clients)
+
+
 def test_one_that_always_asks_for_more_can_be_taken_as_it_is() -> None:
     cluster = Cluster(stateful_tasks(0, 1), [a_client(1)])
     assert cluster.settle(AlwaysAsks, 1, heed_follow_ups=False) == 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import find
 
-from task_assignor.sdk import MISSING, ApplicationState, Role, state_to_json
-from task_assignor.testing import random_assignment, random_state, random_states
+from task_assignor.sdk import MISSING, ApplicationState, Role, StateException, state_to_json
+from task_assignor.testing import application_states, random_assignment, random_state, random_states
 from task_assignor.validation import report_violations
 
 
@@ -137,9 +141,48 @@ def test_every_feature_of_states_occurs_and_often_enough() -> None:
         ({"max_clients": 1}, {"2 clients", "two claim a task"}),
     ],
 )
-def test_the_shape_is_kept(shape: dict[str, int], never: set[str]) -> None:
+def test_the_shape_is_kept(shape: dict[str, Any], never: set[str]) -> None:
     found = {feature for state in random_states(2, 300, **shape) for feature in features(state)}
     assert found & never == set()
+
+
+def gpus(state: ApplicationState) -> list[str | None]:
+    return [tags.get("gpu") for tags in state.columns.clients.client_tags]
+
+
+def test_tags_of_ones_own_are_drawn_for_each_client_and_missing_where_they_may() -> None:
+    drawn = Counter(gpu for state in random_states(1, 50, client_tags={"gpu": ("a", "b", None)}) for gpu in gpus(state))
+    assert set(drawn) == {"a", "b", None}
+    assert min(drawn.values()) > 20
+
+
+def test_the_usual_tags_can_have_other_values() -> None:
+    states = list(random_states(1, 50, client_tags={"zone": ("elsewhere", None)}))
+    tags = [tags for state in states for tags in state.columns.clients.client_tags]
+    assert {tag.get("zone") for tag in tags} == {"elsewhere", None}
+    assert any("cluster" in tag for tag in tags)
+
+
+def test_tags_are_drawn_by_hypothesis_too() -> None:
+    state = find(application_states(client_tags={"gpu": (None, "yes")}), lambda state: "yes" in gpus(state))
+    assert gpus(state) == ["yes"]
+
+
+@pytest.mark.parametrize(
+    "client_tags", ["gpu", {"gpu": "yes"}, {"gpu": ()}, {"gpu": (1,)}, {1: ("yes",)}, {"gpu": {"yes", "no"}}]
+)
+def test_tags_of_another_form_are_refused(client_tags: Any) -> None:
+    with pytest.raises(StateException, match=r"^The client_tags .* such as \{'gpu': \('yes', None\)\}"):
+        random_states(1, 1, client_tags=client_tags)
+
+
+# Before tags could be asked for, these were the states: a seed in somebody's bug report still means the same.
+def test_seeds_mean_what_they_always_meant() -> None:
+    documents = [state_to_json(state) for state in random_states(3, 50, lags_known=False)]
+    assert (
+        hashlib.sha256(json.dumps(documents).encode()).hexdigest()
+        == "25e6b0d063dc8ed1d70b92d093da65ebe8a10c5a8badb87dde89cbf6f9ba237b"
+    )
 
 
 def test_big_states_can_be_asked_for() -> None:

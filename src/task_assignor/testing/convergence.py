@@ -23,6 +23,8 @@ from task_assignor.sdk import (
 )
 from task_assignor.testing.assertions import Assignor
 from task_assignor.testing.builders import END_OFFSET_SUM, a_client, a_stateful_task, a_stateless_task
+from task_assignor.testing.drawing import ClientTags, checked_tags, draw_tags
+from task_assignor.testing.random_states import seeded_choices
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 from task_assignor.validation import report_violations
 
@@ -206,6 +208,7 @@ def run_random_story(
     *,
     check: Callable[[Cluster], None] | None = None,
     heed_follow_ups: bool = True,
+    client_tags: ClientTags | None = None,
     **configs: object,
 ) -> Cluster:
     """A cluster whose clients leave, join and come back at random, and that must come to rest after each event.
@@ -218,6 +221,8 @@ def run_random_story(
         seed: equal seeds give equal stories.
         check: called each time the cluster has come to rest; may raise `AssertionError`.
         heed_follow_ups: as in `Cluster.settle`.
+        client_tags: tag -> what its value is drawn from for each client; None: the client has no such tag. Apart from
+            the tags, the story stays the same.
         **configs: further settings, as `AssignmentConfigs` takes them.
 
     Returns:
@@ -225,8 +230,15 @@ def run_random_story(
 
     Raises:
         NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed.
+        StateException: the client_tags are of another form.
     """
     rng = random.Random(seed)
+    tags = checked_tags({} if client_tags is None else client_tags)
+    tag_choices = seeded_choices(f"tags/{seed}")
+
+    def new_client(number: int) -> ClientSpec:
+        return a_client(number, rack=rng.choice(racks), tags=draw_tags(tag_choices, tags))
+
     racks = [f"rack-{number}" for number in range(rng.randint(1, 5))]
     first_clients = rng.randint(1, 10)
     stateless = _random_tasks(rng, rng.randint(1, 10), 0, racks, a_stateless_task)
@@ -241,7 +253,7 @@ def run_random_story(
     number = first_clients
     cluster = Cluster(
         [*stateless, *stateful],
-        [a_client(client, rack=rng.choice(racks)) for client in range(1, number + 1)],
+        [new_client(client) for client in range(1, number + 1)],
         AssignmentConfigs(**settings),  # type: ignore[arg-type]
         story=f"run_random_story with seed {seed}",
     )
@@ -257,7 +269,7 @@ def run_random_story(
                     cluster.resurrect(rng.choice(cluster.dropped))
                 else:
                     number += 1
-                    cluster.add(a_client(number, rack=rng.choice(racks)))
+                    cluster.add(new_client(number))
         _settle(cluster, assignor, 2 * len(stateful) * (1 + standbys), check, heed_follow_ups)
     return cluster
 

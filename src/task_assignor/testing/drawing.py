@@ -6,8 +6,8 @@ A new feature of states joins here, and all property tests meet it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
@@ -20,14 +20,19 @@ from task_assignor.sdk import (
     HostInfo,
     KafkaStreamsAssignment,
     ProcessId,
+    StateException,
     TaskAssignment,
     TaskId,
     TaskTopicPartition,
     TopicPartition,
 )
+from task_assignor.sdk.text import shown
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
 Value = TypeVar("Value")
+
+ClientTags: TypeAlias = Mapping[str, Sequence[str | None]]
+"""Tag -> what its value is drawn from; None: the client has no such tag."""
 
 
 class Choices(Protocol):
@@ -43,6 +48,41 @@ class Choices(Protocol):
         """True about once in `one_in` times."""
 
 
+def checked_tags(client_tags: ClientTags) -> ClientTags:
+    """The tags as a dict of tuples.
+
+    Raises:
+        StateException: not a mapping from strings to lists of strings and None, or there is nothing to draw from.
+    """
+    expected = "a mapping from tags to the values to draw from (None: no such tag), such as {'gpu': ('yes', None)}"
+    if not isinstance(client_tags, Mapping):
+        raise StateException(f"The client_tags ({shown(client_tags)}) must be {expected}.")
+    for tag, values in client_tags.items():
+        is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+        if not isinstance(tag, str) or not is_list or not values or not all(isinstance(v, str | None) for v in values):
+            raise StateException(f"The client_tags must be {expected}, but one is {shown(tag)}: {shown(values)}.")
+    return {tag: tuple(values) for tag, values in client_tags.items()}
+
+
+def draw_tags(choices: Choices, client_tags: ClientTags) -> dict[str, str]:
+    """The tags of one client."""
+    drawn = {tag: choices.element(values) for tag, values in client_tags.items()}
+    return {tag: value for tag, value in drawn.items() if value is not None}
+
+
+class ShapeArguments(TypedDict, total=False):
+    """The arguments of `StateShape`, for functions that hand them on."""
+
+    max_tasks: int
+    max_clients: int
+    max_threads: int
+    max_standbys: int
+    lags_known: bool
+    consistent: bool
+    racks_known: bool
+    client_tags: ClientTags
+
+
 @attrs.frozen(kw_only=True)
 class StateShape:
     """What random states look like.
@@ -56,6 +96,11 @@ class StateShape:
         consistent: previous tasks are as a proper assignment leaves them; False: two clients may claim a task, a
             client may have it in both roles, and previous tasks may not exist any more.
         racks_known: every client has a rack, and the racks of every partition are known; False: maybe.
+        client_tags: further tags of clients: tag -> what its value is drawn from; None: the client has no such tag.
+            `zone` and `cluster`, which clients usually have, can be given other values here.
+
+    Raises:
+        StateException: the client_tags are of another form.
     """
 
     max_tasks: int = 12
@@ -65,11 +110,12 @@ class StateShape:
     lags_known: bool = True
     consistent: bool = False
     racks_known: bool = False
+    client_tags: ClientTags = attrs.field(factory=dict, converter=checked_tags, hash=False)
 
 
 _KINDS = ("stateless", "one store", "source changelog", "store without changelog", "two stores")
 _RACKS = ("r0", "r1", "r2", "r3")
-_TAGS = {"zone": ("z0", "z1", "z2"), "cluster": ("c0", "c1")}
+_TAGS: ClientTags = {"zone": ("z0", "z1", "z2"), "cluster": ("c0", "c1")}
 _INT64_MAX = 2**63 - 1
 _VANISHED = (TaskId(90, 0), TaskId(0, 900), TaskId(0, 0, "gone"))
 
@@ -149,7 +195,7 @@ def _draw_racks(choices: Choices, maybe_none: bool) -> frozenset[str]:
 def _draw_clients(choices: Choices, shape: StateShape, racks: str) -> list[ClientSpec]:
     any_id = choices.rarely(2)
     equal_threads = 0 if choices.rarely(2) else choices.integer(1, shape.max_threads)
-    tagged = choices.element((True, True, False))
+    tags = {**(_TAGS if choices.element((True, True, False)) else {}), **shape.client_tags}
     clients: dict[ProcessId, ClientSpec] = {}
     for number in range(choices.integer(1, shape.max_clients)):
         # The first hexadecimal digit decides the sign of the upper half, and so the order.
@@ -161,7 +207,7 @@ def _draw_clients(choices: Choices, shape: StateShape, racks: str) -> list[Clien
             num_processing_threads=equal_threads or choices.integer(1, shape.max_threads),
             host_info=HostInfo(f"host-{number}", 8000) if choices.rarely(4) else None,
             rack_id=choices.element(_RACKS) if with_rack else None,
-            client_tags={tag: choices.element(values) for tag, values in _TAGS.items() if tagged},
+            client_tags=draw_tags(choices, tags),
             generation=choices.integer(0, 5) if choices.rarely(3) else None,
         )
     return list(clients.values())

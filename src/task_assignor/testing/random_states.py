@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from task_assignor.sdk import ApplicationState, TaskAssignment
-from task_assignor.testing.drawing import StateShape, draw_assignment, draw_state
+from task_assignor.testing.drawing import Choices, ShapeArguments, StateShape, draw_assignment, draw_state
 
 Value = TypeVar("Value")
 
@@ -28,7 +28,12 @@ class _SeededChoices:
         return self._rng.random() * one_in < 1
 
 
-def random_state(seed: int, number: int = 0, **shape: Any) -> ApplicationState:
+def seeded_choices(seed: str) -> Choices:
+    """Choices of a seeded generator; equal seeds give equal choices."""
+    return _SeededChoices(seed)
+
+
+def random_state(seed: int, number: int = 0, **shape: Unpack[ShapeArguments]) -> ApplicationState:
     """The state with this number of those that `random_states(seed, ...)` gives.
 
     Args:
@@ -36,10 +41,12 @@ def random_state(seed: int, number: int = 0, **shape: Any) -> ApplicationState:
         number: which one.
         **shape: as `StateShape` takes it, for example `max_tasks=50`.
     """
-    return draw_state(_SeededChoices(f"{seed}/{number}"), StateShape(**shape))
+    return _numbered(seed, number, StateShape(**shape))
 
 
-def random_states(seed: int, count: int, *, start: int = 0, **shape: Any) -> Iterator[ApplicationState]:
+def random_states(
+    seed: int, count: int, *, start: int = 0, **shape: Unpack[ShapeArguments]
+) -> Iterator[ApplicationState]:
     """Random states: all kinds of tasks, topologies, racks, tags, settings, lags and histories.
 
     Args:
@@ -52,9 +59,14 @@ def random_states(seed: int, count: int, *, start: int = 0, **shape: Any) -> Ite
         >>> [len(state.all_tasks) <= 12 for state in random_states(1, 3)]
         [True, True, True]
     """
-    return (random_state(seed, number, **shape) for number in range(start, start + count))
+    wanted = StateShape(**shape)  # not in the iterator: a wrong shape is an error here
+    return (_numbered(seed, number, wanted) for number in range(start, start + count))
 
 
 def random_assignment(state: ApplicationState, seed: int) -> TaskAssignment:
     """A random answer to the state, usually a wrong one."""
-    return draw_assignment(_SeededChoices(f"assignment/{seed}"), state)
+    return draw_assignment(seeded_choices(f"assignment/{seed}"), state)
+
+
+def _numbered(seed: int, number: int, shape: StateShape) -> ApplicationState:
+    return draw_state(seeded_choices(f"{seed}/{number}"), shape)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, MissingExtraException, TaskAssignment
-from task_assignor.testing.drawing import StateShape, draw_assignment, draw_configs, draw_state
+from task_assignor.testing.drawing import ShapeArguments, StateShape, draw_assignment, draw_configs, draw_state
 
 try:
     from hypothesis import strategies as st
@@ -32,7 +32,7 @@ class _DrawnChoices:
         return self._draw(st.integers(0, one_in - 1)) == one_in - 1
 
 
-def application_states(**shape: Any) -> st.SearchStrategy[ApplicationState]:
+def application_states(**shape: Unpack[ShapeArguments]) -> st.SearchStrategy[ApplicationState]:
     """States of all kinds, also odd ones: see `StateShape`, which takes the same arguments.
 
     Examples:
