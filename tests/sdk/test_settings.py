@@ -417,6 +417,70 @@ def test_a_validator_of_a_key_is_asked_and_may_fail() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ({"name": 3}, "The name of a ConfigKey (3) must be a string without blanks, such as my.setting."),
+        ({"name": "my setting"}, "must be a string without blanks"),
+        ({"type": "integer"}, "The type of the ConfigKey a ('integer') must be one of string, int, long"),
+        ({"type": "Long"}, "Maybe long is meant."),
+        ({"doc": None}, "The doc of the ConfigKey a (None) must be a text."),
+        ({"minimum": "1"}, "The minimum of the ConfigKey a ('1') must be an int, or None."),
+        ({"maximum": True}, "The maximum of the ConfigKey a (True) must be an int, or None."),
+        ({"minimum": 5, "maximum": 3}, "The minimum of the ConfigKey a (5) must be at most 3."),
+        ({"minimum": 2**31}, "The minimum of the ConfigKey a (2147483648) must be at most 2147483647."),
+        ({"maximum": -(2**40)}, "must be at least -2147483648."),
+        ({"type": "string", "minimum": 1}, "must be left out for the type string: only an int or a long has it."),
+        ({"choices": ("a",)}, "must be left out for the type int: only a string or a list has them."),
+        ({"type": "string", "choices": 5}, "The choices of the ConfigKey a (5) must be a list of non-empty strings."),
+        ({"type": "string", "choices": "ab"}, "must be a list of non-empty strings."),
+        ({"type": "string", "choices": [1]}, "must be a list of non-empty strings."),
+        ({"validator": "even"}, "The validator of the ConfigKey a ('even') must be a function, or None."),
+        ({"default": "x"}, "The default of the ConfigKey a ('x') must be an int from -2147483648 to 2147483647."),
+        ({"default": 0, "minimum": 1}, "The default of the ConfigKey a (0) must be an int from 1 to 2147483647."),
+        ({"type": "boolean", "default": "yes"}, "must be true or false."),
+        ({"type": "string", "choices": ("a", "b"), "default": "c"}, "must be one of a, b."),
+        ({"type": "class", "default": 3}, "must be a class, the dotted path of one, or None."),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused_at_once(declaration: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigException) as caught:
+        ConfigKey(**{"name": "a", "type": "int"} | declaration)
+    assert message in str(caught.value)
+
+
+def test_a_default_is_parsed_like_a_value() -> None:
+    assert ConfigKey(name="a", type="int", default="5").default == 5
+    assert ConfigKey(name="a", type="list", default="x, y").default == ("x", "y")
+    assert ConfigKey(name="a", type="class", default="no.such.Class").default == "no.such.Class"
+    assert ConfigKey(name="a", type="string", choices=["x"], default=None).choices == ("x",)
+
+
+def test_a_validator_that_answers_yes_or_no_is_found() -> None:
+    class AnswersNo(Own):
+        config_keys = (ConfigKey(name="own.odd", type="int", default=1, validator=lambda value: False),)  # type: ignore[arg-type,return-value]
+
+    ((key, _, expected, advice),) = problems({"task.assignor.class": AnswersNo, "own.odd": 3})
+    assert (key, expected) == ("own.odd", "what its validator accepts")
+    assert advice == "Its validator must return None or what is expected, as a text, but returned False."
+
+
+class DeclaresTwice(Own):
+    config_keys = (ConfigKey(name="own.limit", type="int"), ConfigKey(name="own.limit", type="string"))
+
+
+def test_a_key_is_declared_once() -> None:
+    """The same declaration again, inherited and repeated, does no harm."""
+    ((key, _, _, advice),) = problems({"task.assignor.class": DeclaresTwice, "own.limit": 1})
+    assert key == "task.assignor.class"
+    assert advice.endswith("DeclaresTwice.config_keys declares own.limit twice, and not alike.")
+
+    class Repeats(Own):
+        config_keys = (*Own.config_keys, *Own.config_keys)
+
+    assert StreamsConfig({"task.assignor.class": Repeats}).values["own.limit"] == 3
+
+
 def test_settings_are_a_mapping_of_strings() -> None:
     for wrong in ("app.properties", [("a", 1)], None):
         with pytest.raises(ConfigException, match=r"Maybe use StreamsConfig\.from_properties"):

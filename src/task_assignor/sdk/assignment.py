@@ -33,7 +33,7 @@ from task_assignor.sdk.text import shown
 
 @attrs.frozen
 class AssignedTask:
-    """A task in its role on a client (KIP-924, `KafkaStreamsAssignment.AssignedTask`).
+    """A task in its role on a client (KIP-924, User APIs, `KafkaStreamsAssignment.AssignedTask`).
 
     Args:
         id: the task.
@@ -173,7 +173,7 @@ class AssignmentColumns:
 
 
 class KafkaStreamsAssignment:
-    """The tasks of one client: the one builder that changes (KIP-924, `KafkaStreamsAssignment`).
+    """The tasks of one client: the one builder that changes (KIP-924, User APIs, `KafkaStreamsAssignment`).
 
     Made with `of`. A task has one role on a client. As in Kafka, `assign_task` of a standby silently replaces the active
     task of the same id (and the other way round), and `remove_task` removes by id, whatever the role.
@@ -325,7 +325,7 @@ class KafkaStreamsAssignment:
 
 
 class TaskAssignment:
-    """What `TaskAssignor.assign` returns: one `KafkaStreamsAssignment` per client (KIP-924, `TaskAssignment`).
+    """What `TaskAssignor.assign` returns: one `KafkaStreamsAssignment` per client (KIP-924, User APIs, `TaskAssignor`).
 
     Args:
         assignment: the assignments, in any order; also the `Mapping` that the utilities return.

@@ -19,20 +19,25 @@ if TYPE_CHECKING:
 
 
 class AssignmentError(enum.Enum):
-    """What Kafka's validation says of an assignment (KIP-924, `TaskAssignor.AssignmentError`)."""
+    """What Kafka's validation says of an assignment.
+
+    Attributes:
+        NONE: it found nothing.
+        ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES: several clients have the same active task.
+        INVALID_STANDBY_TASK: a stateless task is a standby somewhere.
+        MISSING_PROCESS_ID: a process of the input is not in the answer.
+        UNKNOWN_PROCESS_ID: a process of the answer is not in the input.
+        UNKNOWN_TASK_ID: a task of the answer is not in the input.
+
+    Source: KIP-924, Assignment Validation; `TaskAssignor.AssignmentError`.
+    """
 
     NONE = "NONE"
-    """No error detected."""
     ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
-    """Several clients have the same active task."""
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
-    """A stateless task is a standby somewhere."""
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
-    """A process of the input is not in the answer."""
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
-    """A process of the answer is not in the input."""
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
-    """A task of the answer is not in the input."""
 
 
 # Converters without type variables: mypy's attrs plug-in cannot solve those, and users' own calls would be errors.
@@ -113,7 +118,7 @@ class TaskAssignor(ABC):
     with the application's settings, as in Kafka: keep nothing in it between rebalances. The answer must be a function
     of the `ApplicationState` alone; the time is `state.now_ms`.
 
-    Source: KIP-924, `TaskAssignor`.
+    Source: KIP-924, User APIs, `TaskAssignor`.
 
     Attributes:
         config_keys: settings of its own that the assignor declares; they are checked when the settings are built.
@@ -152,4 +157,6 @@ class TaskAssignor(ABC):
             assignment: what the members get; empty if an error prevented its computation.
             subscription: what the members asked for.
             error: what the validation found. Unless it is NONE, a `StreamsException` follows this call.
+
+        Source: KIP-924, Observing The Final Assignment.
         """

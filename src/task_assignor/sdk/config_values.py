@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import numbers
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from task_assignor.sdk.config_def import ConfigKey
 from task_assignor.sdk.configs import INT32_MAX, INT32_MIN, INT64_MAX
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
+
+if TYPE_CHECKING:
+    from task_assignor.sdk.config_def import ConfigKey
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _LIMITS: Final = {"int": (INT32_MIN, INT32_MAX), "long": (-INT64_MAX - 1, INT64_MAX)}
@@ -66,9 +68,12 @@ def parse_value(key: ConfigKey, value: object) -> object:
     parsed = _PARSERS[key.type](key, value)
     if key.validator is not None:
         try:
-            expected = key.validator(parsed)
+            expected: object = key.validator(parsed)
         except Exception as error:
             raise ValueProblem(f"what its validator accepts, but that failed: {error!r}") from error
+        if expected is not None and not isinstance(expected, str):
+            advice = f"Its validator must return None or what is expected, as a text, but returned {shown(expected)}."
+            raise ValueProblem("what its validator accepts", advice)
         if expected is not None:
             raise ValueProblem(expected)
     return parsed

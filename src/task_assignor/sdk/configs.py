@@ -67,7 +67,7 @@ def _to_tuple(value: object) -> object:
 
 @attrs.frozen(kw_only=True)
 class AssignmentConfigs:
-    """The settings relevant to assignment (KIP-924, `AssignmentConfigs`; defaults are Kafka's).
+    """The settings relevant to assignment (KIP-924, Read-only APIs, `AssignmentConfigs`; defaults are Kafka's).
 
     Args:
         acceptable_recovery_lag: offsets; a client whose lag is not above it is caught up. 2^63 - 1: always.

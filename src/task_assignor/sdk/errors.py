@@ -13,13 +13,16 @@ from task_assignor.sdk.text import shown
 
 
 class StreamsException(Exception):
-    """Base of every error that this package raises on purpose (KIP-924: thrown after a wrong assignment)."""
+    """Base of every error that this package raises on purpose.
+
+    Source: KIP-924, Assignment Validation, where it is thrown after a wrong assignment.
+    """
 
 
 class TaskAssignmentException(StreamsException):
     """An assignor may raise it to keep the assignment unchanged and to have the rebalance retried at once.
 
-    Source: KIP-924, `TaskAssignor.assign`. The hosts of this package do what the KIP says; Kafka 4.3 itself
+    Source: KIP-924, User APIs, `TaskAssignor.assign`. The hosts of this package do what the KIP says; Kafka 4.3 itself
     sends an error to all members instead.
     """
 
@@ -98,7 +101,7 @@ class SnapshotException(StreamsException, ValueError):
 class LagsNotComputedError(StreamsException, NotImplementedError):
     """Lags were asked for, but not when the states were taken (`kafka_streams_states(compute_task_lags=True)`).
 
-    The counterpart of the `UnsupportedOperationException` in KIP-924, `KafkaStreamsState`.
+    The counterpart of the `UnsupportedOperationException` in KIP-924, Read-only APIs, `KafkaStreamsState`.
     """
 
 

@@ -32,7 +32,7 @@ def java_string_key(text: str) -> bytes:
 @total_ordering
 @attrs.frozen(eq=False, order=False, repr=False)
 class ProcessId:
-    """Identity of one KafkaStreams client (KIP-924, `ProcessId`).
+    """Identity of one KafkaStreams client (KIP-924, Read-only APIs, `ProcessId`).
 
     Compares like `java.util.UUID`: both 64-bit halves are *signed*, so a UUID whose first hexadecimal digit is 8 or
     more sorts before all others. Every tie that is broken by process id depends on this.

@@ -315,8 +315,9 @@ class _Reading:
                 self._problem(
                     TASK_ASSIGNOR_CLASS, "a class that declares only settings that Kafka does not have", advice
                 )
-            else:
-                declared[key.name] = key
+            elif declared.setdefault(key.name, key) != key:
+                advice = f"{shown(assignor_class)}.config_keys declares {key.name} twice, and not alike."
+                self._problem(TASK_ASSIGNOR_CLASS, "a class that declares each of its settings once", advice)
         return declared
 
     def _read_declared(self, declared: Mapping[str, ConfigKey]) -> dict[str, object]:

@@ -112,7 +112,10 @@ def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[
 
     Args:
         state: the state.
-        id: a name for the document.
+        id: a name for the document. It is not checked here; `state_from_json` takes a text or an integer only.
+
+    Raises:
+        AttributeError: the state is not an `ApplicationState`.
     """
     columns = state.columns
     ids = [str(task_id) for task_id in columns.tasks.task_ids()]

@@ -99,7 +99,16 @@ def _task_ids(value: Any, path: str) -> list[TaskId]:
 
 
 def assignment_to_json(assignment: TaskAssignment) -> list[dict[str, Any]]:
-    """The placements of an assignment, ready for `json.dumps`: sorted by process id, their tasks by task id."""
+    """The placements of an assignment, ready for `json.dumps`: sorted by process id, their tasks by task id.
+
+    Whether it is right is not asked: what `assignment_from_json` would refuse (a task in both roles) is written too.
+
+    Args:
+        assignment: the assignment. Wrap what a utility returned: `TaskAssignment(result)`.
+
+    Raises:
+        AttributeError: it is not a `TaskAssignment`.
+    """
     columns = assignment.columns
     return [
         {

@@ -47,7 +47,7 @@ def _named(task_id: object) -> str:
 
 @attrs.frozen(order=True)
 class TaskTopicPartition:
-    """A topic partition of a task (KIP-924, `TaskTopicPartition`).
+    """A topic partition of a task (KIP-924, Read-only APIs, `TaskTopicPartition`).
 
     Args:
         topic_partition: topic and partition.
@@ -76,7 +76,7 @@ class TaskTopicPartition:
 
 @attrs.frozen
 class TaskInfo:
-    """What is known of a task (KIP-924, `TaskInfo`).
+    """What is known of a task (KIP-924, Read-only APIs, `TaskInfo`).
 
     Args:
         id: the task.
@@ -184,7 +184,10 @@ class _LagSums(Mapping[TaskId, int]):
 
 
 class KafkaStreamsState:
-    """What is known of one client (KIP-924, `KafkaStreamsState`). Made by `ApplicationState.kafka_streams_states`."""
+    """What is known of one client. Made by `ApplicationState.kafka_streams_states`.
+
+    Source: KIP-924, Read-only APIs, `KafkaStreamsState`.
+    """
 
     __slots__ = ("_client", "_columns", "_lags_visible")
 
@@ -333,7 +336,7 @@ class _Clients(Mapping[ProcessId, KafkaStreamsState]):
 
 
 class ApplicationState:
-    """Everything an assignor decides from (KIP-924, `ApplicationState`). A value: nothing in it changes.
+    """Everything an assignor decides from (KIP-924, Read-only APIs, `ApplicationState`). A value: nothing in it changes.
 
     Args:
         columns: tasks, clients, previous tasks, lags.

@@ -39,14 +39,14 @@ def shown(value: object) -> str:
 
 
 def failure(error: BaseException) -> str:
-    r"""Type and text of somebody else's error on one line; of one without a text only the type.
+    r"""Type and text of somebody else's error on one line, without a full stop; of one without a text only the type.
 
     Examples:
         >>> failure(KeyError("oops")), failure(ValueError("two\nlines")), failure(MemoryError())
         ("KeyError: 'oops'", 'ValueError: two lines', 'MemoryError')
     """
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).rstrip(".")
     except Exception:  # noqa: BLE001  (its `__str__` may raise what it likes)
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
