@@ -38,7 +38,10 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
        warm-ups, and asks for a probing rebalance as long as the target is not reached.
     3. The other tasks go one by one to the client with fewest active tasks per thread; with racks, traffic decides.
 
-    Every decision is the one Kafka 4.3 takes, see docs/deviations.md for the exceptions.
+    Every decision is the one Kafka 4.3 takes, with few exceptions, above all these: the client with the smallest
+    process id asks for the probing rebalance (Kafka: the group leader's); of several rack-aware placements of equal cost
+    it may take another one, and standbys may cost less; where lags are not known it raises, and does not leave the
+    decision to `FallbackPriorTaskAssignor`.
 
     With `high.availability.target=sticky` the target of step 1 is that of `StickyTaskAssignor`, all tasks included: it
     follows from where the tasks are, so one client more or less moves only its share. Kafka has no such setting.

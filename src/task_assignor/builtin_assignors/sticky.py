@@ -59,7 +59,9 @@ class StickyTaskAssignor(TaskAssignor):
     6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
        suffers: a local search);
     7. with `rack.aware.assignment.tags`: a task and its standbys are on clients with as many different tag values as
-       these loads allow (KIP-708), looked for copy by copy;
+       these loads allow (KIP-708): with one standby per task exactly (but where the standbys for a set of equally tagged
+       clients cannot be dealt out to them), with more of them copy by copy until none helps; tag keys with hundreds of
+       values, such as a host, may play no part;
     8. standbys stay where their state is.
 
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
@@ -70,8 +72,8 @@ class StickyTaskAssignor(TaskAssignor):
     all loads and the number of tag values kept, as `optimize_rack_aware_standby_tasks` does.
 
     Goals 1 and 2 are always reached. Goal 3 is too where no task had two previous owners and racks play no part; for
-    the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks
-    (`utils/_polish.py`), beyond that a good one.
+    the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks (fewer, if many clients
+    have different claims), beyond that a good one.
 
     The counterpart of Kafka's public `StickyTaskAssignor` (KIP-924), which follows the same idea with greedy rules.
     """

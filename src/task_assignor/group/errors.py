@@ -10,7 +10,9 @@ class GroupException(StreamsException, ValueError):
 
 
 class AssignmentRejectedException(StreamsException):
-    """The assignor's answer is wrong or the assignor failed; the group stops (KIP-924: a StreamsException follows).
+    """The assignor's answer is wrong or the assignor failed; the group stops.
+
+    KIP-924, Assignment Validation: after a wrong answer a StreamsException follows.
 
     Args:
         message: what is wrong, every violation named.

@@ -32,14 +32,17 @@ from task_assignor.utils._java_queue import poll_order
 
 
 class MoveKind(enum.IntEnum):
-    """What became of a copy whose client is not caught up, while another one is further."""
+    """What became of a copy whose client is not caught up, while another one is further.
+
+    Attributes:
+        SWAP: active and standby change places; costs no warm-up.
+        WARM_UP: the wanted client keeps a copy that catches up; another client serves meanwhile.
+        NO_WARM_UP_LEFT: all `max.warmup.replicas` are given away: the wanted client gets nothing this time.
+    """
 
     SWAP = 0
-    """Active and standby change places; costs no warm-up."""
     WARM_UP = 1
-    """The wanted client keeps a copy that catches up; the task is served elsewhere meanwhile."""
     NO_WARM_UP_LEFT = 2
-    """All warm-ups are given away: the wanted client gets nothing this time."""
 
 
 @attrs.frozen(eq=False)

@@ -34,7 +34,7 @@ def identity_assignment(application_state: ApplicationState) -> AssignmentResult
     Raises:
         StateException: a client had a task as active and as standby, which no assignment can say. (Kafka throws too.)
 
-    Source: KIP-924, `TaskAssignmentUtils.identityAssignment`.
+    Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.identityAssignment`.
     """
     columns = application_state.columns
     _check_one_role(columns)

@@ -21,7 +21,7 @@ Kind = Literal["all", "stateful", "stateless", "given"]
 
 @attrs.frozen
 class RackAwareOptimizationParams:
-    """Which tasks a rack-aware optimiser may move, and at which costs (KIP-924, `RackAwareOptimizationParams`). A value.
+    """Which tasks a rack-aware optimiser may move, and at which costs. A value.
 
     Start with `of(state)` and refine; every method gives a new object. Costs that are not overridden are the configured
     ones; an override counts as configured.
@@ -31,6 +31,8 @@ class RackAwareOptimizationParams:
         >>> state = ApplicationStateBuilder().build()
         >>> RackAwareOptimizationParams.of(state).for_stateful_tasks().with_traffic_cost_override(10)
         RackAwareOptimizationParams(stateful tasks, traffic cost 10)
+
+    Source: KIP-924, Read-only APIs, `RackAwareOptimizationParams`.
     """
 
     application_state: ApplicationState = attrs.field(repr=False)
@@ -140,7 +142,7 @@ def optimize_rack_aware_active_tasks(
     Raises:
         StateException: unknown clients or tasks, or a task that may move is active on two clients.
 
-    Source: KIP-924, `TaskAssignmentUtils.optimizeRackAwareActiveTasks`, which changes its argument; KIP-925.
+    Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.optimizeRackAwareActiveTasks`, which changes its argument; KIP-925.
     """
     params = _checked(optimization_params)
     state = params.application_state
@@ -189,7 +191,7 @@ def optimize_rack_aware_standby_tasks(
     Raises:
         StateException: unknown clients or tasks, or a task that may move is active on two clients.
 
-    Source: KIP-924, `TaskAssignmentUtils.optimizeRackAwareStandbyTasks`, which changes its argument; KIP-925.
+    Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.optimizeRackAwareStandbyTasks`, which changes its argument; KIP-925.
     """
     params = _checked(optimization_params)
     state = params.application_state

@@ -19,18 +19,21 @@ from task_assignor.sdk import (
 
 
 class SkipReason(enum.Enum):
-    """Why a utility left the assignment as it was."""
+    """Why a utility left the assignment as it was.
+
+    Attributes:
+        STRATEGY_NONE: `rack.aware.assignment.strategy` is `none`, the default.
+        COST_MISSING: the traffic cost or the non-overlap cost is neither configured nor given for this call.
+        CLIENT_WITHOUT_RACK: a client has no `client.rack`.
+        PARTITION_WITHOUT_RACKS: the racks of a partition that counts are not known.
+        NO_TASKS: none of the selected tasks is placed in the role that is looked at.
+    """
 
     STRATEGY_NONE = "STRATEGY_NONE"
-    """`rack.aware.assignment.strategy` is `none`."""
     COST_MISSING = "COST_MISSING"
-    """A cost is neither configured nor given for this call."""
     CLIENT_WITHOUT_RACK = "CLIENT_WITHOUT_RACK"
-    """A client has no `client.rack`."""
     PARTITION_WITHOUT_RACKS = "PARTITION_WITHOUT_RACKS"
-    """The racks of a partition that counts are not known."""
     NO_TASKS = "NO_TASKS"
-    """None of the selected tasks is placed in the role that is looked at."""
 
 
 @attrs.frozen
@@ -58,7 +61,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
 
     A new object on every call: what a utility was given is never changed. Hand it to `TaskAssignment(...)` to return it
-    from an assignor. (KIP-924, `TaskAssignmentUtils`, whose methods change their argument instead.)
+    from an assignor. (KIP-924, Read-only APIs, `TaskAssignmentUtils`, whose methods change their argument instead.)
 
     Attributes:
         cost_before: cost of the input in the utility's own terms; None: the utility has no cost, or it was skipped.

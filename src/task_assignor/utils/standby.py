@@ -29,7 +29,7 @@ def default_standby_task_assignment(application_state: ApplicationState, assignm
     Raises:
         StateException: unknown clients or tasks, or a task that is active on two clients.
 
-    Source: KIP-924, `TaskAssignmentUtils.defaultStandbyTaskAssignment`; KIP-708.
+    Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.defaultStandbyTaskAssignment`; KIP-708.
     """
     columns = application_state.columns
     before = placement_of(application_state, assignments)

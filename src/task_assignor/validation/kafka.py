@@ -27,7 +27,8 @@ def validate_task_assignment(application_state: ApplicationState, task_assignmen
     Raises:
         StateException: one of the arguments is something else.
 
-    Source: KIP-924, `TaskAssignmentUtils.validateTaskAssignment`, with the order of the checks of Kafka 4.3.
+    Source: KIP-924, Assignment Validation; `TaskAssignmentUtils.validateTaskAssignment`, with the order of the checks of
+    Kafka 4.3.
     """
     rows = rows_of(application_state, task_assignment)
     return first_error(application_state.columns, rows)

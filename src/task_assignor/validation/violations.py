@@ -13,47 +13,59 @@ from task_assignor.sdk import AssignmentError, ProcessId, TaskId
 
 
 class Severity(enum.Enum):
-    """How bad a violation is."""
+    """How bad a violation is.
+
+    Attributes:
+        ERROR: the assignment must not be used.
+        WARNING: it can be used, but is not what the settings ask for.
+        INFO: worth knowing; usually meant.
+    """
 
     ERROR = "error"
-    """The assignment must not be used."""
     WARNING = "warning"
-    """It can be used, but is not what the settings ask for."""
     INFO = "info"
-    """Worth knowing; usually meant."""
 
 
 class ViolationKind(enum.Enum):
-    """What is wrong. In reports the kinds come in this order; those that Kafka knows have Kafka's names."""
+    """What is wrong. In reports the kinds come in this order; those that Kafka knows have Kafka's names.
+
+    Attributes:
+        NOT_A_TASK_ASSIGNMENT: the assignor did not return a `TaskAssignment`.
+        UNKNOWN_TASK_ID: a task of the answer is not in the state. Kafka's.
+        ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES: a task is active in more than one place; one violation for each owner too
+            many. Kafka's.
+        INVALID_STANDBY_TASK: a task without state is a standby somewhere. Kafka's.
+        MISSING_PROCESS_ID: a client of the state is not in the answer; one without tasks must be there too. Kafka's.
+        UNKNOWN_PROCESS_ID: a client of the answer is not in the state. Kafka's.
+        DUPLICATE_PROCESS_ID: a client is in the answer more than once. Kafka lets it pass and keeps the last one only.
+        TASK_WITHOUT_ACTIVE: no client of the state has the task as active. Kafka lets it pass, and nobody reads its
+            partitions.
+        ACTIVE_AND_STANDBY_ON_ONE_CLIENT: a client has a task in both roles.
+        STANDBY_ASSIGNED_MULTIPLE_TIMES: a client has the same standby more than once.
+        STANDBY_WITHOUT_ACTIVE: a task has standbys but is active nowhere. A warning.
+        STANDBY_WITHOUT_CHANGELOG: a standby of a task that has stores but no changelog: there is nothing from which it
+            could be kept up to date. A warning.
+        TOO_FEW_STANDBYS: fewer standbys than `num.standby.replicas`, although more clients could take one. A warning.
+        TOO_MANY_STANDBYS: more standbys than `num.standby.replicas`. An INFO as long as `max.warmup.replicas` covers the
+            surplus of all tasks (they can be warm-ups), else a warning.
+
+    All others are errors.
+    """
 
     NOT_A_TASK_ASSIGNMENT = "NOT_A_TASK_ASSIGNMENT"
-    """The assignor did not return a `TaskAssignment`."""
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
-    """A task of the answer is not in the state."""
     ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
-    """A task is active in more than one place; one violation for each owner too many."""
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
-    """A task without state is a standby somewhere."""
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
-    """A client of the state is not in the answer."""
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
-    """A client of the answer is not in the state."""
     DUPLICATE_PROCESS_ID = "DUPLICATE_PROCESS_ID"
-    """A client is in the answer more than once. Kafka lets it pass and keeps the last one only."""
     TASK_WITHOUT_ACTIVE = "TASK_WITHOUT_ACTIVE"
-    """No client of the state has the task as active. Kafka lets it pass, and its partitions are not read."""
     ACTIVE_AND_STANDBY_ON_ONE_CLIENT = "ACTIVE_AND_STANDBY_ON_ONE_CLIENT"
-    """A client has a task in both roles."""
     STANDBY_ASSIGNED_MULTIPLE_TIMES = "STANDBY_ASSIGNED_MULTIPLE_TIMES"
-    """A client has the same standby more than once."""
     STANDBY_WITHOUT_ACTIVE = "STANDBY_WITHOUT_ACTIVE"
-    """A task has standbys but is active nowhere."""
     STANDBY_WITHOUT_CHANGELOG = "STANDBY_WITHOUT_CHANGELOG"
-    """A standby of a task that has stores but no changelog: there is nothing from which it could be kept up to date."""
     TOO_FEW_STANDBYS = "TOO_FEW_STANDBYS"
-    """Fewer standbys than `num.standby.replicas`, although more clients could take one."""
     TOO_MANY_STANDBYS = "TOO_MANY_STANDBYS"
-    """More standbys than `num.standby.replicas`: warm-ups, as long as `max.warmup.replicas` covers all of them."""
 
 
 @attrs.frozen
