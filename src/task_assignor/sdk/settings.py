@@ -35,11 +35,12 @@ _SLIP: Final = 0.85
 
 
 class StreamsConfig:
-    """The settings of an application, by Kafka's keys (`docs/reference-settings.md` lists those that are known).
+    """The settings of an application, by Kafka's keys.
 
     Everything is checked here, and one error lists all that is wrong: types and ranges, the class in
     `task.assignor.class` and the settings that it declares, rack tags without their `client.tag`, and keys that look
-    like a misspelt known one. Other unknown keys are handed to the assignor's `configure` as they are.
+    like a misspelt known one. Other unknown keys are handed to the assignor's `configure` as they are. `values` has all
+    known keys with their defaults.
 
     Args:
         settings: key -> value. Values may be texts, as in files; they are then parsed.
