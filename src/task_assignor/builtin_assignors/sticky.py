@@ -75,7 +75,8 @@ class StickyTaskAssignor(TaskAssignor):
     the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks (fewer, if many clients
     have different claims), beyond that a good one.
 
-    The counterpart of Kafka's public `StickyTaskAssignor` (KIP-924), which follows the same idea with greedy rules.
+    The counterpart of Kafka's public `StickyTaskAssignor`, which follows the same idea with greedy rules. Generations are
+    those of KIP-341, Generation Marker; Kafka's does not see them.
     """
 
     config_keys = (

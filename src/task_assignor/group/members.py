@@ -40,7 +40,7 @@ class GroupClient:
         rack_id: its rack, if known.
         client_tags: its tags.
         host_info: where it answers queries, if it does.
-        generation: generation in which it got its previous tasks; None: all clients say the same.
+        generation: generation in which it got its previous tasks (KIP-341, Generation Marker); None: all clients say the same.
     """
 
     process_id: ProcessId

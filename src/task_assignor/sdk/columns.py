@@ -250,7 +250,8 @@ class ClientColumns:
         client_tags: C mappings, key -> value.
         host_infos: C hosts or None.
         consumers: C sorted tuples of member ids.
-        generation: (C,) generation of what the client says of its previous tasks; `MISSING`: not given.
+        generation: (C,) generation of what the client says of its previous tasks (KIP-341, Generation Marker);
+            `MISSING`: not given.
     """
 
     process_ids: tuple[ProcessId, ...] = attrs.field(converter=as_tuple)
