@@ -443,3 +443,14 @@ def test_importing_it_does_not_load_the_solver() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
     assert run.stdout.strip() == "False"
+
+
+def test_a_cost_model_is_an_object_of_one() -> None:
+    class Nothing(MinCostTaskAssignor):
+        def cost_model(self, application_state: ApplicationState) -> CostModel:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(
+        CostModelException, match=r"cost_model\(\) must return an object of a CostModel, but returned None"
+    ):
+        Nothing().assign(plain_state(1, 1))

@@ -128,7 +128,7 @@ def test_a_bad_line_has_an_error_as_its_answer_and_the_others_theirs(run: Runner
     assert list(second) == ["id", "error"]
     assert second["error"].startswith("$.clients[1].numProcessingThreads: The value must be")
     assert list(third) == ["error"]
-    assert "not JSON" in third["error"]
+    assert third["error"].startswith("line 3: $: The text is not JSON")
 
 
 def test_without_json_a_bad_line_is_an_error_with_file_and_line(run: Runner, written: Written) -> None:
@@ -468,3 +468,38 @@ def test_the_command_line_does_not_import_spark() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ("must.preserve.active.task.assignment=true", "is one of sticky, not of task_assignor.builtin_assignors."),
+        ("must.preserve.active.task.asignment=true", "is not known, and task_assignor.builtin_assignors."),
+        ("max.task.idle.ms=1", "is one of Kafka's that has no part in assignment, and task_assignor."),
+        ("client.rack=x", "changes nothing here: the clients of a state have what it sets already."),
+        ("client.tag.zone=x", "changes nothing here: the clients of a state have what it sets already."),
+    ],
+)
+def test_settings_that_change_nothing_are_said(run: Runner, written: Written, arguments: str, warning: str) -> None:
+    path = written("x.json", document())
+    done = run("plan", path, "--json", "--set", arguments)
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"Warning: The setting {arguments.partition('=')[0]} {warning}")
+    assert done.out == run("plan", path, "--json").out
+
+
+def test_settings_that_count_are_taken_without_a_word(run: Runner, written: Written) -> None:
+    path = written("x.json", document())
+    settings = ["num.standby.replicas=0", "must.preserve.active.task.assignment=true", "task.assignor.class=sticky"]
+    done = run("plan", path, "--json", *(part for setting in settings for part in ("--set", setting)))
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_current_folder_that_was_deleted_does_no_harm(written: Written, tmp_path: Path) -> None:
+    path = written("x.json", document())
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {gone} && rmdir {gone} && {sys.executable} -m task_assignor plan {path} -a sticky --json"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

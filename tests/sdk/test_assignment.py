@@ -218,3 +218,9 @@ def test_both_faces_say_the_same(state: ApplicationState, data: st.DataObject) -
     assert {task: process_ids[owner] for task, owner in zip(state.all_tasks, owners, strict=True) if owner >= 0} == {
         task.id: view.process_id for view in views for task in view.tasks.values() if task.type is ACTIVE
     }
+
+
+def test_a_mapping_has_each_assignment_under_its_client() -> None:
+    one, two = (KafkaStreamsAssignment.of(client) for client in (FIRST, SECOND))
+    with pytest.raises(StateException, match=f"The assignment under {FIRST} is that of client {SECOND}."):
+        TaskAssignment({FIRST: two, SECOND: one})

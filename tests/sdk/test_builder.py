@@ -50,6 +50,10 @@ def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
         ),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: -4}).build(), "lag of task 0_0"),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: -1}).build(), "of task 0_0"),
+        (
+            lambda builder: builder.add_client(CLIENT, task_lags={"0_0": 1}),
+            "must be a mapping from TaskId, but one key is '0_0'. Maybe use TaskId.parse",
+        ),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: 2**63}).build(), "lag of task 0_0"),
         (lambda builder: with_task(builder).add_client(CLIENT, task_lags={TASK: True}).build(), "lag of task 0_0"),
         # A text where a list is expected would silently be taken for its characters.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 from task_assignor.sdk import AssignmentConfigs, ConfigException
@@ -61,3 +62,9 @@ def test_configs_are_values() -> None:
     assert hash(AssignmentConfigs()) == hash(AssignmentConfigs())
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         AssignmentConfigs().num_standby_replicas = 3  # type: ignore[misc]
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    configs = AssignmentConfigs(num_standby_replicas=np.int64(2), rack_aware_traffic_cost=np.int32(3))
+    assert (configs.num_standby_replicas, configs.rack_aware_traffic_cost) == (2, 3)
+    assert type(configs.num_standby_replicas) is int

@@ -179,7 +179,7 @@ def test_a_lag_that_is_missing_names_task_and_client() -> None:
         ('{"tasks": [], "clients": [], "nowMs": 1e400}', "$.nowMs", "inf"),
         ('{"tasks": [], "clients": [], "nowMs": 1.0}', "$.nowMs", "1.0"),
         (f'{{"tasks": [], "clients": [], "nowMs": {10**30}}}', "$.nowMs", str(10**30)),
-        (f'{{"tasks": [], "clients": [], "nowMs": {"9" * 10_000}}}', "$.nowMs", "ordinary JSON number"),
+        (f'{{"tasks": [], "clients": [], "nowMs": {"9" * 10_000}}}', "$.nowMs", "a JSON number that fits into 64 bits"),
         ('{"tasks": [], "tasks": [], "clients": []}', "$.tasks", "is there twice"),
         ('{"tasks": [{"id": "0_0", "id": "0_1"}], "clients": []}', "$.tasks[0].id", "is there twice"),
         ('{"tasks": [], "clients": [{"taskLags": {"0_0": 1, "0_0": 1}}]}', "$.clients[0].taskLags['0_0']", "twice"),

@@ -16,6 +16,7 @@ import pytest
 from task_assignor.sdk import (
     SnapshotException,
     StateRecord,
+    TaskAssignment,
     assignment_from_json,
     assignment_to_json,
     iter_states,
@@ -209,3 +210,35 @@ def test_states_are_read_as_they_are_asked_for(written: Callable[[str, str | byt
     states = iter_states(written("x.jsonl", "\n".join([ONE] * 3)))
     assert isinstance(next(states), StateRecord)
     states.close()  # type: ignore[attr-defined]
+
+
+def test_standard_output_is_written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_from_json(document())
+    write_state(state, "-", id="a")
+    write_assignment(TaskAssignment([]), "-")
+    first, second = capsys.readouterr().out.splitlines()
+    assert json.loads(first) == state_to_json(state, "a")
+    assert json.loads(second) == []
+    monkeypatch.setattr(sys, "stdout", Path("/dev/full").open("w"))  # noqa: SIM115 -- closed with the process
+    with pytest.raises(SnapshotException, match="standard output cannot be written: No space left on device"):
+        write_state(state, "-")
+
+
+def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    state = state_from_json(document())
+    for path in (tmp_path / "no" / "such.json", tmp_path):
+        with pytest.raises(SnapshotException, match=f"^{path} cannot be written: "):
+            write_state(state, path)
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, [1]])
+def test_an_id_is_a_string_or_an_integer(wrong: Any) -> None:
+    with pytest.raises(SnapshotException, match=r"^\$\.id: The value must be a string or an integer"):
+        state_to_json(state_from_json(document()), wrong)
+
+
+def test_only_states_and_assignments_are_written() -> None:
+    with pytest.raises(SnapshotException, match=r"The state \(None\) must be an ApplicationState"):
+        state_to_json(None)  # type: ignore[arg-type]
+    with pytest.raises(SnapshotException, match=r"must be a TaskAssignment. Maybe wrap it"):
+        assignment_to_json({})  # type: ignore[arg-type]

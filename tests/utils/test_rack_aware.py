@@ -379,6 +379,9 @@ def test_bad_arguments_give_one_clear_error() -> None:
 
     with pytest.raises(UnknownTaskError, match="no task 5_5"):
         params.for_tasks([TaskId(5, 5)])
+    for wrong in ("0_0", ["0_0"], None):
+        with pytest.raises(StateException, match=r"tasks .*must be a list of TaskId"):
+            params.for_tasks(wrong)  # type: ignore[arg-type]
     with pytest.raises(StateException, match="must be an ApplicationState"):
         RackAwareOptimizationParams.of(given)
     with pytest.raises(StateException, match="must be RackAwareOptimizationParams"):

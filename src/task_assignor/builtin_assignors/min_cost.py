@@ -10,8 +10,9 @@ import attrs
 import numpy as np
 
 from task_assignor.builtin_assignors._min_cost_placement import place_tasks
-from task_assignor.builtin_assignors.cost_model import CostModel, RackTrafficCostModel
+from task_assignor.builtin_assignors.cost_model import CostModel, CostModelException, RackTrafficCostModel
 from task_assignor.sdk import ApplicationState, AssignmentColumns, ConfigKey, TaskAssignment, TaskAssignor, TaskId
+from task_assignor.sdk.text import shown
 from task_assignor.utils._standby import default_standby_columns
 
 MIN_COST_MODEL: Final = "min.cost.model"
@@ -121,7 +122,10 @@ class MinCostTaskAssignor(TaskAssignor):
             TaskAssignmentException: there are tasks but no clients.
         """
         columns = application_state.columns
-        costs = self.cost_model(application_state).costs(application_state)
+        model = self.cost_model(application_state)
+        if not isinstance(model, CostModel):
+            raise CostModelException(f"cost_model() must return an object of a CostModel, but returned {shown(model)}.")
+        costs = model.costs(application_state)
         placed = place_tasks(columns, costs)
         owner = placed.owner.astype(np.int32)
         task, client, shortages = default_standby_columns(columns, application_state.assignment_configs, owner)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from task_assignor.cli.planning import make_importable, parse_settings
+from task_assignor.cli.planning import make_current_folder_importable, parse_settings
 from task_assignor.sdk import ConfigException, MissingExtraException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted
 
@@ -50,7 +50,7 @@ def demo(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's own messages too.")] = False,
 ) -> None:
     """Join New York's flights of 2013 with the weather on a local Spark, and kill a client on the way."""
-    make_importable(Path.cwd())
+    make_current_folder_importable()
     given = {"application.id": "flights", "num.standby.replicas": standbys}
     config = StreamsConfig(given | parse_settings(settings or [], assignor))
     check_packages()

@@ -59,6 +59,8 @@ def plan(
         if with_traceback and error.__cause__ is not None:
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
         raise
+    for sentence in planner.unused:
+        write_to_stderr(f"Warning: {printable(sentence)}\n")
     worst = FINE
     for record in iter_states(state):
         found = planner.plan(record)
@@ -67,7 +69,7 @@ def plan(
         if with_traceback and found.traceback:
             write_to_stderr(found.traceback)
         if as_json:
-            write_json(found.to_json(record.id))
+            write_json(found.to_json(record))
         elif found.state is None or found.assignment is None:
             write_error(f"{where}{found.error}")
         else:

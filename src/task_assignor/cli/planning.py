@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -22,8 +24,16 @@ from task_assignor.sdk import (
     StreamsException,
     TaskAssignment,
     assignment_to_json,
+    registered_assignors,
 )
-from task_assignor.sdk.text import failure, shown
+from task_assignor.sdk.config_keys import (
+    CLIENT_TAG_PREFIX,
+    INTERNAL_TASK_ASSIGNOR_CLASS,
+    KNOWN_KEYS,
+    OTHER_KAFKA_KEYS,
+    STATE_KEYS,
+)
+from task_assignor.sdk.text import failure, listed, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -80,12 +90,19 @@ class Plan:
             return BAD_INPUT
         return FINE if self.report.is_valid else FINDING
 
-    def to_json(self, id: str | int | None) -> dict[str, Any]:
+    def to_json(self, record: StateRecord) -> dict[str, Any]:
         """The answer as one JSON object."""
-        answer: dict[str, Any] = {} if id is None else {"id": id}
         if self.assignment is None:
-            return {**answer, "error": self.error}
+            return error_to_json(record.id, record.line, self.error)
+        answer: dict[str, Any] = {} if record.id is None else {"id": record.id}
         return {**answer, "assignment": assignment_to_json(self.assignment)}
+
+
+def error_to_json(id: str | int | None, line: int, error: str) -> dict[str, Any]:
+    """The answer to a document that is wrong. One without an `id` is found by its line (0: it is the whole file)."""
+    if id is not None:
+        return {"id": id, "error": error}
+    return {"error": f"line {line}: {error}" if line else error}
 
 
 class Planner:
@@ -96,15 +113,19 @@ class Planner:
 
     Raises:
         ConfigException: a setting is wrong, whatever the state.
+
+    Attributes:
+        unused: a sentence for each setting of which it is known that it changes nothing, or likely.
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        make_importable(Path.cwd())
+        make_current_folder_importable()
         # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
         without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
         with prints_to_stderr():
             config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
         self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
+        self.unused = [_why_unused(key, config) for key in sorted(settings) if not _is_used(key, config)]
 
     def plan(self, record: StateRecord) -> Plan:
         """The plan for a state, or why there is none; whatever the assignor does, this does not fail."""
@@ -128,6 +149,29 @@ class Planner:
         return Plan(state, answer, report=report)
 
 
+def _is_used(key: str, config: StreamsConfig) -> bool:
+    declared = {own.name for own in config.task_assignor_class.config_keys}
+    return key in STATE_KEYS or key in declared or key in (ASSIGNOR_KEY, INTERNAL_TASK_ASSIGNOR_CLASS)
+
+
+def _why_unused(key: str, config: StreamsConfig) -> str:
+    chosen = shown(config.task_assignor_class)
+    if key in KNOWN_KEYS or key.startswith(CLIENT_TAG_PREFIX):
+        return f"The setting {key} changes nothing here: the clients of a state have what it sets already."
+    others = [name for name, point in registered_assignors().items() if key in _declared_by(point)]
+    if others:
+        return f"The setting {key} is one of {listed(others)}, not of {chosen}."
+    what = "one of Kafka's that has no part in assignment" if key in OTHER_KAFKA_KEYS else "not known"
+    return f"The setting {key} is {what}, and {chosen} does not declare it; it is handed to its configure()."
+
+
+def _declared_by(point: EntryPoint) -> frozenset[str]:
+    # Somebody else's package may be broken; that is no matter here.
+    with suppress(Exception, SystemExit), prints_to_stderr():
+        return frozenset(key.name for key in point.load().config_keys)
+    return frozenset()
+
+
 def _failure(assignor: type, error: BaseException) -> str:
     name = f"{assignor.__module__}.{assignor.__qualname__}"
     if isinstance(error, StreamsException):
@@ -143,7 +187,10 @@ def _own_part(error: BaseException) -> TracebackType | None:
     return None if error.__traceback__ is None else error.__traceback__.tb_next
 
 
-def make_importable(folder: Path) -> None:
+def make_current_folder_importable() -> None:
     """A dotted path may lead to a module in the current folder, as with `python -m`; nothing is hidden by it."""
-    if not {"", str(folder)} & set(sys.path):
-        sys.path.append(str(folder))
+    # The folder may have been deleted.
+    with suppress(FileNotFoundError):
+        folder = str(Path.cwd())
+        if not {"", folder} & set(sys.path):
+            sys.path.append(folder)

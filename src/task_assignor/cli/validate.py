@@ -19,6 +19,7 @@ from task_assignor.cli.output import (
     write_json,
     write_line,
 )
+from task_assignor.cli.planning import error_to_json
 from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment, iter_states
 from task_assignor.sdk.snapshot_assignment import assignment_of_value
 from task_assignor.sdk.snapshot_files import JsonDocument, iter_documents
@@ -76,9 +77,9 @@ class _Verdict:
         return f"{file}, line {self.line}{name}: " if self.line else f"{file}{name}: "
 
     def to_json(self) -> dict[str, Any]:
-        answer: dict[str, Any] = {} if self.id is None else {"id": self.id}
         if self.report is None:
-            return {**answer, "error": self.error}
+            return error_to_json(self.id, self.line, self.error)
+        answer: dict[str, Any] = {} if self.id is None else {"id": self.id}
         kafka = self.report.kafka_error
         return {
             **answer,
@@ -119,7 +120,7 @@ def _verdicts(state_path: str, assignment_path: str) -> Iterator[_Verdict]:
 
 
 def _assignment(document: JsonDocument, record: StateRecord, path: str) -> TaskAssignment:
-    place = f"{path}, line {document.line}" if document.line else path
+    place = f"the assignment in {path}, line {document.line}" if document.line else f"the assignment in {path}"
     try:
         if document.error is not None:
             raise document.error

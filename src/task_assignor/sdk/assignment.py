@@ -331,7 +331,7 @@ class TaskAssignment:
         assignment: the assignments, in any order; also the `Mapping` that the utilities return.
 
     Raises:
-        StateException: something in it is no `KafkaStreamsAssignment`.
+        StateException: something in it is no `KafkaStreamsAssignment`, or is not the one of the client that is its key.
     """
 
     __slots__ = ("_assignment",)
@@ -349,6 +349,13 @@ class TaskAssignment:
                 raise StateException(
                     f"A TaskAssignment holds KafkaStreamsAssignment objects, but was given {shown(value)}."
                 )
+        if isinstance(assignment, Mapping):
+            for key, value in assignment.items():
+                if key != value.process_id:
+                    raise StateException(
+                        f"The assignment under {key} is that of client {value.process_id}. Maybe use "
+                        "{each.process_id: each for each in ...}."
+                    )
         self._assignment = values
 
     @classmethod

@@ -296,9 +296,13 @@ def _mapping(what: str, values: Mapping[Key, Value], key: type[Key]) -> dict[Key
     """A copy of a mapping, whose keys are all of one kind."""
     if not isinstance(values, Mapping):
         raise StateException(f"The {what} ({shown(values)}) must be a mapping.")
-    found = dict(values)
-    all_of(what, key, found)
-    return found
+    for found in values:
+        if not isinstance(found, key):
+            advice = " Maybe use TaskId.parse(text)." if key is TaskId else ""
+            raise StateException(
+                f"The {what} must be a mapping from {key.__name__}, but one key is {shown(found)}.{advice}"
+            )
+    return dict(values)
 
 
 def _is_int(value: object, low: int, high: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -155,6 +156,20 @@ KNOWN_KEYS: Final = MappingProxyType(
     }
 )
 """Key -> its declaration. The keys `client.tag.*` are not in it: their names are the user's."""
+
+STATE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "acceptable.recovery.lag": "acceptable_recovery_lag",
+        "max.warmup.replicas": "max_warmup_replicas",
+        "num.standby.replicas": "num_standby_replicas",
+        "probing.rebalance.interval.ms": "probing_rebalance_interval_ms",
+        RACK_AWARE_ASSIGNMENT_TAGS: "rack_aware_assignment_tags",
+        "rack.aware.assignment.traffic_cost": "rack_aware_traffic_cost",
+        "rack.aware.assignment.non_overlap_cost": "rack_aware_non_overlap_cost",
+        "rack.aware.assignment.strategy": "rack_aware_assignment_strategy",
+    }
+)
+"""Settings that a state carries -> their attributes in `AssignmentConfigs`."""
 
 OTHER_KAFKA_KEYS: Final = frozenset(
     [

@@ -103,7 +103,7 @@ def _first_strange(value: object) -> SnapshotException:
         if isinstance(found, _Repeated):
             return bad_value(member_path(path, found.key), "The member must be there once, but is there twice.")
         if isinstance(found, _NoNumber):
-            return bad_value(path, f"The value ({shown(found.text)}) must be an ordinary JSON number.")
+            return bad_value(path, f"The value ({shown(found.text)}) must be a JSON number that fits into 64 bits.")
     # Inside a member that was given twice, of which only the last is kept.
     return bad_value("$", "The text holds a number that JSON does not have.")
 

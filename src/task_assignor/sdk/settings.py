@@ -19,6 +19,7 @@ from task_assignor.sdk.config_keys import (
     MAX_CLIENT_TAGS,
     OTHER_KAFKA_KEYS,
     RACK_AWARE_ASSIGNMENT_TAGS,
+    STATE_KEYS,
     TASK_ASSIGNOR_CLASS,
     parse_host_info,
 )
@@ -93,7 +94,8 @@ class StreamsConfig:
         Raises:
             ConfigException: something is wrong.
         """
-        settings = {**_settings_of(state.assignment_configs), **(overrides or {})}
+        given = {key: getattr(state.assignment_configs, name) for key, name in STATE_KEYS.items()}
+        settings = {**given, **(overrides or {})}
         tags = set(state.assignment_configs.rack_aware_assignment_tags)
         for client_tags in state.columns.clients.client_tags:
             tags.update(client_tags)
@@ -227,16 +229,8 @@ class _Reading:
         assert assignor_class is not None
         self.assignor_class = assignor_class
         self.values[TASK_ASSIGNOR_CLASS] = assignor_class
-        self.assignment_configs = AssignmentConfigs(
-            acceptable_recovery_lag=_int(self.values["acceptable.recovery.lag"]),
-            max_warmup_replicas=_int(self.values["max.warmup.replicas"]),
-            num_standby_replicas=_int(self.values["num.standby.replicas"]),
-            probing_rebalance_interval_ms=_int(self.values["probing.rebalance.interval.ms"]),
-            rack_aware_assignment_tags=_strings(self.values[RACK_AWARE_ASSIGNMENT_TAGS]),
-            rack_aware_traffic_cost=_optional_int(self.values["rack.aware.assignment.traffic_cost"]),
-            rack_aware_non_overlap_cost=_optional_int(self.values["rack.aware.assignment.non_overlap_cost"]),
-            rack_aware_assignment_strategy=str(self.values["rack.aware.assignment.strategy"]),
-        )
+        configs: dict[str, Any] = {name: self.values[key] for key, name in STATE_KEYS.items()}
+        self.assignment_configs = AssignmentConfigs(**configs)
 
     def results(self) -> dict[str, object]:
         """The attributes of a `StreamsConfig`."""
@@ -376,10 +370,10 @@ class _Reading:
         if not missing:
             return
         if tags is None:
-            advice = f"There is no {listed(CLIENT_TAG_PREFIX + tag for tag in missing)}. Set it, or leave the tag out."
+            advice = f"There is no {listed(CLIENT_TAG_PREFIX + _printable(tag) for tag in missing)}. Set it, or leave the tag out."
             self._problem(RACK_AWARE_ASSIGNMENT_TAGS, "a list of tags that are set as client.tag.* too", advice)
         else:
-            advice = f"No client has the tag {listed(missing)}; tags of clients are: {listed(known)}."
+            advice = f"No client has the tag {listed(map(_printable, missing))}; tags of clients are: {listed(known)}."
             self._problem(RACK_AWARE_ASSIGNMENT_TAGS, "a list of tags that clients of the state have", advice)
 
     def _try(self, assignor_class: type[TaskAssignor]) -> None:
@@ -409,26 +403,13 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
     return assignor
 
 
-def _settings_of(configs: AssignmentConfigs) -> dict[str, object]:
-    return {
-        "acceptable.recovery.lag": configs.acceptable_recovery_lag,
-        "max.warmup.replicas": configs.max_warmup_replicas,
-        "num.standby.replicas": configs.num_standby_replicas,
-        "probing.rebalance.interval.ms": configs.probing_rebalance_interval_ms,
-        RACK_AWARE_ASSIGNMENT_TAGS: list(configs.rack_aware_assignment_tags),
-        "rack.aware.assignment.traffic_cost": configs.rack_aware_traffic_cost,
-        "rack.aware.assignment.non_overlap_cost": configs.rack_aware_non_overlap_cost,
-        "rack.aware.assignment.strategy": configs.rack_aware_assignment_strategy,
-    }
+def _printable(name: str) -> str:
+    return name if name.isprintable() and len(name) <= 2 * MAX_CLIENT_TAG_KEY_LENGTH else shown(name)
 
 
 def _int(value: object) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _optional_int(value: object) -> int | None:
-    return None if value is None else _int(value)
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from task_assignor.sdk.columns import StateColumns
-from task_assignor.sdk.config_keys import KNOWN_KEYS
+from task_assignor.sdk.config_keys import KNOWN_KEYS, STATE_KEYS
 from task_assignor.sdk.config_values import ValueProblem, parse_value
 from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import SnapshotException, StateException
@@ -30,21 +30,22 @@ from task_assignor.sdk.json_text import parse_json
 from task_assignor.sdk.snapshot_clients import ClientReader, write_clients
 from task_assignor.sdk.snapshot_tasks import read_tasks, write_tasks
 from task_assignor.sdk.state import ApplicationState
+from task_assignor.sdk.text import shown
 
 _STATE: Final = frozenset({"formatVersion", "id", "nowMs", "configs", "tasks", "clients"})
 _CONFIGS: Final = MappingProxyType(
     {
-        "acceptableRecoveryLag": ("acceptable_recovery_lag", "acceptable.recovery.lag"),
-        "maxWarmupReplicas": ("max_warmup_replicas", "max.warmup.replicas"),
-        "numStandbyReplicas": ("num_standby_replicas", "num.standby.replicas"),
-        "probingRebalanceIntervalMs": ("probing_rebalance_interval_ms", "probing.rebalance.interval.ms"),
-        "rackAwareAssignmentTags": ("rack_aware_assignment_tags", "rack.aware.assignment.tags"),
-        "rackAwareTrafficCost": ("rack_aware_traffic_cost", "rack.aware.assignment.traffic_cost"),
-        "rackAwareNonOverlapCost": ("rack_aware_non_overlap_cost", "rack.aware.assignment.non_overlap_cost"),
-        "rackAwareAssignmentStrategy": ("rack_aware_assignment_strategy", "rack.aware.assignment.strategy"),
+        "acceptableRecoveryLag": "acceptable.recovery.lag",
+        "maxWarmupReplicas": "max.warmup.replicas",
+        "numStandbyReplicas": "num.standby.replicas",
+        "probingRebalanceIntervalMs": "probing.rebalance.interval.ms",
+        "rackAwareAssignmentTags": "rack.aware.assignment.tags",
+        "rackAwareTrafficCost": "rack.aware.assignment.traffic_cost",
+        "rackAwareNonOverlapCost": "rack.aware.assignment.non_overlap_cost",
+        "rackAwareAssignmentStrategy": "rack.aware.assignment.strategy",
     }
 )
-"""Member -> (attribute of `AssignmentConfigs`, Kafka's key, whose limits hold here too)."""
+"""Member -> Kafka's key, whose limits hold here too."""
 
 
 def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationState:
@@ -89,8 +90,8 @@ def _configs(value: Any) -> AssignmentConfigs:
     members = check_members(value, frozenset(_CONFIGS), (), ".configs")
     attributes: dict[str, Any] = {}
     for name, given in members.items():
-        attribute, key_name = _CONFIGS[name]
-        key = KNOWN_KEYS[key_name]
+        key = KNOWN_KEYS[_CONFIGS[name]]
+        attribute = STATE_KEYS[key.name]
         path = f".configs.{name}"
         if given is None and key.default is None:
             attributes[attribute] = None
@@ -117,6 +118,12 @@ def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[
     Raises:
         AttributeError: the state is not an `ApplicationState`.
     """
+    if not isinstance(state, ApplicationState):
+        raise SnapshotException(f"The state ({shown(state)}) must be an ApplicationState.")
+    try:
+        _ = None if id is None else check_id(id, ".id")
+    except Bad as bad:
+        raise bad.at("$") from None
     columns = state.columns
     ids = [str(task_id) for task_id in columns.tasks.task_ids()]
     return {
@@ -126,7 +133,7 @@ def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[
         "configs": {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in (
-                (name, getattr(state.assignment_configs, attribute)) for name, (attribute, _) in _CONFIGS.items()
+                (name, getattr(state.assignment_configs, STATE_KEYS[key])) for name, key in _CONFIGS.items()
             )
         },
         "tasks": write_tasks(columns.tasks, ids),

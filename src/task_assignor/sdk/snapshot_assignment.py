@@ -10,6 +10,7 @@ import numpy as np
 from task_assignor.sdk.assignment import AssignedTask, AssignmentColumns, KafkaStreamsAssignment, TaskAssignment
 from task_assignor.sdk.columns import MISSING, Role
 from task_assignor.sdk.configs import INT64_MAX
+from task_assignor.sdk.errors import SnapshotException
 from task_assignor.sdk.ids import ProcessId, TaskId
 from task_assignor.sdk.json_checks import (
     Bad,
@@ -23,6 +24,7 @@ from task_assignor.sdk.json_checks import (
     parse_task_id,
 )
 from task_assignor.sdk.json_text import parse_json
+from task_assignor.sdk.text import shown
 
 _DOCUMENT: Final = frozenset({"formatVersion", "id", "assignment"})
 _PLACEMENT: Final = frozenset({"processId", "activeTasks", "standbyTasks", "followupRebalanceDeadlineMs"})
@@ -107,8 +109,12 @@ def assignment_to_json(assignment: TaskAssignment) -> list[dict[str, Any]]:
         assignment: the assignment. Wrap what a utility returned: `TaskAssignment(result)`.
 
     Raises:
-        AttributeError: it is not a `TaskAssignment`.
+        SnapshotException: it is not a `TaskAssignment`.
     """
+    if not isinstance(assignment, TaskAssignment):
+        raise SnapshotException(
+            f"The assignment ({shown(assignment)}) must be a TaskAssignment. Maybe wrap it: TaskAssignment(...)."
+        )
     columns = assignment.columns
     return [
         {

@@ -23,6 +23,7 @@ from task_assignor.sdk.snapshot_assignment import assignment_of_value, assignmen
 from task_assignor.sdk.state import ApplicationState
 
 STANDARD_INPUT: Final = "-"
+STANDARD_OUTPUT: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
 
 Source = str | os.PathLike[str]
@@ -124,19 +125,47 @@ def read_assignment(path: Source) -> TaskAssignment:
 
 
 def write_state(state: ApplicationState, path: Source, id: str | int | None = None) -> None:
-    """Write a state as one line, so that such files can be joined to JSON Lines; compressed if the name ends in `.gz`."""
+    """Write a state as one line, so that such files can be joined to JSON Lines.
+
+    Args:
+        state: the state.
+        path: the file; compressed if its name ends in `.gz`; `-`: standard output.
+        id: a name for the document.
+
+    Raises:
+        SnapshotException: the file cannot be written, or the `id` is neither a string nor an integer.
+    """
     _write(state_to_json(state, id), path)
 
 
 def write_assignment(assignment: TaskAssignment, path: Source) -> None:
-    """Write an assignment as one line; compressed if the name ends in `.gz`."""
+    """Write an assignment as one line, so that such files can be joined to JSON Lines.
+
+    Args:
+        assignment: the assignment.
+        path: the file; compressed if its name ends in `.gz`; `-`: standard output.
+
+    Raises:
+        SnapshotException: the file cannot be written.
+    """
     _write(assignment_to_json(assignment), path)
 
 
 def _write(value: object, path: Source) -> None:
     data = (json.dumps(value, separators=(",", ":")) + "\n").encode()
-    # Without a time stamp equal states make equal files.
-    Path(path).write_bytes(gzip.compress(data, mtime=0) if os.fspath(path).endswith(".gz") else data)
+    name = os.fspath(path)
+    is_standard_output = name == STANDARD_OUTPUT
+    try:
+        if is_standard_output:
+            sys.stdout.write(data.decode())
+            sys.stdout.flush()
+        else:
+            # Without a time stamp equal states make equal files.
+            Path(path).write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        name = "standard output" if is_standard_output else name
+        raise SnapshotException(f"{name} cannot be written: {reason}.") from error
 
 
 def iter_documents(path: Source) -> Iterator[JsonDocument]:

@@ -20,6 +20,7 @@ from task_assignor.sdk.json_checks import (
     check_string,
     check_strings,
     parse_task_id,
+    wrong,
 )
 
 TASK: Final = frozenset({"id", "isStateful", "stateStoreNames", "topicPartitions", "endOffsetSum"})
@@ -103,8 +104,8 @@ class _TaskRows:
         sums = task.get("endOffsetSum")
         if sums is None:
             sums = MISSING
-        elif sums != UNKNOWN_OFFSET_SUM or type(sums) is not int:
-            check_integer(sums, 0, INT64_MAX, ".endOffsetSum")
+        elif type(sums) is not int or not (sums == UNKNOWN_OFFSET_SUM or 0 <= sums <= INT64_MAX):
+            raise wrong(sums, f"an integer from 0 to {INT64_MAX}, or {UNKNOWN_OFFSET_SUM}", ".endOffsetSum")
         self.end_offset_sum.append(sums)
         partitions = check_list(task["topicPartitions"], ".topicPartitions")
         for position, partition in enumerate(partitions):

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
+from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils._placement import Assignments, known_rows
 from task_assignor.utils._rack import ActiveOutcome, check_cost, optimize_active_columns
@@ -64,8 +65,9 @@ class RackAwareOptimizationParams:
 
         Raises:
             UnknownTaskError: the application has no such task.
+            StateException: not a list of task ids.
         """
-        chosen = tuple(sorted(set(tasks)))
+        chosen = tuple(sorted(set(all_of("tasks", TaskId, tasks))))
         for task in chosen:
             if self.application_state.columns.tasks.find(task) < 0:
                 raise UnknownTaskError(f"The application has no task {task} that could be optimised.")
