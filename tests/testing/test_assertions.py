@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
+    ConfigException,
     KafkaStreamsAssignment,
     ProcessId,
+    StateException,
+    StreamsConfig,
     TaskAssignment,
     TaskAssignor,
     TaskId,
 )
 from task_assignor.testing import (
+    Cluster,
     a_client,
     a_state,
     a_stateless_task,
@@ -28,6 +40,7 @@ from task_assignor.testing import (
     random_states,
     stateful_tasks,
 )
+from task_assignor.testing.answers import answer_of
 from task_assignor.utils import identity_assignment
 
 STATE = a_state(["0_0", "0_1", a_stateless_task("1_0")], [a_client(1, threads=2), 2])
@@ -62,9 +75,43 @@ def test_balanced_names_both_clients() -> None:
     with pytest.raises(AssertionError, match=r"client .*2 has 3 \(3 per thread\), client .*1 has 0 \(0 per thread\)"):
         assert_balanced(STATE, lopsided)
     with pytest.raises(
-        AssertionError, match=r"Client .*1 has 0 of 3 all active tasks; its share, with 2 of 3 threads, is 2"
+        AssertionError, match=r"Client .*1 has 0 of 3 active tasks; its share, with 2 of 3 threads, is 2"
     ):
         assert_fair_shares(STATE, lopsided)
+
+
+def test_the_message_is_a_sentence_whichever_tasks_count() -> None:
+    lopsided = an_assignment(STATE, active={2: ["0_0", "0_1", "1_0"]})
+    with pytest.raises(AssertionError, match=r"^The active tasks are not balanced: "):
+        assert_balanced(STATE, lopsided)
+    with pytest.raises(AssertionError, match="of 2 stateful active tasks; its share"):
+        assert_fair_shares(STATE, lopsided, tasks="stateful")
+
+
+def test_balance_takes_the_results_of_utilities() -> None:
+    state = a_state(["0_0", "0_1"], [a_client(1, active=["0_0"]), a_client(2, active=["0_1"])])
+    assert_balanced(state, identity_assignment(state))
+    assert_fair_shares(state, identity_assignment(state))
+
+
+@pytest.mark.parametrize("check", [assert_balanced, assert_fair_shares, assert_valid])
+def test_what_is_no_assignment_at_all_is_said(check: Callable[..., None]) -> None:
+    with pytest.raises(AssertionError, match=r"The answer \(None\) must be a TaskAssignment"):
+        check(STATE, None)
+    with pytest.raises(StateException, match="Maybe the arguments are swapped"):
+        check(an_assignment(STATE), STATE)
+
+
+@pytest.mark.parametrize("check", [assert_balanced, assert_fair_shares])
+def test_a_kind_of_tasks_that_there_is_not_is_refused(check: Callable[..., None]) -> None:
+    with pytest.raises(ConfigException, match=r"'statefull'\) must be one of 'all', .*Maybe 'stateful'\."):
+        check(STATE, an_assignment(STATE), tasks="statefull")
+
+
+@pytest.mark.parametrize("spread", [-1, float("nan"), "1"])
+def test_a_spread_that_allows_nothing_or_everything_is_refused(spread: Any) -> None:
+    with pytest.raises(ConfigException, match=r"The spread \(.*must be a number that is at least 0"):
+        assert_balanced(STATE, an_assignment(STATE), spread=spread)
 
 
 def test_balanced_can_look_at_some_tasks_only() -> None:
@@ -126,11 +173,6 @@ class OrderOfStrings(TaskAssignor):
         return deal(list(application_state.all_tasks), [clients[text] for text in set(clients)])
 
 
-class Fails(TaskAssignor):
-    def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        raise ArithmeticError("no luck")
-
-
 class ReturnsNothing(TaskAssignor):
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         return None  # type: ignore[return-value]
@@ -159,8 +201,63 @@ def test_deterministic_notices_an_order_that_is_not_of_the_state() -> None:
 
 
 def test_deterministic_notices_an_answer_that_is_none() -> None:
-    with pytest.raises(AssertionError, match="answered None, which is not a TaskAssignment"):
+    with pytest.raises(
+        AssertionError, match=r"ReturnsNothing answered wrongly.*\n.*\(None\) must be a TaskAssignment.*lacks a return"
+    ):
         assert_deterministic(ReturnsNothing, STATE)
+
+
+class AssignsNothing(TaskAssignor):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return an_assignment(application_state)
+
+
+class ReturnsADict(Modulo):
+    """What production refuses, although `assert_valid` takes such mappings from utilities."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return {each.process_id: each for each in super().assign(application_state)}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        assert_deterministic,
+        lambda assignor, state: assert_valid(state, assignor),
+        lambda assignor, state: assert_valid(state, assignor()),
+        lambda assignor, state: assert_balanced(state, assignor),
+        lambda assignor, state: assert_fair_shares(state, assignor),
+        lambda assignor, state: assert_same_in_every_process(assignor, [state]),
+        lambda assignor, _: Cluster(["0_0"], 1).rebalance(assignor),
+    ],
+)
+def test_whoever_asks_an_assignor_takes_nothing_but_a_task_assignment(ask: Callable[..., object]) -> None:
+    with pytest.raises(AssertionError, match=r"must be a TaskAssignment\. Maybe wrap it: TaskAssignment\(\.\.\.\)"):
+        ask(ReturnsADict, STATE)
+
+
+def test_a_class_an_instance_and_a_maker_are_asked() -> None:
+    for assignor in (Modulo, Modulo(), StreamsConfig({"task.assignor.class": Modulo}).task_assignor):
+        assert_valid(STATE, assignor)
+        assert_balanced(STATE, assignor, tasks="stateful")
+        assert_fair_shares(a_state(["0_0", "0_1"], 2), assignor)
+    with pytest.raises(AssertionError, match="TASK_WITHOUT_ACTIVE"):
+        assert_valid(STATE, AssignsNothing)
+
+
+def test_what_is_no_assignor_is_refused() -> None:
+    wrong: Any = "sticky"
+    with pytest.raises(ConfigException, match=r"'sticky'\) must be a TaskAssignor.*StreamsConfig\(.*'sticky'\}\)"):
+        assert_deterministic(wrong, STATE)
+    made: Any = lambda: 5  # noqa: E731
+    with pytest.raises(ConfigException, match=r"what makes one, but it made 5\."):
+        answer_of(made, STATE)
+
+
+@pytest.mark.parametrize("shuffles", [-3, 1.5, True])
+def test_a_number_of_shuffles_that_is_none_is_refused(shuffles: Any) -> None:
+    with pytest.raises(ConfigException, match=r"The shuffles \(.*must be an int from 0"):
+        assert_deterministic(Modulo, STATE, shuffles=shuffles)
 
 
 def test_processes_with_other_hashes_agree_on_a_proper_assignor() -> None:
@@ -173,9 +270,88 @@ def test_processes_with_other_hashes_disagree_on_the_order_of_a_set() -> None:
         assert_same_in_every_process(OrderOfStrings, states, hash_seeds=[1, 2])
 
 
-def test_a_process_that_fails_is_shown() -> None:
-    class Sick(Modulo):
-        """Cannot be found by its name in another process."""
+class OnlyElsewhere(Modulo):
+    """Fails or never ends where the hash seed says so; here all is well."""
 
-    with pytest.raises(AssertionError, match=r"process with PYTHONHASHSEED=0 failed:(?s:.*)AttributeError"):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        if os.environ.get("PYTHONHASHSEED") == "77":
+            raise ArithmeticError("no luck")
+        if os.environ.get("PYTHONHASHSEED") == "78":
+            time.sleep(60)
+        print("assigning")  # noqa: T201
+        return super().assign(application_state)
+
+
+def test_a_process_that_fails_is_shown_without_noise() -> None:
+    with pytest.raises(AssertionError) as caught:
+        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[77])
+    first, second, *_, last = str(caught.value).splitlines()
+    assert re.fullmatch(r"The process with PYTHONHASHSEED=77 for .*OnlyElsewhere failed:", first)
+    assert second.startswith("Traceback")
+    assert last == "ArithmeticError: no luck"
+
+
+def test_a_process_that_does_not_end_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"PYTHONHASHSEED=78 for .*OnlyElsewhere was not done after 3 seconds"):
+        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[78], timeout_seconds=3)
+
+
+def test_an_assignor_may_print() -> None:
+    assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[1])
+
+
+def test_a_class_that_other_processes_cannot_find_is_refused() -> None:
+    class Sick(Modulo):
+        """In a function."""
+
+    with pytest.raises(ConfigException, match=r"Sick must be at the top level of a module, so that another process"):
         assert_same_in_every_process(Sick, [STATE])
+    hidden = type("Hidden", (Modulo,), {"__module__": __name__, "__qualname__": "Hidden"})
+    with pytest.raises(AssertionError, match=r"failed:\n.*Hidden must be at the top level of a module[^\n]*\n$"):
+        assert_same_in_every_process(hidden, [STATE])
+
+
+def test_where_nothing_would_be_compared_or_asked_is_refused() -> None:
+    wrong: Any = "sticky"
+    with pytest.raises(ConfigException, match=r"'sticky'\) must be a class derived from TaskAssignor"):
+        assert_same_in_every_process(wrong, [STATE])
+    with pytest.raises(ConfigException, match="no states, so nothing would be compared"):
+        assert_same_in_every_process(Modulo, [])
+    with pytest.raises(ConfigException, match="no hash_seeds, so nothing would be compared"):
+        assert_same_in_every_process(Modulo, [STATE], hash_seeds=[])
+    with pytest.raises(ConfigException, match=r"The hash seed \(-1\) must be an int from 0 to 4294967295"):
+        assert_same_in_every_process(Modulo, [STATE], hash_seeds=[-1])
+
+
+SCRIPT = """
+from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.testing import a_state, assert_same_in_every_process
+
+class Mine(StickyTaskAssignor):
+    pass
+
+"""
+CALL = "assert_same_in_every_process(Mine, [a_state(['0_0'], 2)])\n"
+
+
+def run_script(path: Path, text: str, *command: str) -> subprocess.CompletedProcess[str]:
+    path.write_text(text, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, *command], cwd=path.parent, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("command", [["my_script.py"], ["-m", "my_script"]])
+def test_a_class_of_a_script_is_found(tmp_path: Path, command: list[str]) -> None:
+    done = run_script(tmp_path / "my_script.py", f"{SCRIPT}if __name__ == '__main__':\n    {CALL}", *command)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_script_that_would_start_itself_again_is_told(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "my_script.py", SCRIPT + CALL, "my_script.py")
+    assert re.search(r"PYTHONHASHSEED=0 for .*Mine failed:\nThe module of .* behind if __name__ ==", done.stderr)
+
+
+def test_a_class_that_was_typed_in_is_refused(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "unused.py", "", "-c", SCRIPT + CALL)
+    assert "Mine must be at the top level of a module" in done.stderr

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any, cast
 
+import attrs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.sdk import ApplicationState, AssignedTask, StateException, TaskId, state_to_json
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignedTask,
+    AssignmentConfigs,
+    StateException,
+    TaskId,
+    assignment_to_json,
+    state_to_json,
+)
 from task_assignor.testing import (
+    Cluster,
+    StateShape,
     a_client,
     a_process_id,
     a_state,
@@ -24,6 +38,8 @@ from task_assignor.testing import (
     stateful_tasks,
     stateless_tasks,
 )
+from task_assignor.testing.builders import ConfigArguments
+from task_assignor.testing.drawing import ShapeArguments
 
 T0, T1 = TaskId(0, 0), TaskId(0, 1)
 
@@ -105,6 +121,86 @@ def test_an_assignment_names_every_client_and_those_given_besides() -> None:
 def test_what_makes_no_state_is_refused_as_by_the_builder() -> None:
     with pytest.raises(StateException, match="The task 0_0 is there twice"):
         a_state(["0_0", "0_0"], 1)
+
+
+R1: Any = "r1"  # one text where a list belongs
+T: Any = "0_0"
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: a_stateless_task("0_0", racks=R1), r"racks of task 0_0 \('r1'\)"),
+        (lambda: a_stateful_task("0_0", racks=R1), r"racks of task 0_0 \('r1'\)"),
+        (lambda: a_stateful_task("0_0", changelog_racks=R1), r"changelog_racks of task 0_0 \('r1'\)"),
+        (lambda: stateless_tasks(0, 2, racks=R1), r"racks \('r1'\)"),
+        (lambda: stateful_tasks(0, 2, changelog_racks=R1), r"changelog_racks \('r1'\)"),
+        (lambda: a_client(1, active=T), r"active tasks of client 0.*1 \('0_0'\)"),
+        (lambda: a_client(1, standby=T), r"standby tasks of client 0.*1 \('0_0'\)"),
+        (lambda: a_state(T, 1), r"tasks \('0_0'\)"),
+        (lambda: a_state(["0_0"], T), r"clients \('0_0'\)"),
+        (lambda: an_assignment(a_state(["0_0"], 1), active={1: "0_0"}), r"active tasks of client 0.*1 \('0_0'\)"),
+        (lambda: Cluster(T, 1), r"tasks \('0_0'\)"),
+    ],
+)
+def test_one_text_is_not_taken_letter_by_letter(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(StateException, match=rf"^The {named} must be a list of .*, not one text\."):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: a_client(-1), r"number of the client \(-1\) must be an int from 0 to"),
+        (lambda: a_client(cast("Any", 1.5)), r"number of the client \(1\.5\) must be an int"),
+        (lambda: a_process_id(2**128), r"number of the client \(34.*\) must be an int"),
+        (lambda: a_client(1, threads=cast("Any", 1.5)), r"threads of client .*1 \(1\.5\) must be an int from 1"),
+        (lambda: a_client(1, threads=0), r"threads of client .*1 \(0\) must be an int from 1"),
+        (lambda: a_client(1, lags=cast("Any", ["0_0"])), r"lags of client .*1 .* must be a mapping"),
+        (lambda: a_state(["0_0"], -1), r"number of clients \(-1\) must be an int from 0"),
+        (lambda: a_state(["0_0"], ["x"]), r"number of the client \('x'\) must be an int"),  # type: ignore[list-item]
+        (lambda: a_state(cast("Any", 5), 1), r"tasks \(5\) must be a list of tasks and task ids\."),
+        (lambda: stateful_tasks(0, -4), r"partitions \(-4\) must be an int from 0"),
+        (lambda: stateless_tasks(0, -4), r"partitions \(-4\) must be an int from 0"),
+        (lambda: an_assignment(a_state([], 1), active=cast("Any", ["0_0"])), r"active tasks .*must be a mapping"),
+    ],
+)
+def test_what_can_be_no_state_is_refused_where_it_is_written(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(StateException, match=f"^The {message}"):
+        make()
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    one: Any = np.int64(1)
+    state = a_state(stateful_tasks(0, one), [a_client(one, threads=one)])
+    assert state_to_json(state) == state_to_json(a_state(stateful_tasks(0, 1), [a_client(1)]))
+    assert len(a_state([], one).columns.clients) == 1
+
+
+def test_none_of_something_is_allowed() -> None:
+    assert repr(a_state(stateful_tasks(0, 0), 0)) == "ApplicationState(0 tasks, 0 clients)"
+
+
+def test_racks_can_be_given_as_any_iterable() -> None:
+    tasks = stateful_tasks(0, 2, racks=iter(["r1"]), changelog_racks=iter(["r2"]))
+    assert [[p.rack_ids for p in task.topic_partitions] for task in tasks] == [
+        [frozenset({"r1"}), frozenset({"r2"})]
+    ] * 2
+    (source, changelog) = a_stateful_task("0_0", racks=iter(["r1"])).topic_partitions
+    assert source.rack_ids == changelog.rack_ids == frozenset({"r1"})
+
+
+def test_process_ids_stand_for_clients_too() -> None:
+    state = a_state(["0_0"], [a_process_id(2)])
+    assert state_to_json(state) == state_to_json(a_state(["0_0"], [2]))
+    by_id = an_assignment(state, active={a_process_id(2): ["0_0"]})
+    by_number = an_assignment(state, active={2: ["0_0"]})
+    assert assignment_to_json(by_id) == assignment_to_json(by_number)
+
+
+def test_the_arguments_that_type_checkers_know_are_those_that_there_are() -> None:
+    assert set(ConfigArguments.__annotations__) == {field.name for field in attrs.fields(AssignmentConfigs)}
+    assert set(ShapeArguments.__annotations__) == {field.name for field in attrs.fields(StateShape)}
 
 
 @given(application_states(lags_known=False))

@@ -10,7 +10,16 @@ from typing import Any, TypeAlias
 import pytest
 
 from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
-from task_assignor.sdk import ApplicationState, AssignmentConfigs, TaskAssignment, TaskAssignor, TaskId
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignmentConfigs,
+    ConfigException,
+    StateException,
+    TaskAssignment,
+    TaskAssignor,
+    TaskId,
+    UnknownClientError,
+)
 from task_assignor.testing import (
     Cluster,
     NotConvergedError,
@@ -189,7 +198,7 @@ def test_a_wrong_answer_is_shown_with_the_seed_of_the_story() -> None:
     with pytest.raises(NotConvergedError) as caught:
         run_random_story(Forgets, 5)
     assert re.search(
-        r"^run_random_story with seed 5: rebalance 1 went wrong. The assignment is not valid: 1 error.*\n"
+        r"^run_random_story\(.*\.Forgets, 5\): rebalance 1 went wrong. The assignment is not valid: 1 error.*\n"
         r".*\[TASK_WITHOUT_ACTIVE\](\n.*)*\nWhat happened:\n  client .* joins",
         str(caught.value),
     )
@@ -199,8 +208,32 @@ def test_a_check_that_fails_is_shown_with_the_seed_of_the_story() -> None:
     def check(cluster: Cluster) -> None:
         assert len(cluster.rebalances) < 3, "too many"
 
-    with pytest.raises(NotConvergedError, match=r"(?s)^run_random_story with seed 5: too many.*\n  rebalance 3"):
+    with pytest.raises(
+        NotConvergedError, match=r"(?s)^run_random_story\([\w.]*\.StickyTaskAssignor, 5\): too many.*\n  rebalance 3"
+    ):
         run_random_story(StickyTaskAssignor, 5, check=check)
+
+
+@pytest.mark.parametrize("seed", [1, 8, 141])
+def test_the_limit_is_that_of_the_standbys_asked_for(seed: int) -> None:
+    run_random_story(HighAvailabilityTaskAssignor, seed, num_standby_replicas=6, max_warmup_replicas=1)
+
+
+def test_a_failure_names_all_that_is_needed_to_repeat_it() -> None:
+    with pytest.raises(NotConvergedError) as caught:
+        run_random_story(
+            Forgets,
+            5,
+            heed_follow_ups=False,
+            client_tags={"gpu": ("yes", None)},
+            num_standby_replicas=2,
+            rack_aware_assignment_strategy="none",
+        )
+    call = (
+        "Forgets, 5, heed_follow_ups=False, client_tags={'gpu': ('yes', None)}, num_standby_replicas=2, "
+        "rack_aware_assignment_strategy='none'): rebalance 1 went wrong."
+    )
+    assert call in str(caught.value).splitlines()[0]
 
 
 def test_stories_are_repeatable_and_differ() -> None:
@@ -247,3 +280,42 @@ def test_a_client_that_comes_back_has_what_it_had() -> None:
     assert cluster.clients[1] == had
     assert not cluster.dropped
     cluster.settle(StickyTaskAssignor, 1)
+
+
+def test_a_cluster_takes_what_a_state_takes() -> None:
+    cluster = Cluster(["0_0"], 2)
+    cluster.add(3)
+    cluster.add(a_process_id(4))
+    cluster.drop(3)
+    assert [client.process_id for client in cluster.clients] == [a_process_id(number) for number in (1, 2, 4)]
+    cluster.resurrect(3)
+    assert cluster.settle(StickyTaskAssignor, 1) == 1
+
+
+def test_a_client_cannot_join_twice_nor_lose_what_is_on_its_disk() -> None:
+    cluster = Cluster(["0_0"], 2)
+    with pytest.raises(StateException, match=r"The client .*1 is there already\."):
+        cluster.add(a_client(1))
+    cluster.drop(1)
+    with pytest.raises(StateException, match=r"The client .*1 left, .*Use resurrect"):
+        cluster.add(a_client(1))
+    with pytest.raises(StateException, match=r"The client .*1 is there already\."):
+        Cluster(["0_0"], [1, a_client(1)])
+
+
+def test_clients_that_are_not_there_are_named_with_those_that_are() -> None:
+    cluster = Cluster(["0_0"], 1)
+    with pytest.raises(UnknownClientError, match=r"^The client .*9 is not there\. These are: .*1\.$"):
+        cluster.drop(a_process_id(9))
+    with pytest.raises(UnknownClientError, match=r"^The client .*1 is not among those that left\. These are: none\.$"):
+        cluster.resurrect(1)
+
+
+def test_settings_and_limits_of_another_kind_are_refused() -> None:
+    wrong: Any = {"num_standby_replicas": 1}
+    with pytest.raises(
+        ConfigException, match=r"must be AssignmentConfigs or None\. Maybe AssignmentConfigs\(\*\*configs\)"
+    ):
+        Cluster(["0_0"], 1, wrong)
+    with pytest.raises(ConfigException, match=r"The limit \(-1\) must be an int from 0"):
+        Cluster(["0_0"], 1).settle(StickyTaskAssignor, -1)

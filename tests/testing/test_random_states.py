@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import find
+from hypothesis import find, given, settings
 
-from task_assignor.sdk import MISSING, ApplicationState, Role, StateException, state_to_json
-from task_assignor.testing import application_states, random_assignment, random_state, random_states
+from task_assignor.sdk import (
+    MISSING,
+    ApplicationState,
+    ConfigException,
+    Role,
+    TaskAssignment,
+    state_from_json,
+    state_to_json,
+)
+from task_assignor.testing import application_states, random_assignment, random_state, random_states, task_assignments
 from task_assignor.validation import report_violations
 
 
@@ -172,7 +181,7 @@ def test_tags_are_drawn_by_hypothesis_too() -> None:
     "client_tags", ["gpu", {"gpu": "yes"}, {"gpu": ()}, {"gpu": (1,)}, {1: ("yes",)}, {"gpu": {"yes", "no"}}]
 )
 def test_tags_of_another_form_are_refused(client_tags: Any) -> None:
-    with pytest.raises(StateException, match=r"^The client_tags .* such as \{'gpu': \('yes', None\)\}"):
+    with pytest.raises(ConfigException, match=r"^The client_tags .* such as \{'gpu': \('yes', None\)\}"):
         random_states(1, 1, client_tags=client_tags)
 
 
@@ -183,6 +192,75 @@ def test_seeds_mean_what_they_always_meant() -> None:
         hashlib.sha256(json.dumps(documents).encode()).hexdigest()
         == "25e6b0d063dc8ed1d70b92d093da65ebe8a10c5a8badb87dde89cbf6f9ba237b"
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: random_state(1, max_clients=0), r"max_clients \(0\) must be an int from 1"),
+        (lambda: random_state(1, max_threads=0), r"max_threads \(0\) must be an int from 1"),
+        (lambda: random_states(1, 1, max_tasks=-1), r"max_tasks \(-1\) must be an int from 0"),
+        (lambda: application_states(max_standbys=-1), r"max_standbys \(-1\) must be an int from 0"),
+        (lambda: random_states(1, -1), r"count \(-1\) must be an int from 0"),
+        (lambda: random_states(1, 1, start=-1), r"start \(-1\) must be an int from 0"),
+    ],
+)
+def test_a_shape_that_there_cannot_be_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigException, match=f"^The {message}"):
+        make()
+
+
+def notes_of(test: Callable[[], None]) -> list[str]:
+    with pytest.raises(AssertionError) as caught:
+        test()
+    return caught.value.__notes__
+
+
+def test_a_state_that_fails_is_shown_so_that_it_can_be_repeated() -> None:
+    @settings(database=None)
+    @given(application_states(max_clients=2))
+    def fails(state: ApplicationState) -> None:
+        assert len(state.all_tasks) < 2
+
+    (line,) = [line for note in notes_of(fails) for line in note.splitlines() if line.startswith("{")]
+    assert len(state_from_json(json.loads(line)).all_tasks) == 2
+
+
+def test_an_assignment_that_fails_is_shown_too() -> None:
+    state = random_state(1)
+
+    @settings(database=None)
+    @given(task_assignments(state))
+    def fails(assignment: TaskAssignment) -> None:
+        assert not list(assignment)
+
+    notes = notes_of(fails)
+    assert any(note.startswith("The assignment, as `task-assignor validate` reads it:\n") for note in notes)
+
+
+def test_a_state_that_is_large_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task_assignor.testing.strategies._LONGEST_NOTE", 100)
+
+    @settings(database=None)
+    @given(application_states())
+    def fails(state: ApplicationState) -> None:
+        assert state.columns is None
+
+    (note,) = [note for note in notes_of(fails) if note.startswith("The state")]
+    assert re.fullmatch(
+        r"The state is too large .* \(\d+ characters of JSON\)\. Ask for fewer tasks and clients\.", note
+    )
+
+
+def test_states_that_do_not_fail_are_not_put_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("task_assignor.testing.strategies.state_to_json")
+
+    @settings(database=None, max_examples=5)
+    @given(application_states())
+    def holds(state: ApplicationState) -> None:
+        assert state.columns is not None
+
+    holds()
 
 
 def test_big_states_can_be_asked_for() -> None:

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from task_assignor.testing.answers import Assignor
 from task_assignor.testing.assertions import (
-    Assignor,
     assert_balanced,
     assert_deterministic,
     assert_fair_shares,

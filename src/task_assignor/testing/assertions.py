@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
+    ConfigException,
     KafkaStreamsAssignment,
     ProcessId,
     TaskAssignment,
     TaskAssignor,
     assignment_to_json,
 )
+from task_assignor.sdk.text import nearest, shown
+from task_assignor.testing.answers import Assignor, answer_of, checked_answer
+from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.specs import shuffled
 from task_assignor.validation import report_violations
 
-Assignor: TypeAlias = TaskAssignor | Callable[[], TaskAssignor]
-"""An assignor, or what makes a fresh one on every call, such as its class."""
+Answer: TypeAlias = TaskAssignment | Mapping[ProcessId, KafkaStreamsAssignment] | Assignor
+"""What an assignor answers, what the utilities return, or an assignor, which is then asked as the real hosts do."""
 
 WhichTasks: TypeAlias = Literal["all", "stateful", "stateless"]
 
 
-def assert_valid(
-    state: ApplicationState,
-    assignment: TaskAssignment | Mapping[ProcessId, KafkaStreamsAssignment],
-    *,
-    strict: bool = False,
-) -> None:
+def assert_valid(state: ApplicationState, assignment: Answer, *, strict: bool = False) -> None:
     """The assignment has no error.
 
     Args:
         state: what the assignor was given.
-        assignment: what it answered, or what a utility returned.
+        assignment: what it answered, or what a utility returned. Better: the assignor, or what makes a fresh one, which
+            is then asked here. As in production, only a `TaskAssignment` is an answer, no mapping.
         strict: nothing else either: standbys as many as configured, no warm-up.
 
     Raises:
         AssertionError: it has; with the whole report.
+        ConfigException: what should make an assignor makes none.
+        StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
-    wrapped = TaskAssignment(assignment) if isinstance(assignment, Mapping) else assignment
-    report = report_violations(state, wrapped)
+    report = report_violations(state, _wrapped(state, assignment))
     if not report.is_valid or (strict and report.violations):
         raise AssertionError(report.to_text())
 
 
 def assert_balanced(
-    state: ApplicationState, assignment: TaskAssignment, *, spread: float = 1.0, tasks: WhichTasks = "all"
+    state: ApplicationState, assignment: Answer, *, spread: float = 1.0, tasks: WhichTasks = "all"
 ) -> None:
     """No client has more than `spread` active tasks per thread more than another one.
 
@@ -56,35 +57,42 @@ def assert_balanced(
 
     Args:
         state: what the assignor was given.
-        assignment: what it answered.
+        assignment: what it answered, what a utility returned, or the assignor, which is then asked.
         spread: greatest allowed difference, in active tasks per thread.
         tasks: which tasks count; stateful means that the task has a store.
 
     Raises:
         AssertionError: they differ more; names the clients.
+        ConfigException: `spread` is not a number from 0, or `tasks` none of its three values; or what should make
+            an assignor makes none.
+        StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
+    if not isinstance(spread, int | float) or not spread >= 0:
+        raise ConfigException(f"The spread ({shown(spread)}) must be a number that is at least 0.")
     counts = _active_counts(state, assignment, tasks)
     clients = state.columns.clients
     loads = counts / clients.num_processing_threads
     if len(loads) and float(loads.max() - loads.min()) > spread:
         most, least = int(loads.argmax()), int(loads.argmin())
         raise AssertionError(
-            f"The {tasks} active tasks are not balanced: client {clients.process_ids[most]} has {counts[most]} "
+            f"The {_named(tasks)} are not balanced: client {clients.process_ids[most]} has {counts[most]} "
             f"({loads[most]:g} per thread), client {clients.process_ids[least]} has {counts[least]} "
             f"({loads[least]:g} per thread); allowed is a difference of {spread:g} per thread."
         )
 
 
-def assert_fair_shares(state: ApplicationState, assignment: TaskAssignment, *, tasks: WhichTasks = "all") -> None:
+def assert_fair_shares(state: ApplicationState, assignment: Answer, *, tasks: WhichTasks = "all") -> None:
     """Every client has its share of the active tasks by its threads, rounded down or up.
 
     Args:
         state: what the assignor was given.
-        assignment: what it answered.
+        assignment: what it answered, what a utility returned, or the assignor, which is then asked.
         tasks: which tasks count; stateful means that the task has a store.
 
     Raises:
         AssertionError: one has not; names it, its tasks and its share.
+        ConfigException: `tasks` is none of its three values, or what should make an assignor makes none.
+        StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
     counts = _active_counts(state, assignment, tasks)
     threads = state.columns.clients.num_processing_threads
@@ -94,7 +102,7 @@ def assert_fair_shares(state: ApplicationState, assignment: TaskAssignment, *, t
         high = low + (rest > 0)
         if not low <= counts[client] <= high:
             raise AssertionError(
-                f"Client {process_id} has {counts[client]} of {in_all} {tasks} active tasks; its share, with "
+                f"Client {process_id} has {counts[client]} of {in_all} {_named(tasks)}; its share, with "
                 f"{threads[client]} of {all_threads} threads, is {low}{f' or {high}' if rest else ''}."
             )
 
@@ -107,19 +115,22 @@ def assert_deterministic(assignor: Assignor, state: ApplicationState, *, shuffle
     Args:
         assignor: an assignor, or what makes a fresh one, such as its class.
         state: what it is given.
-        shuffles: how many other orders to try.
+        shuffles: how many other orders to try; 0: only the same state a second time.
 
     Returns:
         Its answer.
 
     Raises:
-        AssertionError: two answers differ; names the first client whose tasks differ.
+        AssertionError: two answers differ (names the first client whose tasks differ), or one is not a `TaskAssignment`.
+        ConfigException: the assignor is none and makes none, or `shuffles` is not an int from 0.
+        StateException: the state is not an `ApplicationState`.
     """
-    answer = _answer(assignor, state)
+    whole_number("shuffles", shuffles, 0)
+    answer = answer_of(assignor, state)
     expected = assignment_to_json(answer)
-    assert_same(expected, assignment_to_json(_answer(assignor, state)), "The same state a second time")
+    assert_same(expected, assignment_to_json(answer_of(assignor, state)), "The same state a second time")
     for seed in range(shuffles):
-        other = assignment_to_json(_answer(assignor, shuffled(state, seed)))
+        other = assignment_to_json(answer_of(assignor, shuffled(state, seed)))
         assert_same(expected, other, f"The same state, put together in another order (shuffled(state, {seed}))")
     return answer
 
@@ -138,19 +149,29 @@ def assert_same(expected: Iterable[Mapping[str, Any]], actual: Iterable[Mapping[
     raise AssertionError(f"{what} gave another answer. The first difference:\n{text}")
 
 
-def _answer(assignor: Assignor, state: ApplicationState) -> TaskAssignment:
-    instance = assignor if isinstance(assignor, TaskAssignor) else assignor()
-    answer: object = instance.assign(state)
-    if not isinstance(answer, TaskAssignment):
-        raise AssertionError(f"{instance!r} answered {answer!r}, which is not a TaskAssignment.")
-    return answer
+def _wrapped(state: ApplicationState, assignment: Answer) -> TaskAssignment:
+    if isinstance(assignment, Mapping):
+        return TaskAssignment(assignment)
+    if isinstance(assignment, TaskAssignor) or callable(assignment):
+        return answer_of(assignment, state)
+    return checked_answer(state, assignment)
 
 
-def _active_counts(state: ApplicationState, assignment: TaskAssignment, tasks: WhichTasks) -> np.ndarray[Any, Any]:
+def _named(tasks: WhichTasks) -> str:
+    return "active tasks" if tasks == "all" else f"{tasks} active tasks"
+
+
+def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTasks) -> np.ndarray[Any, Any]:
     """(C,) number of active tasks of each client."""
+    choices = get_args(WhichTasks)
+    if tasks not in choices:
+        meant = nearest(tasks, choices) if isinstance(tasks, str) else None
+        advice = "" if meant is None else f" Maybe {meant!r}."
+        raise ConfigException(f"The tasks ({shown(tasks)}) must be one of {', '.join(map(repr, choices))}.{advice}")
+    assigned = _wrapped(state, assignment)
     columns = state.columns
     counts = np.zeros(len(columns.clients), dtype=np.int64)
-    for each in assignment:
+    for each in assigned:
         client = columns.clients.find(each.process_id)
         active = [task.id for task in each.tasks.values() if task.type is AssignedTask.Type.ACTIVE]
         numbers = [number for number in map(columns.tasks.find, active) if number >= 0]

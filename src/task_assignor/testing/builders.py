@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, TypedDict, Unpack
 
 import attrs
 
@@ -16,11 +16,16 @@ from task_assignor.sdk import (
     AssignmentConfigs,
     KafkaStreamsAssignment,
     ProcessId,
+    StateException,
     TaskAssignment,
     TaskId,
     TaskTopicPartition,
     TopicPartition,
 )
+from task_assignor.sdk.checks import strings
+from task_assignor.sdk.ids import INT32_MAX
+from task_assignor.sdk.text import shown
+from task_assignor.testing.arguments import listed_values, whole_number
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
 END_OFFSET_SUM: Final = 150_000
@@ -28,13 +33,34 @@ END_OFFSET_SUM: Final = 150_000
 _NO_LAGS: Mapping[str, int] = MappingProxyType({})
 
 
+class ConfigArguments(TypedDict, total=False):
+    """The arguments of `AssignmentConfigs`, for functions that hand them on."""
+
+    acceptable_recovery_lag: int
+    max_warmup_replicas: int
+    num_standby_replicas: int
+    probing_rebalance_interval_ms: int
+    rack_aware_assignment_tags: object  # as AssignmentConfigs, which checks it
+    rack_aware_traffic_cost: int | None
+    rack_aware_non_overlap_cost: int | None
+    rack_aware_assignment_strategy: str
+
+
 def a_process_id(number: int) -> ProcessId:
-    """The process id with this number in its last digits: `a_process_id(2)` is 00000000-...-000000000002."""
-    return ProcessId(uuid.UUID(int=number))
+    """The process id with this number in its last digits: `a_process_id(2)` is 00000000-...-000000000002.
+
+    Raises:
+        StateException: the number is not an int from 0 to 2^128 - 1.
+    """
+    return ProcessId(uuid.UUID(int=whole_number("number of the client", number, 0, 2**128 - 1, StateException)))
 
 
 def a_task_id(task: str | TaskId) -> TaskId:
-    """The task id, written as `0_1` or given."""
+    """The task id, written as `0_1` or given.
+
+    Raises:
+        TaskIdFormatException: it is neither.
+    """
     return task if isinstance(task, TaskId) else TaskId.parse(task)
 
 
@@ -44,9 +70,13 @@ def a_stateless_task(task: str | TaskId, *, racks: Iterable[str] | None = None) 
     Args:
         task: its id, such as `0_1`.
         racks: racks that hold replicas of its partition; None: not known.
+
+    Raises:
+        StateException: the racks are not a list of strings.
+        TaskIdFormatException: the task is no task id.
     """
     task_id = a_task_id(task)
-    return TaskSpec(task_id=task_id, topic_partitions=[_partition(task_id, "in", racks)])
+    return TaskSpec(task_id=task_id, topic_partitions=[_partition(task_id, "in", _racks("racks", racks, task_id))])
 
 
 def a_stateful_task(
@@ -63,18 +93,23 @@ def a_stateful_task(
         racks: racks that hold replicas of its partitions; None: not known.
         changelog_racks: racks of its changelog, if they are others than `racks`.
         end_offset_sum: lag of clients that have none of its state, in offsets.
+
+    Raises:
+        StateException: the racks are not a list of strings.
+        TaskIdFormatException: the task is no task id.
     """
     task_id = a_task_id(task)
+    on = _racks("racks", racks, task_id)
     return TaskSpec(
         task_id=task_id,
         is_stateful=True,
         state_store_names=[f"store-{task_id.subtopology}"],
         topic_partitions=[
-            _partition(task_id, "in", racks),
+            _partition(task_id, "in", on),
             _partition(
                 task_id,
                 "changelog",
-                racks if changelog_racks is None else changelog_racks,
+                on if changelog_racks is None else _racks("changelog_racks", changelog_racks, task_id),
                 source=False,
                 changelog=True,
             ),
@@ -83,14 +118,37 @@ def a_stateful_task(
     )
 
 
-def stateless_tasks(subtopology: int, partitions: int, **same: Any) -> list[TaskSpec]:
-    """One `a_stateless_task` for each partition; further arguments hold for all of them."""
-    return [a_stateless_task(TaskId(subtopology, partition), **same) for partition in range(partitions)]
+def stateless_tasks(subtopology: int, partitions: int, *, racks: Iterable[str] | None = None) -> list[TaskSpec]:
+    """One `a_stateless_task` for each partition; further arguments hold for all of them.
+
+    Raises:
+        StateException: `partitions` is not an int from 0, or the racks are not a list of strings.
+    """
+    task_ids = _partitions_of(subtopology, partitions)
+    same = None if racks is None else listed_values("racks", racks, "strings")
+    return [a_stateless_task(task_id, racks=same) for task_id in task_ids]
 
 
-def stateful_tasks(subtopology: int, partitions: int, **same: Any) -> list[TaskSpec]:
-    """One `a_stateful_task` for each partition; further arguments hold for all of them."""
-    return [a_stateful_task(TaskId(subtopology, partition), **same) for partition in range(partitions)]
+def stateful_tasks(
+    subtopology: int,
+    partitions: int,
+    *,
+    racks: Iterable[str] | None = None,
+    changelog_racks: Iterable[str] | None = None,
+    end_offset_sum: int | None = END_OFFSET_SUM,
+) -> list[TaskSpec]:
+    """One `a_stateful_task` for each partition; further arguments hold for all of them.
+
+    Raises:
+        StateException: `partitions` is not an int from 0, or the racks are not a list of strings.
+    """
+    task_ids = _partitions_of(subtopology, partitions)
+    same = None if racks is None else listed_values("racks", racks, "strings")
+    of_changelog = None if changelog_racks is None else listed_values("changelog_racks", changelog_racks, "strings")
+    return [
+        a_stateful_task(task_id, racks=same, changelog_racks=of_changelog, end_offset_sum=end_offset_sum)
+        for task_id in task_ids
+    ]
 
 
 def a_client(
@@ -116,16 +174,25 @@ def a_client(
         lags: task -> lag in offsets. What is left out is filled in by `a_state`: active tasks are running (-2), standbys
             are caught up (0), all others have their end offset sum. None: the lags of this client are not known.
         generation: generation of what the client says of its previous tasks.
+
+    Raises:
+        StateException: the number or the threads are out of range, the tasks are not a list, the lags not a mapping.
+        TaskIdFormatException: a text is no task id.
     """
-    process_id = number if isinstance(number, ProcessId) else a_process_id(number)
+    process_id = process_id_of(number)
+    capacity = whole_number(f"threads of client {process_id}", threads, 1, INT32_MAX, StateException)
+    if not isinstance(lags, Mapping | None):
+        raise StateException(
+            f"The lags of client {process_id} ({shown(lags)}) must be a mapping from task ids to ints, or None."
+        )
     return ClientSpec(
         process_id=process_id,
-        num_processing_threads=threads,
-        consumers={f"{process_id}-consumer-{thread}": () for thread in range(threads)},
+        num_processing_threads=capacity,
+        consumers={f"{process_id}-consumer-{thread}": () for thread in range(capacity)},
         rack_id=rack,
         client_tags={} if tags is None else tags,
-        previous_active_tasks=map(a_task_id, active),
-        previous_standby_tasks=map(a_task_id, standby),
+        previous_active_tasks=_task_ids(f"active tasks of client {process_id}", active),
+        previous_standby_tasks=_task_ids(f"standby tasks of client {process_id}", standby),
         task_lags=None if lags is None else {a_task_id(task): lag for task, lag in lags.items()},
         generation=generation,
     )
@@ -133,18 +200,23 @@ def a_client(
 
 def a_state(
     tasks: Iterable[TaskSpec | str | TaskId],
-    clients: Iterable[ClientSpec | int] | int,
+    clients: Iterable[ClientSpec | ProcessId | int] | int,
     *,
     now_ms: int = 0,
-    **configs: Any,
+    **configs: Unpack[ConfigArguments],
 ) -> ApplicationState:
     """A state.
 
     Args:
         tasks: tasks; ids stand for stateful tasks.
-        clients: clients; numbers stand for clients that had nothing. A number alone: so many of them, from 1.
+        clients: clients; numbers and process ids stand for clients that had nothing. A number alone: so many of them, from 1.
         now_ms: time of the rebalance, milliseconds since the epoch.
         **configs: settings, as `AssignmentConfigs` takes them.
+
+    Raises:
+        ConfigException: a setting has a value that is not allowed.
+        StateException: tasks or clients are not a list, one is there twice, or a value in one is wrong.
+        TaskIdFormatException: a text is no task id.
 
     Examples:
         >>> state = a_state(["0_0", "0_1"], [a_client(1, active=["0_0"]), 2], num_standby_replicas=1)
@@ -154,9 +226,7 @@ def a_state(
         >>> client.previous_active_tasks, client.lag_for(TaskId(0, 0)), client.lag_for(TaskId(0, 1))
         ((TaskId(0_0),), -2, 150000)
     """
-    all_tasks = [task if isinstance(task, TaskSpec) else a_stateful_task(task) for task in tasks]
-    numbered = range(1, clients + 1) if isinstance(clients, int) else clients
-    all_clients = [a_client(client) if isinstance(client, int) else client for client in numbered]
+    all_tasks, all_clients = task_specs(tasks), client_specs(clients)
     with_changelog = {task.task_id for task in all_tasks if task.has_changelog}
     return state_of(
         all_tasks,
@@ -168,15 +238,19 @@ def a_state(
 
 def an_assignment(
     state: ApplicationState,
-    active: Mapping[int, Iterable[str | TaskId]] | None = None,
-    standby: Mapping[int, Iterable[str | TaskId]] | None = None,
+    active: Mapping[int, Iterable[str | TaskId]] | Mapping[ProcessId, Iterable[str | TaskId]] | None = None,
+    standby: Mapping[int, Iterable[str | TaskId]] | Mapping[ProcessId, Iterable[str | TaskId]] | None = None,
 ) -> TaskAssignment:
     """An assignment that names every client of the state, and those given besides.
 
     Args:
         state: the state.
-        active: number of the client (see `a_process_id`) -> its active tasks.
-        standby: number of the client -> its standby tasks.
+        active: process id of the client, or its number (see `a_process_id`) -> its active tasks.
+        standby: likewise -> its standby tasks.
+
+    Raises:
+        StateException: not a mapping, a number is out of range, tasks are not a list, or one client has a task twice.
+        TaskIdFormatException: a text is no task id.
 
     Examples:
         >>> an_assignment(a_state(["0_0"], 2), active={1: ["0_0"]}).assignment[0].tasks[TaskId(0, 0)].type.value
@@ -184,18 +258,76 @@ def an_assignment(
     """
     tasks: dict[ProcessId, list[AssignedTask]] = {client: [] for client in state.columns.clients.process_ids}
     for given, role in ((active, AssignedTask.Type.ACTIVE), (standby, AssignedTask.Type.STANDBY)):
-        for number, task_ids in (given or {}).items():
-            assigned = [AssignedTask(a_task_id(task), role) for task in task_ids]
-            tasks.setdefault(a_process_id(number), []).extend(assigned)
+        what = f"{role.value.lower()} tasks"
+        if not isinstance(given, Mapping | None):
+            raise StateException(f"The {what} ({shown(given)}) must be a mapping from clients to lists of task ids.")
+        for client, task_ids in (given or {}).items():
+            process_id = process_id_of(client)
+            assigned = [AssignedTask(task, role) for task in _task_ids(f"{what} of client {process_id}", task_ids)]
+            tasks.setdefault(process_id, []).extend(assigned)
     return TaskAssignment(KafkaStreamsAssignment.of(client, assigned) for client, assigned in tasks.items())
 
 
+def process_id_of(client: ProcessId | int) -> ProcessId:
+    """The process id, or the one with this number.
+
+    Raises:
+        StateException: it is neither.
+    """
+    return client if isinstance(client, ProcessId) else a_process_id(client)
+
+
+def task_specs(tasks: Iterable[TaskSpec | str | TaskId]) -> list[TaskSpec]:
+    """The tasks; ids stand for stateful tasks.
+
+    Raises:
+        StateException: it is not a list.
+        TaskIdFormatException: one is neither a task nor an id.
+    """
+    values = listed_values("tasks", tasks, "tasks and task ids")
+    return [task if isinstance(task, TaskSpec) else a_stateful_task(task) for task in values]
+
+
+def client_spec(client: ClientSpec | ProcessId | int) -> ClientSpec:
+    """The client; numbers and process ids stand for clients that had nothing.
+
+    Raises:
+        StateException: it is none of these.
+    """
+    return client if isinstance(client, ClientSpec) else a_client(client)
+
+
+def client_specs(clients: Iterable[ClientSpec | ProcessId | int] | int) -> list[ClientSpec]:
+    """The clients, each as for `client_spec`. A number alone: so many of them, from 1.
+
+    Raises:
+        StateException: not a list, or one is no client.
+    """
+    if not isinstance(clients, Iterable):
+        count = whole_number("number of clients", clients, 0, error=StateException)
+        return [a_client(number) for number in range(1, count + 1)]
+    return [client_spec(client) for client in listed_values("clients", clients, "clients and numbers")]
+
+
+def _task_ids(what: str, tasks: Iterable[str | TaskId]) -> list[TaskId]:
+    return [a_task_id(task) for task in listed_values(what, tasks, "task ids")]
+
+
+def _partitions_of(subtopology: int, partitions: int) -> list[TaskId]:
+    count = whole_number("partitions", partitions, 0, error=StateException)
+    return [TaskId(subtopology, partition) for partition in range(count)]
+
+
+def _racks(what: str, racks: Iterable[str] | None, task: TaskId) -> frozenset[str] | None:
+    return None if racks is None else strings(f"{what} of task", racks, task)
+
+
 def _partition(
-    task: TaskId, topic: str, racks: Iterable[str] | None, source: bool = True, changelog: bool = False
+    task: TaskId, topic: str, racks: frozenset[str] | None, source: bool = True, changelog: bool = False
 ) -> TaskTopicPartition:
     prefix = "" if task.topology_name is None else f"{task.topology_name}-"
     topic_partition = TopicPartition(f"{prefix}{topic}-{task.subtopology}", task.partition)
-    return TaskTopicPartition(topic_partition, source, changelog, None if racks is None else frozenset(racks))
+    return TaskTopicPartition(topic_partition, source, changelog, racks)
 
 
 def _complete(client: ClientSpec, with_changelog: set[TaskId]) -> ClientSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 import attrs
 
@@ -16,13 +17,27 @@ from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
     AssignmentConfigs,
+    ConfigException,
     ProcessId,
+    StateException,
     TaskAssignment,
-    TaskAssignor,
     TaskId,
+    UnknownClientError,
 )
-from task_assignor.testing.assertions import Assignor
-from task_assignor.testing.builders import END_OFFSET_SUM, a_client, a_stateful_task, a_stateless_task
+from task_assignor.sdk.text import listed, shown
+from task_assignor.testing.answers import Assignor, instance_of
+from task_assignor.testing.arguments import whole_number
+from task_assignor.testing.builders import (
+    END_OFFSET_SUM,
+    ConfigArguments,
+    a_client,
+    a_stateful_task,
+    a_stateless_task,
+    client_spec,
+    client_specs,
+    process_id_of,
+    task_specs,
+)
 from task_assignor.testing.drawing import ClientTags, checked_tags, draw_tags
 from task_assignor.testing.random_states import seeded_choices
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
@@ -65,21 +80,32 @@ class Cluster:
     """The clients of an application, and what they have after each rebalance.
 
     Args:
-        tasks: the tasks; those with a changelog but without an end offset sum get `END_OFFSET_SUM`.
-        clients: the clients at the beginning.
+        tasks: the tasks; ids stand for stateful tasks. Those with a changelog but without an end offset sum get
+            `END_OFFSET_SUM`.
+        clients: the clients at the beginning; numbers stand for clients that had nothing. A number alone: so many of
+            them, from 1.
         configs: the settings; None: Kafka's defaults.
         story: a name, or a seed, that messages begin with, so that a failure can be repeated.
+
+    Raises:
+        ConfigException: the configs are no `AssignmentConfigs`.
+        StateException: tasks or clients are not a list, or a client is there twice.
+        TaskIdFormatException: a text is no task id.
     """
 
     def __init__(
         self,
-        tasks: Iterable[TaskSpec],
-        clients: Iterable[ClientSpec],
+        tasks: Iterable[TaskSpec | str | TaskId],
+        clients: Iterable[ClientSpec | ProcessId | int] | int,
         configs: AssignmentConfigs | None = None,
         *,
         story: str = "cluster",
     ) -> None:
-        self.tasks = tuple(_with_end_offset(task) for task in tasks)
+        if not isinstance(configs, AssignmentConfigs | None):
+            raise ConfigException(
+                f"The configs ({shown(configs)}) must be AssignmentConfigs or None. Maybe AssignmentConfigs(**configs)."
+            )
+        self.tasks = tuple(_with_end_offset(task) for task in task_specs(tasks))
         self.configs = AssignmentConfigs() if configs is None else configs
         self.story = story
         self._clients: dict[ProcessId, ClientSpec] = {}
@@ -87,7 +113,7 @@ class Cluster:
         self._rebalances: list[Rebalance] = []
         self._history: list[object] = []
         self._with_changelog = {task.task_id for task in self.tasks if task.has_changelog}
-        for client in clients:
+        for client in client_specs(clients):
             self.add(client)
 
     @property
@@ -110,20 +136,42 @@ class Cluster:
         """Everything that happened so far, for people."""
         return "\n".join(f"  {line}" for line in self._history)
 
-    def add(self, client: ClientSpec) -> None:
-        """A client joins."""
+    def add(self, client: ClientSpec | ProcessId | int) -> None:
+        """A client joins; a number or a process id stands for one that had nothing.
+
+        Raises:
+            StateException: it is there already, it left and can only come back, or it is no client.
+        """
+        joining = client_spec(client)
+        if joining.process_id in self._clients:
+            raise StateException(f"The client {joining.process_id} is there already.")
+        if joining.process_id in self._dropped:
+            raise StateException(
+                f"The client {joining.process_id} left, and what it had is on its disk. Use resurrect, or another "
+                "process id for a client that has nothing."
+            )
+        self._clients[joining.process_id] = joining
+        self._history.append(f"client {joining.process_id} joins")
+
+    def drop(self, process_id: ProcessId | int) -> None:
+        """A client, by its process id or number, leaves; what it has stays on its disk.
+
+        Raises:
+            UnknownClientError: it is not there.
+        """
+        client = _taken(self._clients, process_id, "there")
+        self._dropped[client.process_id] = client
+        self._history.append(f"client {client.process_id} leaves")
+
+    def resurrect(self, process_id: ProcessId | int) -> None:
+        """A client that left, by its process id or number, comes back with what it had then.
+
+        Raises:
+            UnknownClientError: it did not leave.
+        """
+        client = _taken(self._dropped, process_id, "among those that left")
         self._clients[client.process_id] = client
-        self._history.append(f"client {client.process_id} joins")
-
-    def drop(self, process_id: ProcessId) -> None:
-        """A client leaves; what it has stays on its disk."""
-        self._dropped[process_id] = self._clients.pop(process_id)
-        self._history.append(f"client {process_id} leaves")
-
-    def resurrect(self, process_id: ProcessId) -> None:
-        """A client that left comes back, with what it had then."""
-        self._clients[process_id] = self._dropped.pop(process_id)
-        self._history.append(f"client {process_id} comes back")
+        self._history.append(f"client {client.process_id} comes back")
 
     def state(self) -> ApplicationState:
         """What the next rebalance would be given."""
@@ -137,11 +185,12 @@ class Cluster:
             assignor: an assignor, or what makes a fresh one, such as its class.
 
         Raises:
-            NotConvergedError: the answer has an error.
+            ConfigException: the assignor is none, and makes none.
+            NotConvergedError: the answer has an error, or is not a `TaskAssignment`.
+            StateException: tasks and clients make no state (a task twice, a value that is wrong).
         """
         state = self.state()
-        instance = assignor if isinstance(assignor, TaskAssignor) else assignor()
-        assignment = instance.assign(state)
+        assignment = instance_of(assignor).assign(state)
         report = report_violations(state, assignment)
         if report.errors:
             self._fail(f"rebalance {len(self._rebalances) + 1} went wrong. {report}")
@@ -165,8 +214,10 @@ class Cluster:
             The number of rebalances, not counting the last one.
 
         Raises:
+            ConfigException: the assignor is none and makes none, or `limit` is not an int from 0.
             NotConvergedError: they were not enough, or an answer has an error.
         """
+        whole_number("limit", limit, 0)
         last = None
         for count in range(limit + 1):
             done = self.rebalance(assignor)
@@ -196,6 +247,15 @@ class Cluster:
         raise NotConvergedError(f"{self.story}: {problem}\nWhat happened:\n{self.history}")
 
 
+def _taken(clients: dict[ProcessId, ClientSpec], process_id: ProcessId | int, where: str) -> ClientSpec:
+    """The client, which is removed."""
+    wanted = process_id_of(process_id)
+    if wanted not in clients:
+        names = listed(str(client) for client in clients)
+        raise UnknownClientError(f"The client {wanted} is not {where}. These are: {names}.")
+    return clients.pop(wanted)
+
+
 def _with_end_offset(task: TaskSpec) -> TaskSpec:
     if task.has_changelog and task.end_offset_sum is None:
         return attrs.evolve(task, end_offset_sum=END_OFFSET_SUM)
@@ -209,7 +269,7 @@ def run_random_story(
     check: Callable[[Cluster], None] | None = None,
     heed_follow_ups: bool = True,
     client_tags: ClientTags | None = None,
-    **configs: object,
+    **configs: Unpack[ConfigArguments],
 ) -> Cluster:
     """A cluster whose clients leave, join and come back at random, and that must come to rest after each event.
 
@@ -229,8 +289,9 @@ def run_random_story(
         The cluster at the end of the story.
 
     Raises:
-        NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed.
-        StateException: the client_tags are of another form.
+        NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed and
+            all else that is needed to repeat it.
+        ConfigException: the assignor, a setting or the client_tags are wrong.
     """
     rng = random.Random(seed)
     tags = checked_tags({} if client_tags is None else client_tags)
@@ -243,20 +304,20 @@ def run_random_story(
     first_clients = rng.randint(1, 10)
     stateless = _random_tasks(rng, rng.randint(1, 10), 0, racks, a_stateless_task)
     stateful = _random_tasks(rng, rng.randint(1, 10), 100, racks, a_stateful_task)
-    standbys = rng.randint(0, first_clients)
-    settings: dict[str, object] = {
+    drawn: ConfigArguments = {
         "acceptable_recovery_lag": 100,
+        "num_standby_replicas": rng.randint(0, first_clients),
         "max_warmup_replicas": rng.randint(1, len(stateful)),
-        "num_standby_replicas": standbys,
         "probing_rebalance_interval_ms": 60_000,
-    } | configs
+    }
     number = first_clients
     cluster = Cluster(
         [*stateless, *stateful],
         [new_client(client) for client in range(1, number + 1)],
-        AssignmentConfigs(**settings),  # type: ignore[arg-type]
-        story=f"run_random_story with seed {seed}",
+        AssignmentConfigs(**(drawn | configs)),
+        story=_story(assignor, seed, heed_follow_ups, client_tags, configs),
     )
+    limit = 2 * len(stateful) * (1 + cluster.configs.num_standby_replicas)
     _settle(cluster, assignor, 1, check, heed_follow_ups)
     for _ in range(rng.randint(1, 10)):
         if rng.random() < 0.5:
@@ -270,8 +331,18 @@ def run_random_story(
                 else:
                     number += 1
                     cluster.add(new_client(number))
-        _settle(cluster, assignor, 2 * len(stateful) * (1 + standbys), check, heed_follow_ups)
+        _settle(cluster, assignor, limit, check, heed_follow_ups)
     return cluster
+
+
+def _story(
+    assignor: Assignor, seed: int, heed_follow_ups: bool, client_tags: ClientTags | None, configs: ConfigArguments
+) -> str:
+    """The call that tells the story again, but for the check."""
+    given = {"heed_follow_ups": heed_follow_ups, "client_tags": client_tags}
+    usual = {"heed_follow_ups": True, "client_tags": None}
+    named = [f"{name}={value!r}" for name, value in {**given, **configs}.items() if value != usual.get(name, ...)]
+    return f"run_random_story({', '.join([shown(assignor), str(seed), *named])})"
 
 
 def _random_tasks(

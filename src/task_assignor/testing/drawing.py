@@ -6,8 +6,8 @@ A new feature of states joins here, and all property tests meet it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias, TypedDict, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
@@ -17,16 +17,17 @@ from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
     AssignmentConfigs,
+    ConfigException,
     HostInfo,
     KafkaStreamsAssignment,
     ProcessId,
-    StateException,
     TaskAssignment,
     TaskId,
     TaskTopicPartition,
     TopicPartition,
 )
 from task_assignor.sdk.text import shown
+from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
 Value = TypeVar("Value")
@@ -52,15 +53,15 @@ def checked_tags(client_tags: ClientTags) -> ClientTags:
     """The tags as a dict of tuples.
 
     Raises:
-        StateException: not a mapping from strings to lists of strings and None, or there is nothing to draw from.
+        ConfigException: not a mapping from strings to lists of strings and None, or there is nothing to draw from.
     """
     expected = "a mapping from tags to the values to draw from (None: no such tag), such as {'gpu': ('yes', None)}"
     if not isinstance(client_tags, Mapping):
-        raise StateException(f"The client_tags ({shown(client_tags)}) must be {expected}.")
+        raise ConfigException(f"The client_tags ({shown(client_tags)}) must be {expected}.")
     for tag, values in client_tags.items():
         is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
         if not isinstance(tag, str) or not is_list or not values or not all(isinstance(v, str | None) for v in values):
-            raise StateException(f"The client_tags must be {expected}, but one is {shown(tag)}: {shown(values)}.")
+            raise ConfigException(f"The client_tags must be {expected}, but one is {shown(tag)}: {shown(values)}.")
     return {tag: tuple(values) for tag, values in client_tags.items()}
 
 
@@ -83,6 +84,13 @@ class ShapeArguments(TypedDict, total=False):
     client_tags: ClientTags
 
 
+def _at_least(least: int) -> Callable[[Any, Any, Any], None]:
+    def check(_instance: object, attribute: attrs.Attribute[int], value: object) -> None:
+        whole_number(attribute.name, value, least)
+
+    return check
+
+
 @attrs.frozen(kw_only=True)
 class StateShape:
     """What random states look like.
@@ -100,13 +108,13 @@ class StateShape:
             `zone` and `cluster`, which clients usually have, can be given other values here.
 
     Raises:
-        StateException: the client_tags are of another form.
+        ConfigException: a number is out of range, or the client_tags are of another form.
     """
 
-    max_tasks: int = 12
-    max_clients: int = 6
-    max_threads: int = 4
-    max_standbys: int = 3
+    max_tasks: int = attrs.field(default=12, validator=_at_least(0))
+    max_clients: int = attrs.field(default=6, validator=_at_least(1))
+    max_threads: int = attrs.field(default=4, validator=_at_least(1))
+    max_standbys: int = attrs.field(default=3, validator=_at_least(0))
     lags_known: bool = True
     consistent: bool = False
     racks_known: bool = False

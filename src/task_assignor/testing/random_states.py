@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar, Unpack
 
 from task_assignor.sdk import ApplicationState, TaskAssignment
+from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.drawing import Choices, ShapeArguments, StateShape, draw_assignment, draw_state
 
 Value = TypeVar("Value")
@@ -40,6 +41,9 @@ def random_state(seed: int, number: int = 0, **shape: Unpack[ShapeArguments]) ->
         seed: equal seeds give equal states, on every machine.
         number: which one.
         **shape: as `StateShape` takes it, for example `max_tasks=50`.
+
+    Raises:
+        ConfigException: the shape is wrong.
     """
     return _numbered(seed, number, StateShape(**shape))
 
@@ -55,10 +59,15 @@ def random_states(
         start: number of the first one. Any state can be had again with `random_state(seed, number)`.
         **shape: as `StateShape` takes it, for example `max_tasks=50`.
 
+    Raises:
+        ConfigException: the shape is wrong, or `count` or `start` is not an int from 0.
+
     Examples:
         >>> [len(state.all_tasks) <= 12 for state in random_states(1, 3)]
         [True, True, True]
     """
+    whole_number("count", count, 0)
+    whole_number("start", start, 0)
     wanted = StateShape(**shape)  # not in the iterator: a wrong shape is an error here
     return (_numbered(seed, number, wanted) for number in range(start, start + count))
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar, Unpack
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, Unpack
 
-from task_assignor.sdk import ApplicationState, AssignmentConfigs, MissingExtraException, TaskAssignment
+from task_assignor.sdk import (
+    ApplicationState,
+    AssignmentConfigs,
+    MissingExtraException,
+    TaskAssignment,
+    assignment_to_json,
+    state_to_json,
+)
 from task_assignor.testing.drawing import ShapeArguments, StateShape, draw_assignment, draw_configs, draw_state
 
 try:
+    from hypothesis import note
     from hypothesis import strategies as st
 except ImportError:
     raise MissingExtraException("testing", "task_assignor.testing.strategies", "hypothesis") from None
 
 Value = TypeVar("Value")
+
+_LONGEST_NOTE: Final = 20_000
 
 
 class _DrawnChoices:
@@ -32,8 +43,29 @@ class _DrawnChoices:
         return self._draw(st.integers(0, one_in - 1)) == one_in - 1
 
 
+class _Note:
+    """What Hypothesis prints beside a case that fails; put into words only then."""
+
+    def __init__(self, what: str, reader: str, to_json: Callable[[], Any]) -> None:
+        self._what = what
+        self._reader = reader
+        self._to_json = to_json
+
+    def __repr__(self) -> str:
+        text = json.dumps(self._to_json(), separators=(",", ":"))
+        if len(text) > _LONGEST_NOTE:
+            return f"{self._what} is too large to be shown ({len(text):,} characters of JSON). Ask for fewer tasks and clients."
+        return f"{self._what}, as {self._reader}:\n{text}"
+
+
 def application_states(**shape: Unpack[ShapeArguments]) -> st.SearchStrategy[ApplicationState]:
     """States of all kinds, also odd ones: see `StateShape`, which takes the same arguments.
+
+    Where a test fails, Hypothesis prints the state as one line of JSON, as `task-assignor plan -` and
+    `state_from_json` read it.
+
+    Raises:
+        ConfigException: the shape is wrong.
 
     Examples:
         >>> from hypothesis import given
@@ -46,7 +78,9 @@ def application_states(**shape: Unpack[ShapeArguments]) -> st.SearchStrategy[App
 
 @st.composite
 def _states(draw: st.DrawFn, shape: StateShape) -> ApplicationState:
-    return draw_state(_DrawnChoices(draw), shape)
+    state = draw_state(_DrawnChoices(draw), shape)
+    note(_Note("The state", "`task-assignor plan -` reads it", lambda: state_to_json(state)))
+    return state
 
 
 @st.composite
@@ -57,5 +91,11 @@ def assignment_configs(draw: st.DrawFn) -> AssignmentConfigs:
 
 @st.composite
 def task_assignments(draw: st.DrawFn, state: ApplicationState) -> TaskAssignment:
-    """Answers to the state, usually wrong ones."""
-    return draw_assignment(_DrawnChoices(draw), state)
+    """Answers to the state, usually wrong ones; noted where a test fails, as the states are.
+
+    Raises:
+        AttributeError: the state is not an `ApplicationState`.
+    """
+    assignment = draw_assignment(_DrawnChoices(draw), state)
+    note(_Note("The assignment", "`task-assignor validate` reads it", lambda: assignment_to_json(assignment)))
+    return assignment
