@@ -113,10 +113,10 @@ def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[
 
     Args:
         state: the state.
-        id: a name for the document. It is not checked here; `state_from_json` takes a text or an integer only.
+        id: a name for the document, a string or an integer.
 
     Raises:
-        AttributeError: the state is not an `ApplicationState`.
+        SnapshotException: the state is not an `ApplicationState`, or the `id` is of another kind.
     """
     if not isinstance(state, ApplicationState):
         raise SnapshotException(f"The state ({shown(state)}) must be an ApplicationState.")
