@@ -18,6 +18,7 @@ from task_assignor.sdk import (
     ApplicationState,
     ConfigException,
     Role,
+    StateException,
     TaskAssignment,
     state_from_json,
     state_to_json,
@@ -236,6 +237,12 @@ def test_an_assignment_that_fails_is_shown_too() -> None:
 
     notes = notes_of(fails)
     assert any(note.startswith("The assignment, as `task-assignor validate` reads it:\n") for note in notes)
+
+
+def test_answers_to_what_is_no_state_are_refused() -> None:
+    wrong: Any = application_states()
+    with pytest.raises(StateException, match=r"^The state \(.*must be an ApplicationState\."):
+        find(task_assignments(wrong), lambda assignment: True)
 
 
 def test_a_state_that_is_large_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

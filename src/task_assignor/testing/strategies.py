@@ -10,10 +10,12 @@ from task_assignor.sdk import (
     ApplicationState,
     AssignmentConfigs,
     MissingExtraException,
+    StateException,
     TaskAssignment,
     assignment_to_json,
     state_to_json,
 )
+from task_assignor.sdk.text import shown
 from task_assignor.testing.drawing import ShapeArguments, StateShape, draw_assignment, draw_configs, draw_state
 
 try:
@@ -94,8 +96,10 @@ def task_assignments(draw: st.DrawFn, state: ApplicationState) -> TaskAssignment
     """Answers to the state, usually wrong ones; noted where a test fails, as the states are.
 
     Raises:
-        AttributeError: the state is not an `ApplicationState`.
+        StateException: the state is not an `ApplicationState`; when an answer is drawn.
     """
+    if not isinstance(state, ApplicationState):
+        raise StateException(f"The state ({shown(state)}) must be an ApplicationState.")
     assignment = draw_assignment(_DrawnChoices(draw), state)
     note(_Note("The assignment", "`task-assignor validate` reads it", lambda: assignment_to_json(assignment)))
     return assignment
