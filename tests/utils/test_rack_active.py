@@ -204,6 +204,82 @@ def test_owners_within_bounds_equal_brute_force(data: st.DataObject, costs: tupl
     assert (counts <= upper).all()
 
 
+@given(st.data(), st.sampled_from(COSTS))
+def test_owners_of_tasks_that_several_had_equal_brute_force(data: st.DataObject, costs: tuple[int, int]) -> None:
+    """Any of them keeps the task for free."""
+    state = data.draw(states(Shape(tasks=5, clients=4)))
+    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
+    owners_of = [sorted(data.draw(st.sets(st.integers(0, clients - 1)))) for _ in range(tasks)]
+    first = np.array([one[0] if one else -1 for one in owners_of])
+    lower, upper = np.full(clients, tasks // clients), np.full(clients, -(-tasks // clients))
+    found = []
+    for choice in itertools.product(range(clients), repeat=tasks):
+        counts = np.bincount(choice, minlength=clients)
+        if (counts >= lower).all() and (counts <= upper).all():
+            traffic = sum(cross(state, task, client, "all") for task, client in enumerate(choice))
+            moves = sum(bool(one) and client not in one for one, client in zip(owners_of, choice, strict=True))
+            found.append((costs[0] * traffic + costs[1] * moves, moves))
+
+    outcome = min_cost_owners(
+        state.columns,
+        np.arange(tasks),
+        first,
+        traffic_cost=costs[0],
+        non_overlap_cost=costs[1],
+        lower=lower,
+        upper=upper,
+        claims=claim_pairs(owners_of),
+    )
+
+    assert min(found) == (outcome.cost, outcome.moves)
+    counts = np.bincount(outcome.owner, minlength=clients)
+    assert (counts >= lower).all()
+    assert (counts <= upper).all()
+    assert outcome.moves == sum(
+        bool(one) and client not in one for one, client in zip(owners_of, outcome.owner.tolist(), strict=True)
+    )
+
+
+def claim_pairs(owners_of: list[list[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    pairs = [(task, client) for task, claimants in enumerate(owners_of) for client in claimants]
+    task, client = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return task, client
+
+
+@given(SEEDS, st.sampled_from([(10, 1), (1, 10), (3, 2)]))
+def test_owners_of_tasks_that_several_had_equal_a_dense_flow(seed: int, costs: tuple[int, int]) -> None:
+    state = seeded_state(seed, Shape(tasks=120, clients=15, racks=6, groups=4))
+    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
+    rng = np.random.default_rng(seed)
+    chance = rng.random(clients) ** 3
+    claimed = rng.random((tasks, clients)) < 3 * chance / chance.sum()
+    owners_of = [np.flatnonzero(row).tolist() for row in claimed]
+    price = np.stack(
+        [crossings_of(state.columns, np.arange(tasks), np.full(tasks, client), "all") for client in range(clients)],
+        axis=1,
+    )
+    price = price * costs[0] + costs[1] * (claimed.any(axis=1)[:, None] & ~claimed)
+    arcs = Arcs()
+    ways = arcs.add(
+        np.repeat(np.arange(tasks), clients), tasks + np.tile(np.arange(clients), tasks), 1, price.reshape(-1)
+    )
+    supplies = np.concatenate([np.ones(tasks, np.int64), np.full(clients, -(tasks // clients))])
+    least = int((solve(Network(supplies, arcs))[ways] * price.reshape(-1)).sum())
+
+    outcome = min_cost_owners(
+        state.columns,
+        np.arange(tasks),
+        np.array([one[0] if one else -1 for one in owners_of]),
+        traffic_cost=costs[0],
+        non_overlap_cost=costs[1],
+        lower=np.full(clients, tasks // clients),
+        upper=np.full(clients, tasks // clients),
+        claims=claim_pairs(owners_of),
+    )
+
+    assert outcome.cost == least == int(price[np.arange(tasks), outcome.owner].sum())
+
+
 def test_kafka_rounds_shares_in_doubles() -> None:
     """14 of 50 tasks, 25 of them in the sub-topology: 14 * 1.0 / 50 * 25 is a little over 7 in doubles, so 8."""
     assert math.ceil(14 * 1.0 / 50 * 25) == 8

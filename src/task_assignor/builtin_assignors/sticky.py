@@ -136,6 +136,7 @@ def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32
     floor, ceil = quotas(threads, len(columns.tasks))
     problem = _problem(columns, must_preserve=False)
     traffic_cost, move_cost = configs.rack_aware_traffic_cost or 0, configs.rack_aware_non_overlap_cost or 0
+    claims = newest_claims(problem)
     outcome = min_cost_owners(
         columns,
         np.arange(len(columns.tasks)),
@@ -145,6 +146,7 @@ def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32
         lower=floor,
         upper=ceil,
         # Who gets one more: the clients on which that raises the load per thread least.
+        claims=(claims.item, claims.owner),
         surplus_cost=np.unique((floor + 1) / threads, return_inverse=True)[1].reshape(-1),
     )
     owner = outcome.owner

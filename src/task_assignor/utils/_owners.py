@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import are_in, distinct
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve
 
 NOBODY: Final = -1
@@ -65,6 +65,8 @@ class OwnersProblem:
         lower: (Q,) least number of items in a pool.
         upper: (Q,) most items in a pool.
         surplus_cost: (Q,) last goal: cost of each item above `lower`; None: 0.
+        row_is_shared: (K,) the row's items have several owners, the places of their exceptions, and no `item_owner`: they
+            pay `move_cost`, and count as moved, at all other places; None: no row is.
         exception_row: (X,) row, with `exception_place` strictly ascending.
         exception_place: (X,) place.
         exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
@@ -88,6 +90,7 @@ class OwnersProblem:
     lower: Int64Array = attrs.field(converter=_numbers)
     upper: Int64Array = attrs.field(converter=_numbers)
     surplus_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    row_is_shared: BoolArray | None = None
     exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
@@ -116,19 +119,32 @@ class OwnersProblem:
         wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
         costs = np.where(wrong_hub, FORBIDDEN, costs)
         if len(self.exception_row):
-            count = len(self.place_cell)
-            keys = self.exception_row * count + self.exception_place
-            wanted = rows * count + places
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            costs = np.where(keys[where] == wanted, self.exception_cost[where], costs)
+            where, is_there = self._exceptions_at(rows, places)
+            costs = np.where(is_there, self.exception_cost[where], costs)
         return costs
+
+    def _exceptions_at(self, rows: Int64Array, places: Int64Array) -> tuple[Int64Array, BoolArray]:
+        """The exceptions for pairs of row and place, and whether there are any."""
+        count = len(self.place_cell)
+        keys = self.exception_row * count + self.exception_place
+        wanted = rows * count + places
+        where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return where, keys[where] == wanted
+
+    def is_moved(self, places: Int64Array) -> BoolArray:
+        """(N,) whether each item leaves its owner, or all its owners, if it is at the place."""
+        moved: BoolArray = (self.item_owner != places) & (self.item_owner >= 0)
+        if self.row_is_shared is not None and len(self.exception_row):
+            moved |= self.row_is_shared[self.item_row] & ~self._exceptions_at(self.item_row, places)[1]
+        return moved
 
     def item_costs(self, places: Int64Array) -> Int64Array:
         """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
         costs = self.costs(self.item_row, places)
-        moved = (self.item_owner != places) & (self.item_owner >= 0)
         stays = self.item_owner == places
-        extra = np.where(moved, self.move_cost[self.item_row], np.where(stays, self.stay_cost[self.item_row], 0))
+        extra = np.where(
+            self.is_moved(places), self.move_cost[self.item_row], np.where(stays, self.stay_cost[self.item_row], 0)
+        )
         return np.where(costs < 0, FORBIDDEN, costs + extra)
 
 
@@ -204,6 +220,8 @@ class _Graph:
         moving = np.zeros(rows, dtype=np.int64)
         only = class_row[alone & (class_owner >= 0)]
         moving[only] = 1
+        self.is_shared = np.zeros(rows, dtype=np.bool_) if problem.row_is_shared is None else problem.row_is_shared
+        moving[self.is_shared] = 1
 
         # Goals: cost, moves, surplus.
         self.arcs = Arcs(goals=3)
@@ -270,12 +288,13 @@ class _Graph:
             moving[by_hub],
         )
         self.direct_row, self.direct_place = direct_row, direct_place
+        moved = np.where(self.is_shared[direct_row], 0, moving[direct_row])
         self.direct = self._add(
             direct_row,
             self.first_place + direct_place,
             supply[direct_row],
-            direct_cost + move[direct_row],
-            moving[direct_row],
+            direct_cost + moved * problem.move_cost[direct_row],
+            moved,
         )
 
     def _add_places(self) -> None:
@@ -400,7 +419,7 @@ def _exceptions(
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
     """How exceptions become arcs.
 
-    A cheaper exception is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
+    A cheaper exception, and that of an owner among several, is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
     an arc to every other place of the cell, and arcs to its other cells instead of the hub's.
 
     Returns:
@@ -417,6 +436,8 @@ def _exceptions(
     usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
     dearer = (cost < 0) | (cost > usual)
     keep = (cost >= 0) & (cost < usual)
+    if problem.row_is_shared is not None:
+        keep |= problem.row_is_shared[row] & ~dearer
     direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
     apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -17,17 +17,22 @@ from task_assignor.sdk.configs import (
 from task_assignor.sdk.errors import ConfigException, StateException
 from task_assignor.utils._classes import (
     AnyIntArray,
+    ClaimSets,
     Partitions,
     RackRows,
     crossings_of,
     grouped,
     rack_problem,
     rack_rows,
+    ranges,
+    split_rows,
     strategy_problem,
 )
-from task_assignor.utils._owners import OwnersProblem, min_cost_places
+from task_assignor.utils._owners import NOBODY, OwnersProblem, min_cost_places
 from task_assignor.utils.result import Skipped, SkipReason
 
+MOST_CLAIM_ARCS: Final = 4_000_000
+"""With more arcs for tasks that several clients had, only one of these counts: it would take minutes."""
 _LARGE_COST: Final = 2**15
 
 
@@ -122,7 +127,7 @@ def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, place
     return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
 
 
-def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Int64Array]:
+def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Any]:
     """The arguments of `OwnersProblem` that say what rows cost in racks, and moving."""
     return {
         "item_row": rows.row,
@@ -295,6 +300,7 @@ def min_cost_owners(
     upper: AnyIntArray,
     partitions: Partitions = "all",
     surplus_cost: AnyIntArray | None = None,
+    claims: tuple[Int64Array, Int64Array] | None = None,
 ) -> OwnersOutcome:
     """Place tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves, within bounds per client.
 
@@ -311,6 +317,8 @@ def min_cost_owners(
         upper: (C,) most of these tasks per client.
         partitions: which partitions count.
         surplus_cost: (C,) cost, as the last goal, of each task of a client above its `lower`.
+        claims: (positions in `tasks`, clients) sorted, distinct: tasks with several claims stay for free with any of their
+            claimants, not with `owner` alone. With more than `MOST_CLAIM_ARCS` arcs for that only `owner` counts.
 
     Raises:
         InfeasibleFlowError: the bounds do not fit the number of tasks.
@@ -325,20 +333,49 @@ def min_cost_owners(
         rows = _one_row(len(tasks))
     racks = max(len(columns.clients.racks), 1)
     traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, len(rack), racks)
+    item_owner: Int64Array = np.asarray(owner, dtype=np.int64)
+    shared: dict[str, Any] = {}
+    if claims is not None:
+        rows, item_owner, shared = _shared_rows(rows, item_owner, ClaimSets.of(len(tasks), *claims), traffic, rack)
     problem = OwnersProblem(
         **rack_costs(rows, traffic, move),
-        item_owner=owner,
+        item_owner=item_owner,
         row_hub=np.zeros(len(rows)),
         cell_hub=np.zeros(racks),
         place_cell=rack,
         lower=lower,
         upper=upper,
         surplus_cost=surplus_cost,
+        **shared,
     )
     place = min_cost_places(problem).place
-    moves = int(((place != owner) & (np.asarray(owner) >= 0)).sum())
+    moves = int(problem.is_moved(place).sum())
     crossings = int(crossings_of(columns, np.asarray(tasks), place, partitions).sum()) if traffic_cost else 0
     return OwnersOutcome(place, traffic_cost * crossings + non_overlap_cost * moves, moves)
+
+
+def _shared_rows(
+    rows: RackRows, owner: Int64Array, sets: ClaimSets, traffic: int, rack: Int64Array
+) -> tuple[RackRows, Int64Array, dict[str, Any]]:
+    """Rows, owners and the arguments of `OwnersProblem` with which tasks with several claims stay with any claimant."""
+    if len(sets) < 2:
+        return rows, owner, {}
+    split, group = split_rows(rows, sets.group, len(sets))
+    size = np.diff(sets.offsets)[group]
+    if len(split.entry_row) + int(size.sum()) > MOST_CLAIM_ARCS:
+        return rows, owner, {}
+    row = np.repeat(np.arange(len(split)), size)
+    place = sets.owner[ranges(sets.offsets[group], size)]
+    return (
+        split,
+        np.where(sets.group > 0, NOBODY, owner),
+        {
+            "row_is_shared": group > 0,
+            "exception_row": row,
+            "exception_place": place,
+            "exception_cost": traffic * split.crossings(row, rack[place]),
+        },
+    )
 
 
 def _one_row(tasks: int) -> RackRows:
