@@ -18,7 +18,15 @@ from benchmarks.states import (
     shuffled_owners,
     source_and_changelog,
 )
-from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
+from task_assignor.builtin_assignors import (
+    CostModel,
+    FallbackPriorTaskAssignor,
+    HighAvailabilityTaskAssignor,
+    MinCostTaskAssignor,
+    PlacementCosts,
+    StickyTaskAssignor,
+    StreamJoinTaskAssignor,
+)
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -50,6 +58,10 @@ def cases(is_quick: bool = False) -> list[Case]:
     """One case per series and size."""
     series: dict[str, Callable[[int, int], Work]] = {
         "sticky, 1 % of the clients are new": _sticky,
+        "stream-join, 1 % of the clients are new": _stream_join,
+        "fallback-prior, 1 % of the clients are new": _fallback_prior,
+        "min-cost, 1 % of the clients are new": _min_cost,
+        "min-cost, tasks of different weights": _weights,
         "high availability, all is new": _high_availability_first,
         "high availability, 1 % of the clients are new": _high_availability,
         "rack-aware, min_traffic": _racks,
@@ -119,6 +131,47 @@ def _tables(tasks: int, clients: int) -> Tables:
 def _sticky(tasks: int, clients: int) -> Work:
     state = running_state(tasks, clients)
     return lambda: StickyTaskAssignor().assign(state)
+
+
+def _stream_join(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    return lambda: StreamJoinTaskAssignor().assign(state)
+
+
+def _fallback_prior(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    return lambda: FallbackPriorTaskAssignor().assign(state)
+
+
+def _min_cost(tasks: int, clients: int) -> Work:
+    tables = _tables(tasks, clients)
+    tables = attrs.evolve(tables, clients=clients_in_racks(clients, 5, 3))
+    configs = AssignmentConfigs(num_standby_replicas=1, rack_aware_traffic_cost=10, rack_aware_non_overlap_cost=1)
+    state = tables.state(configs)
+    return lambda: MinCostTaskAssignor().assign(state)
+
+
+class _Weighted(MinCostTaskAssignor):
+    """Tasks weigh 1 to 100, moving costs, and clients may be 5 % fuller than all are on average."""
+
+    def cost_model(self, application_state: ApplicationState) -> CostModel:  # noqa: ARG002 -- the same for all
+        return _WeightedCosts()
+
+
+class _WeightedCosts(CostModel):
+    def costs(self, application_state: ApplicationState) -> PlacementCosts:
+        columns = application_state.columns
+        tasks, clients = len(columns.tasks), len(columns.clients)
+        weight = np.random.default_rng(1).integers(1, 101, tasks)
+        most = int(weight.sum()) * 105 // (100 * clients) + 100
+        return PlacementCosts(
+            task_class=np.arange(tasks) * 4 // tasks, move=np.full(4, 5), weight=weight, upper=np.full(clients, most)
+        )
+
+
+def _weights(tasks: int, clients: int) -> Work:
+    state = running_state(tasks, clients)
+    return lambda: _Weighted().assign(state)
 
 
 def _high_availability(tasks: int, clients: int) -> Work:
