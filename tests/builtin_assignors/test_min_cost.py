@@ -24,7 +24,10 @@ from task_assignor.builtin_assignors import (
     PlacementCosts,
     RackTrafficCostModel,
 )
+from task_assignor.builtin_assignors import _min_cost_weights as weights_module
 from task_assignor.builtin_assignors import cost_model as cost_model_module
+from task_assignor.builtin_assignors._min_cost_placement import _Given
+from task_assignor.builtin_assignors._min_cost_weights import _Search
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -454,3 +457,39 @@ def test_a_cost_model_is_an_object_of_one() -> None:
         CostModelException, match=r"cost_model\(\) must return an object of a CostModel, but returned None"
     ):
         Nothing().assign(plain_state(1, 1))
+
+
+@given(cases(weights=True), st.data())
+def test_the_cheapest_client_with_room_is_found_for_many_tasks_at_once(case: Case, data: st.DataObject) -> None:
+    given_costs = _Given.of(case.state.columns, PlacementCosts(**case.costs))
+    problem, weight = given_costs.problem(np.arange(len(case.costs["weight"]))), given_costs.weight
+    clients = len(problem.upper)
+    search = _Search(problem, np.array([data.draw(st.integers(0, clients - 1)) for _ in weight]), weight)
+    items = np.arange(len(weight))
+
+    target, cost = search._cheapest(items)
+
+    costs = search._costs(items)
+    costs[(problem.upper - search.load)[None, :] < weight[:, None]] = 2**61
+    best = costs.min(axis=1, initial=2**61)
+    assert np.minimum(cost, 2**61).tolist() == best.tolist()
+    assert target.tolist() == np.where(best < 2**61, costs.argmin(axis=1), -1).tolist()
+
+
+def test_improving_ends_when_the_time_for_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is repaired is within the capacities, and has the same bound; it only costs more."""
+    found = []
+    for steps in (weights_module.MOST_STEPS, 0):
+        monkeypatch.setattr(weights_module, "MOST_STEPS", steps)
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            weight, cost = rng.integers(5, 40, 20), rng.integers(0, 30, (20, 5))
+            share = int(weight.sum()) // 4 + 2
+            result = solve(
+                plain_state(20, 4, racks=4), task_class=np.arange(20), rack=cost, weight=weight, upper=[share] * 4
+            )
+            assert np.bincount(owners_of(result), weights=weight, minlength=4).max() <= share
+            found.append(result.quality)
+    improved, repaired = found[:5], found[5:]
+    assert [each.lower_bound for each in improved] == [each.lower_bound for each in repaired]
+    assert sum(each.cost for each in improved) < sum(each.cost for each in repaired)

@@ -11,13 +11,19 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.utils._packing import MOST_CHOICES, NoPackingError, packed
 
 MOST_PAIRS: Final = 4_000_000
 """Beyond so many (task, client) pairs nothing is improved, only repaired."""
+MOST_KEPT: Final = 8_000_000
+"""The costs of so many (class, client) pairs are kept while placements are repaired."""
 MOST_PASSES: Final = 50
+MOST_STEPS: Final = 300_000_000
+_VISIT: Final = 1_000
+"""Comparisons of costs that improving may take, some seconds in all; to visit a task costs as much as so many."""
 _NEVER: Final = 2**61
 
 
@@ -67,6 +73,8 @@ class _Search:
         self.load = np.zeros(self.clients, dtype=np.int64)
         placed = np.flatnonzero(place >= 0)
         np.add.at(self.load, place[placed], weight[placed])
+        self.steps = 0
+        self._rows: dict[int, tuple[Int64Array, Int64Array]] = {}
 
     def _costs(self, items: Int64Array) -> Int64Array:
         """(n, C) true cost of the items on every client; forbidden: very much."""
@@ -96,13 +104,11 @@ class _Search:
             if self.place[item] >= 0:
                 self.load[self.place[item]] -= self.weight[item]
                 self.place[item] = NOBODY
-            costs = self._costs(np.array([item]))[0]
-            room = self.problem.upper - self.load - self.weight[item]
-            fits = (room >= 0) & (costs < _NEVER)
-            if fits.any():
-                self._put(item, int(np.argmin(np.where(fits, costs, _NEVER))))
-            else:
-                self._put(item, int(np.argmax(np.where(costs < _NEVER, room, -_NEVER))))
+            target = int(self._cheapest(np.array([item]))[0][0])
+            if target == NOBODY:
+                allowed = self._costs(np.array([item]))[0] < _NEVER
+                target = int(np.argmax(np.where(allowed, self.problem.upper - self.load, -_NEVER)))
+            self._put(item, target)
 
     def repair_upper(self) -> None:
         """Take weight from clients that have too much: by a move if one fits, else by a swap with a lighter task."""
@@ -116,15 +122,48 @@ class _Search:
 
     def _move_from(self, client: int) -> bool:
         items = np.flatnonzero(self.place == client)
-        costs = self._costs(items)
-        fits = (self.problem.upper - self.load)[None, :] >= self.weight[items][:, None]
-        gain = np.where(fits & (costs < _NEVER), costs - costs[:, [client]], _NEVER)
-        gain[:, client] = _NEVER
-        best = int(np.argmin(gain))
-        if gain.flat[best] >= _NEVER // 2:
+        target, cost = self._cheapest(items)
+        gain = np.where(target == NOBODY, _NEVER, cost - self._costs_at(items, self.place[items]))
+        best = int(np.argmin(gain)) if len(items) else 0
+        if not len(items) or gain[best] >= _NEVER // 2:
             return False
-        self._put(int(items[best // self.clients]), best % self.clients)
+        self._put(int(items[best]), int(target[best]))
         return True
+
+    def _cheapest(self, items: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(n,) the cheapest client with room for each item (-1: none), and what the item costs there. Ties go by number."""
+        problem, room = self.problem, self.problem.upper - self.load
+        rows, weight, owner = problem.item_row[items], self.weight[items], problem.item_owner[items]
+        target = np.full(len(items), NOBODY, dtype=np.int64)
+        cost = np.full(len(items), _NEVER, dtype=np.int64)
+        for row in distinct(rows).tolist():
+            costs, order = self._of_row(row)
+            chosen = np.flatnonzero(rows == row)
+            # In order of cost the first client with enough room is where the most room so far becomes enough.
+            first = np.searchsorted(np.maximum.accumulate(room[order]), weight[chosen])
+            chosen, first = chosen[first < self.clients], first[first < self.clients]
+            target[chosen] = order[first]
+            cost[chosen] = costs[order[first]]
+        cost += np.where((owner >= 0) & (target != NOBODY), problem.move_cost[rows], 0)
+        # Staying may be cheaper than the cost of the client says.
+        owned = np.flatnonzero(owner >= 0)
+        owned = owned[room[owner[owned]] >= weight[owned]]
+        stays = self._costs_at(items[owned], owner[owned])
+        better = (stays < cost[owned]) | ((stays == cost[owned]) & (owner[owned] < target[owned]))
+        target[owned[better]], cost[owned[better]] = owner[owned[better]], stays[better]
+        target[cost >= _NEVER] = NOBODY
+        return target, cost
+
+    def _of_row(self, row: int) -> tuple[Int64Array, Int64Array]:
+        """(C,) what items of the row cost on each client, without staying or moving, and the clients in that order."""
+        found = self._rows.get(row)
+        if found is None:
+            costs = self.problem.costs(np.full(self.clients, row), np.arange(self.clients))
+            costs = np.where(costs == FORBIDDEN, _NEVER, costs)
+            found = costs, np.argsort(costs, kind="stable")
+            if len(self._rows) * self.clients < MOST_KEPT:
+                self._rows[row] = found
+        return found
 
     def _swap_from(self, client: int, excess: int) -> bool:
         """Swap a heavier task of the client with a lighter one whose client has room for the difference."""
@@ -196,11 +235,16 @@ class _Search:
         return True
 
     def improve(self) -> None:
-        """Passes of moves that pay and swaps that pay, until a pass finds none."""
+        """Passes of moves that pay and swaps that pay, until a pass finds none, or the time for it is over."""
         costs = self._costs(np.arange(len(self.place)))
         for _ in range(MOST_PASSES):
-            if not (self._moves(costs) | self._swaps(costs)):
+            if not (self._moves(costs) | self._swaps(costs)) or self.steps >= MOST_STEPS:
                 return
+
+    def _may_take(self, steps: int) -> bool:
+        """Count a visit; say whether there is still time for it."""
+        self.steps += steps + _VISIT
+        return self.steps < MOST_STEPS
 
     def _own(self, costs: Int64Array) -> Int64Array:
         own: Int64Array = costs[np.arange(len(self.place)), self.place]
@@ -217,6 +261,8 @@ class _Search:
         """Each task that would be cheaper elsewhere goes to the cheapest client with room."""
         moved = False
         for item in self._wishes(costs):
+            if not self._may_take(self.clients):
+                break
             ours, weight = int(self.place[item]), int(self.weight[item])
             if self.load[ours] - weight < self.problem.lower[ours]:
                 continue
@@ -232,6 +278,8 @@ class _Search:
         swapped = False
         own, lower, upper = self._own(costs), self.problem.lower, self.problem.upper
         for item in self._wishes(costs):
+            if not self._may_take(len(self.place)):
+                break
             ours, place = int(self.place[item]), self.place
             gain = costs[item, place] - own[item] + costs[:, ours] - own
             change = self.weight - self.weight[item]
