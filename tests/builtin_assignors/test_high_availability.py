@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,26 @@ def test_one_client_more(make: Any, most: int) -> None:
     assert moved <= most
     assert after.actives.tolist() == [6] * 10
     assert (moved > 30) == (make is HighAvailabilityTaskAssignor)
+
+
+@pytest.mark.parametrize(
+    ("clients", "tasks", "standbys", "share", "most"),
+    [(4, 100, 0, 20, 20), (4, 100, 1, 20, 20), (10, 200, 0, 18, 18), (10, 200, 1, 18, 28)],
+)
+def test_while_the_newcomer_catches_up_tasks_stay_where_they_run(
+    clients: int, tasks: int, standbys: int, share: int, most: int
+) -> None:
+    """Counted over all rebalances; who moves meanwhile changes roles with a standby that has caught up."""
+    configs = AssignmentConfigs(max_warmup_replicas=2, num_standby_replicas=standbys)
+    cluster = Cluster(stateful_tasks(0, tasks), clients, configs)
+    cluster.settle(_sticky, 2)
+    first = len(cluster.rebalances)
+    cluster.add(clients + 1)
+    cluster.settle(_sticky, tasks)
+
+    owners = [Placement.of(each.state, each.assignment).owner for each in cluster.rebalances[first - 1 :]]
+    assert sum(int((before != after).sum()) for before, after in itertools.pairwise(owners)) <= most
+    assert Placement.of(cluster.state(), cluster.rebalances[-1].assignment).actives.tolist()[-1] == share
 
 
 def test_the_setting_is_checked_when_settings_are_built() -> None:

@@ -19,7 +19,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.sdk.columns import LATEST_OFFSET, Int32Array, Int64Array
 from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
 from task_assignor.utils._copies import place_copies
 from task_assignor.utils._engine import (
@@ -206,12 +206,14 @@ def sticky_standbys(
 
 
 def previous_state(columns: StateColumns) -> Pairs:
-    """Who has state of which stateful task, and its lag as rank: 0 if it was active there, unknown lags last."""
+    """Who has state of which stateful task, and its lag as rank: active running tasks first, as in Kafka, unknown lags last."""
     previous = columns.previous
     chosen = columns.tasks.has_changelog[previous.task]
     client, task, role = (column[chosen].astype(np.int64) for column in (previous.client, previous.task, previous.role))
     pairs = np.unique(client * max(len(columns.tasks), 1) + task, return_index=True)[1]
     client, task, role = client[pairs], task[pairs], role[pairs]
     lag = columns.lags_of(client, task)
-    rank = np.where(lag == MISSING, np.where(role == Role.ACTIVE, 0, 1), np.maximum(lag, 0))
+    # What is an active running task there (-2) is less behind than a standby that has caught up (0).
+    is_running = np.where(lag == MISSING, role == Role.ACTIVE, lag == LATEST_OFFSET)
+    rank = np.where(is_running, 0, 1 + np.clip(lag, 0, _UNKNOWN_LAG - 2))
     return Pairs.of(task, client, np.where(lag == UNKNOWN_OFFSET_SUM, _UNKNOWN_LAG, rank))
