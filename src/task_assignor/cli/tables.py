@@ -133,7 +133,7 @@ class PlanView:
             again = f" Another rebalance {f'in {duration(wait)}' if wait > 0 else 'at once'}."
         return (
             f"{counted(len(self._state.all_tasks), 'task')} on {counted(len(self._state.columns.clients), 'client')}: "
-            f"{actives} active ({started} started, {moved} moved), "
+            f"{actives:,} active ({started:,} started, {moved:,} moved), "
             f"{counted(copies.total() - warmups, 'standby')}{further}.{again}"
         )
 

@@ -57,7 +57,8 @@ def whole_numbers(name: str, values: npt.ArrayLike, low: int, high: int) -> Int6
             array = np.asarray(values, dtype=object)
         wrong = [value for value in array.tolist() if type(value) is not int]
         if wrong:
-            raise FlowError(f"The {name} must be whole numbers, but one is {wrong[0]!r}.")
+            advice = " Maybe use integers: astype(int), or int()." if isinstance(wrong[0], float) else ""
+            raise FlowError(f"The {name} must be whole numbers, but one is {wrong[0]!r}.{advice}")
     for extreme in (array.min(), array.max()):
         if not low <= int(extreme) <= high:
             raise FlowError(f"The {name} must be whole numbers from {low} to {high}, but one is {int(extreme)}.")
