@@ -459,15 +459,20 @@ def test_a_cost_model_is_an_object_of_one() -> None:
         Nothing().assign(plain_state(1, 1))
 
 
-@given(cases(weights=True), st.data())
-def test_the_cheapest_client_with_room_is_found_for_many_tasks_at_once(case: Case, data: st.DataObject) -> None:
+@given(cases(weights=True), st.data(), st.sampled_from([0, 8]))
+def test_the_cheapest_client_with_room_is_found_for_many_tasks_at_once(
+    case: Case, data: st.DataObject, few_rows: int
+) -> None:
+    """Row by row, or for all rows at once."""
     given_costs = _Given.of(case.state.columns, PlacementCosts(**case.costs))
     problem, weight = given_costs.problem(np.arange(len(case.costs["weight"]))), given_costs.weight
     clients = len(problem.upper)
     search = _Search(problem, np.array([data.draw(st.integers(0, clients - 1)) for _ in weight]), weight)
     items = np.arange(len(weight))
 
-    target, cost = search._cheapest(items)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights_module, "_FEW_ROWS", few_rows)
+        target, cost = search._cheapest(items)
 
     costs = search._costs(items)
     costs[(problem.upper - search.load)[None, :] < weight[:, None]] = 2**61

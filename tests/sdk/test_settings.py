@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import enum
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -435,6 +437,9 @@ def test_a_validator_of_a_key_is_asked_and_may_fail() -> None:
         ({"type": "string", "choices": 5}, "The choices of the ConfigKey a (5) must be a list of non-empty strings."),
         ({"type": "string", "choices": "ab"}, "must be a list of non-empty strings."),
         ({"type": "string", "choices": [1]}, "must be a list of non-empty strings."),
+        ({"type": "string", "choices": {"a", "b"}}, "must be a list of non-empty strings."),
+        ({"type": "string", "choices": ["a "]}, "must be a list of non-empty strings without blanks around them."),
+        ({"type": "list", "choices": ["a,b"]}, "must be a list of non-empty strings without commas."),
         ({"validator": "even"}, "The validator of the ConfigKey a ('even') must be a function, or None."),
         ({"default": "x"}, "The default of the ConfigKey a ('x') must be an int from -2147483648 to 2147483647."),
         ({"default": 0, "minimum": 1}, "The default of the ConfigKey a (0) must be an int from 1 to 2147483647."),
@@ -465,20 +470,42 @@ def test_a_validator_that_answers_yes_or_no_is_found() -> None:
     assert advice == "Its validator must return None or what is expected, as a text, but returned False."
 
 
-class DeclaresTwice(Own):
-    config_keys = (ConfigKey(name="own.limit", type="int"), ConfigKey(name="own.limit", type="string"))
+def test_a_subclass_may_declare_an_inherited_key_anew() -> None:
+    class Other(Own):
+        config_keys = (*Own.config_keys, ConfigKey(name="own.limit", type="int", default=7))
+
+    assert StreamsConfig({"task.assignor.class": Other}).values["own.limit"] == 7
 
 
-def test_a_key_is_declared_once() -> None:
-    """The same declaration again, inherited and repeated, does no harm."""
-    ((key, _, _, advice),) = problems({"task.assignor.class": DeclaresTwice, "own.limit": 1})
-    assert key == "task.assignor.class"
-    assert advice.endswith("DeclaresTwice.config_keys declares own.limit twice, and not alike.")
+def test_a_class_given_as_default_is_looked_up_like_a_given_one() -> None:
+    class Later(Own):
+        config_keys = (ConfigKey(name="own.helper", type="class", default="collections.OrderedDict"),)
 
-    class Repeats(Own):
-        config_keys = (*Own.config_keys, *Own.config_keys)
+    class Never(Own):
+        config_keys = (ConfigKey(name="own.helper", type="class", default="no.such.Class"),)
 
-    assert StreamsConfig({"task.assignor.class": Repeats}).values["own.limit"] == 3
+    assert StreamsConfig({"task.assignor.class": Later}).values["own.helper"] is collections.OrderedDict
+    ((key, value, expected, advice),) = problems({"task.assignor.class": Never})
+    assert (key, value, expected) == ("own.helper", "no.such.Class", "a class, or the dotted path of one")
+    assert "no module" in advice
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+def test_integers_of_other_kinds_are_limits_too() -> None:
+    key = ConfigKey(name="a", type="int", default=np.int64(3), minimum=Level.LOW, maximum=np.int32(5))
+    assert (key.minimum, key.maximum, key.default) == (1, 5, 3)
+    assert all(type(number) is int for number in (key.minimum, key.maximum, key.default))
+
+
+def test_a_kind_of_config_key_may_have_a_constructor_of_its_own() -> None:
+    class IntKey(ConfigKey):
+        def __init__(self, name: str, default: int = 0) -> None:
+            super().__init__(name=name, type="int", default=default)
+
+    assert IntKey("a.b", 3).default == 3
 
 
 def test_settings_are_a_mapping_of_strings() -> None:

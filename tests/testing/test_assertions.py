@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from task_assignor.sdk import (
@@ -355,3 +357,17 @@ def test_a_script_that_would_start_itself_again_is_told(tmp_path: Path) -> None:
 def test_a_class_that_was_typed_in_is_refused(tmp_path: Path) -> None:
     done = run_script(tmp_path / "unused.py", "", "-c", SCRIPT + CALL)
     assert "Mine must be at the top level of a module" in done.stderr
+
+
+@pytest.mark.parametrize("spread", [np.int64(1), np.float64(1.0), Fraction(1), 1])
+def test_a_spread_is_any_number(spread: Any) -> None:
+    assert_balanced(STATE, Modulo, spread=spread)
+    for wrong in (True, "1", -1, float("nan"), None):
+        with pytest.raises(ConfigException, match="must be a number that is at least 0"):
+            assert_balanced(STATE, Modulo, spread=wrong)  # type: ignore[arg-type]
+
+
+def test_only_states_are_asked_about() -> None:
+    for ask in (lambda: assert_valid(3, Modulo), lambda: assert_deterministic(Modulo, 3)):  # type: ignore[arg-type]
+        with pytest.raises(StateException, match=r"The state \(3\) must be an ApplicationState"):
+            ask()

@@ -283,3 +283,18 @@ def test_random_answers_are_usually_wrong_in_many_ways_and_sometimes_right() -> 
     kinds = Counter(violation.kind for report in reports for violation in report.violations)
     assert sum(report.is_valid for report in reports) > 10
     assert len(kinds) >= 11
+
+
+def test_numbers_of_numpy_do_not_wrap_around() -> None:
+    found = list(random_states(3, np.uint8(2), start=np.uint8(255)))  # type: ignore[arg-type]
+    assert [state_to_json(state) for state in found] == [
+        state_to_json(random_state(3, number)) for number in (255, 256)
+    ]
+
+
+def test_equal_tags_are_drawn_alike_in_whatever_order_they_are_given() -> None:
+    tags: dict[str, list[str | None]] = {"a": ["1", "2", None], "b": ["3", "4"]}
+    backwards = {tag: tags[tag] for tag in reversed(tags)}
+    for number in range(6):
+        one, other = (random_state(1, number, client_tags=order) for order in (tags, backwards))
+        assert state_to_json(one) == state_to_json(other)

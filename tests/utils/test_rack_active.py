@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import uuid
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
+from task_assignor.utils import _rack
 from task_assignor.utils._classes import crossings_of
 from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, solve
 from task_assignor.utils._rack import ActiveOutcome, min_cost_owners, optimize_active_columns, small_costs
@@ -238,6 +240,33 @@ def test_owners_of_tasks_that_several_had_equal_brute_force(data: st.DataObject,
     assert outcome.moves == sum(
         bool(one) and client not in one for one, client in zip(owners_of, outcome.owner.tolist(), strict=True)
     )
+
+
+@given(SEEDS)
+def test_with_too_many_claims_one_owner_of_several_counts(seed: int) -> None:
+    state = seeded_state(seed, MEDIUM)
+    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
+    rng = np.random.default_rng(seed)
+    owners_of = [sorted(rng.choice(clients, 2, replace=False).tolist()) for _ in range(tasks)]
+    first = np.array([one[0] for one in owners_of])
+    place = partial(
+        min_cost_owners,
+        state.columns,
+        np.arange(tasks),
+        first,
+        traffic_cost=10,
+        non_overlap_cost=1,
+        lower=np.full(clients, tasks // clients),
+        upper=np.full(clients, -(-tasks // clients)),
+    )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_rack, "MOST_CLAIM_ARCS", 0)
+        limited = place(claims=claim_pairs(owners_of))
+
+    alone = place()
+    assert limited.owner.tolist() == alone.owner.tolist()
+    assert limited.cost == alone.cost
 
 
 def claim_pairs(owners_of: list[list[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

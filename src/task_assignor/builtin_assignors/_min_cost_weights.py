@@ -22,8 +22,11 @@ MOST_KEPT: Final = 8_000_000
 """The costs of so many (class, client) pairs are kept while placements are repaired."""
 MOST_PASSES: Final = 50
 MOST_STEPS: Final = 300_000_000
+"""Comparisons of costs that improving may take: some seconds in all."""
 _VISIT: Final = 1_000
-"""Comparisons of costs that improving may take, some seconds in all; to visit a task costs as much as so many."""
+"""To visit a task takes as long as so many comparisons."""
+_FEW_ROWS: Final = 8
+"""Tasks that have so many times fewer rows are looked at row by row."""
 _NEVER: Final = 2**61
 
 
@@ -134,9 +137,14 @@ class _Search:
         """(n,) the cheapest client with room for each item (-1: none), and what the item costs there. Ties go by number."""
         problem, room = self.problem, self.problem.upper - self.load
         rows, weight, owner = problem.item_row[items], self.weight[items], problem.item_owner[items]
+        rows_there = distinct(rows)
+        if len(rows_there) * _FEW_ROWS > len(items):
+            costs = np.where(room >= weight[:, None], self._costs(items), _NEVER)
+            target, cost = costs.argmin(axis=1), costs.min(axis=1)
+            return np.where(cost < _NEVER, target, NOBODY), cost
         target = np.full(len(items), NOBODY, dtype=np.int64)
         cost = np.full(len(items), _NEVER, dtype=np.int64)
-        for row in distinct(rows).tolist():
+        for row in rows_there.tolist():
             costs, order = self._of_row(row)
             chosen = np.flatnonzero(rows == row)
             # In order of cost the first client with enough room is where the most room so far becomes enough.

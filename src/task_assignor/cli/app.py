@@ -54,9 +54,9 @@ def main() -> None:
         write_error(str(error))
         sys.exit(BAD_INPUT)
     except OSError as error:
-        # Help is written by the parser itself.
+        # Help is written by the parser itself; what has a name is another file.
         if error.errno != errno.ENOSPC:
             raise
         give_up_stdout()
-        write_error(f"Standard output cannot be written: {error.strerror}.")
+        write_error(f"{error.filename or 'The output'} cannot be written: {error.strerror}.")
         sys.exit(BAD_INPUT)

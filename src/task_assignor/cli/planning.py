@@ -125,7 +125,7 @@ class Planner:
         with prints_to_stderr():
             config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
         self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
-        self.unused = [_why_unused(key, config) for key in sorted(settings) if not _is_used(key, config)]
+        self.unused = [_why_unused(key, config) for key in sorted(settings) if not _is_used(key, settings, config)]
 
     def plan(self, record: StateRecord) -> Plan:
         """The plan for a state, or why there is none; whatever the assignor does, this does not fail."""
@@ -149,15 +149,19 @@ class Planner:
         return Plan(state, answer, report=report)
 
 
-def _is_used(key: str, config: StreamsConfig) -> bool:
+def _is_used(key: str, settings: Mapping[str, object], config: StreamsConfig) -> bool:
     declared = {own.name for own in config.task_assignor_class.config_keys}
-    return key in STATE_KEYS or key in declared or key in (ASSIGNOR_KEY, INTERNAL_TASK_ASSIGNOR_CLASS)
+    names_assignor = ASSIGNOR_KEY if ASSIGNOR_KEY in settings else INTERNAL_TASK_ASSIGNOR_CLASS
+    return key in STATE_KEYS or key in declared or key == names_assignor
 
 
 def _why_unused(key: str, config: StreamsConfig) -> str:
     chosen = shown(config.task_assignor_class)
+    if key == INTERNAL_TASK_ASSIGNOR_CLASS:
+        return f"The setting {key} is not looked at, since the assignor is given."
     if key in KNOWN_KEYS or key.startswith(CLIENT_TAG_PREFIX):
-        return f"The setting {key} changes nothing here: the clients of a state have what it sets already."
+        what = "changes nothing in a state, whose clients have their own racks, tags and threads"
+        return f"The setting {key} {what}; it is handed to configure() of {chosen}."
     others = [name for name, point in registered_assignors().items() if key in _declared_by(point)]
     if others:
         return f"The setting {key} is one of {listed(others)}, not of {chosen}."

@@ -353,8 +353,8 @@ class TaskAssignment:
             for key, value in assignment.items():
                 if key != value.process_id:
                     raise StateException(
-                        f"The assignment under {key} is that of client {value.process_id}. Maybe use "
-                        "{each.process_id: each for each in ...}."
+                        f"The key of the assignment of client {value.process_id} must be this ProcessId, but is "
+                        f"{shown(key)}. Maybe use {{each.process_id: each for each in ...}}."
                     )
         self._assignment = values
 

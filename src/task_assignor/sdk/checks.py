@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TaskId
 from task_assignor.sdk.text import shown
 
 Kind = TypeVar("Kind")
+
+
+def plain_int(value: Any) -> Any:
+    """An integer of numpy, or of an enum, as an int; anything else, true and false too, as it is."""
+    if value is True or value is False:
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else value
 
 
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, Literal, NoReturn, get_args
 
 import attrs
 
-from task_assignor.sdk.config_values import ValueProblem, limits, parse_value
+from task_assignor.sdk.checks import plain_int
+from task_assignor.sdk.config_values import ValueProblem, limits, parse_type
 from task_assignor.sdk.errors import ConfigException
 from task_assignor.sdk.text import nearest, shown
 
@@ -30,8 +31,8 @@ REQUIRED = _NoDefault()
 
 
 def _tuple(values: Any) -> Any:
-    # What is no list stays as it is, and is refused with the rest.
-    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+    # What is no list stays as it is, and is refused with the rest; a set has no order.
+    return tuple(values) if isinstance(values, list | tuple) else values
 
 
 @attrs.frozen(kw_only=True)
@@ -41,8 +42,8 @@ class ConfigKey:
     Args:
         name: the key, in Kafka's dotted style.
         type: `string`, `int` (32 bits), `long` (64 bits), `boolean`, `list` (of strings) or `class`.
-        default: value if the key is not given, parsed as a given one is (but for classes); None: not set; `REQUIRED`:
-            must be given.
+        default: value if the key is not given, parsed as a given one is (of texts blanks around them are dropped); None:
+            not set; `REQUIRED`: must be given.
         doc: one sentence for the reference.
         minimum: least allowed number; for `int` and `long`.
         maximum: greatest allowed number; for `int` and `long`.
@@ -58,8 +59,8 @@ class ConfigKey:
     type: ConfigType
     default: object = REQUIRED
     doc: str = ""
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: int | None = attrs.field(default=None, converter=plain_int)
+    maximum: int | None = attrs.field(default=None, converter=plain_int)
     choices: tuple[str, ...] = attrs.field(default=(), converter=_tuple)
     validator: Callable[[object], str | None] | None = None
 
@@ -76,6 +77,11 @@ class ConfigKey:
         self._check_limits()
         if type(self.choices) is not tuple or any(not isinstance(choice, str) or not choice for choice in self.choices):
             self._must_be("choices", "a list of non-empty strings")
+        # What is given is parsed: these could never be met.
+        if any(choice != choice.strip() for choice in self.choices):
+            self._must_be("choices", "a list of non-empty strings without blanks around them")
+        if self.type == "list" and any("," in choice for choice in self.choices):
+            self._must_be("choices", "a list of non-empty strings without commas")
         if self.choices and self.type not in _WITH_CHOICES:
             self._must_be("choices", f"left out for the type {self.type}: only a string or a list has them")
         if self.validator is not None and not callable(self.validator):
@@ -100,12 +106,12 @@ class ConfigKey:
         if self.default is None or self.default is REQUIRED:
             return
         if self.type == "class":
-            # A dotted path is looked up when it is needed: importing it here would come too early.
+            # A dotted path is looked up when settings are read: importing it here would come too early.
             if not isinstance(self.default, type | str):
                 self._must_be("default", "a class, the dotted path of one, or None")
             return
         try:
-            parsed = parse_value(attrs.evolve(self, default=None, validator=None), self.default)
+            parsed = parse_type(self, self.default)
         except ValueProblem as problem:
             self._must_be("default", problem.expected)
         object.__setattr__(self, "default", parsed)

@@ -63,9 +63,7 @@ def parse_value(key: ConfigKey, value: object) -> object:
     Raises:
         ValueProblem: it cannot be one, or is out of range.
     """
-    if isinstance(value, str):
-        value = value.strip()
-    parsed = _PARSERS[key.type](key, value)
+    parsed = parse_type(key, value)
     if key.validator is not None:
         try:
             expected: object = key.validator(parsed)
@@ -77,6 +75,11 @@ def parse_value(key: ConfigKey, value: object) -> object:
         if expected is not None:
             raise ValueProblem(expected)
     return parsed
+
+
+def parse_type(key: ConfigKey, value: object) -> object:
+    """As `parse_value`, without asking the validator."""
+    return _PARSERS[key.type](key, value.strip() if isinstance(value, str) else value)
 
 
 def _parse_integer(key: ConfigKey, value: object) -> int:

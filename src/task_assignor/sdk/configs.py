@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
 
+from task_assignor.sdk.checks import plain_int
 from task_assignor.sdk.errors import ConfigException
 from task_assignor.sdk.text import shown
 
@@ -34,13 +34,6 @@ def _whole_number(low: int, high: int, optional: bool = False) -> Callable[[Any,
             raise ConfigException(f"The {attribute.name} ({shown(value)}) must be an int from {low} to {high}.")
 
     return check
-
-
-def _int(value: Any) -> Any:
-    # An integer of numpy is one too; true is none.
-    if value is True or value is False:
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else value
 
 
 def _tags(_instance: object, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
@@ -91,17 +84,19 @@ class AssignmentConfigs:
         ConfigException: a value is of the wrong type or out of range.
     """
 
-    acceptable_recovery_lag: int = attrs.field(default=10_000, converter=_int, validator=_whole_number(0, INT64_MAX))
-    max_warmup_replicas: int = attrs.field(default=2, converter=_int, validator=_whole_number(1, INT32_MAX))
-    num_standby_replicas: int = attrs.field(default=0, converter=_int, validator=_whole_number(0, INT32_MAX))
+    acceptable_recovery_lag: int = attrs.field(
+        default=10_000, converter=plain_int, validator=_whole_number(0, INT64_MAX)
+    )
+    max_warmup_replicas: int = attrs.field(default=2, converter=plain_int, validator=_whole_number(1, INT32_MAX))
+    num_standby_replicas: int = attrs.field(default=0, converter=plain_int, validator=_whole_number(0, INT32_MAX))
     probing_rebalance_interval_ms: int = attrs.field(
-        default=600_000, converter=_int, validator=_whole_number(60_000, INT64_MAX)
+        default=600_000, converter=plain_int, validator=_whole_number(60_000, INT64_MAX)
     )
     rack_aware_assignment_tags: tuple[str, ...] = attrs.field(default=(), converter=_to_tuple, validator=_tags)
     rack_aware_traffic_cost: int | None = attrs.field(
-        default=None, converter=_int, validator=_whole_number(0, INT32_MAX, optional=True)
+        default=None, converter=plain_int, validator=_whole_number(0, INT32_MAX, optional=True)
     )
     rack_aware_non_overlap_cost: int | None = attrs.field(
-        default=None, converter=_int, validator=_whole_number(0, INT32_MAX, optional=True)
+        default=None, converter=plain_int, validator=_whole_number(0, INT32_MAX, optional=True)
     )
     rack_aware_assignment_strategy: str = attrs.field(default=RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, validator=_strategy)

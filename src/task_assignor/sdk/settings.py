@@ -310,9 +310,9 @@ class _Reading:
                 self._problem(
                     TASK_ASSIGNOR_CLASS, "a class that declares only settings that Kafka does not have", advice
                 )
-            elif declared.setdefault(key.name, key) != key:
-                advice = f"{shown(assignor_class)}.config_keys declares {key.name} twice, and not alike."
-                self._problem(TASK_ASSIGNOR_CLASS, "a class that declares each of its settings once", advice)
+            else:
+                # The last one counts: a subclass may declare an inherited key anew, with another default.
+                declared[key.name] = key
         return declared
 
     def _read_declared(self, declared: Mapping[str, ConfigKey]) -> dict[str, object]:
@@ -322,6 +322,11 @@ class _Reading:
                 self._read_value(key, own)
             elif key.default is REQUIRED:
                 self._problem(name, "set", f"{key.doc} The assignor needs it.".strip())
+            elif key.type == "class" and isinstance(key.default, str):
+                try:
+                    own[name] = parse_value(key, key.default)
+                except ValueProblem as problem:
+                    self._value_problem(name, problem, key.default)
             else:
                 own[name] = key.default
         return own

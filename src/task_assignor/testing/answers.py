@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from task_assignor.sdk import ApplicationState, ConfigException, TaskAssignment, TaskAssignor
+from task_assignor.sdk import ApplicationState, ConfigException, StateException, TaskAssignment, TaskAssignor
 from task_assignor.sdk.text import shown
 from task_assignor.validation import report_violations
 
@@ -42,6 +42,8 @@ def answer_of(assignor: Assignor, state: ApplicationState) -> TaskAssignment:
         StateException: the state is not an `ApplicationState`.
     """
     instance = instance_of(assignor)
+    if not isinstance(state, ApplicationState):
+        raise StateException(f"The state ({shown(state)}) must be an ApplicationState. Maybe state_of(tasks, clients).")
     return checked_answer(state, instance.assign(state), f"{shown(type(instance))} answered wrongly. ")
 
 

@@ -50,7 +50,7 @@ def listed_values(
         StateException: not iterable, or one text; or `error`.
     """
     if isinstance(values, str | bytes):
-        raise error(f"The {what} ({shown(values)}) must be a list of {kind}, not one text. Maybe [{shown(values)}].")
+        raise error(f"The {what} ({shown(values)}) must be a list of {kind}, not one text.")
     if not isinstance(values, Iterable):
         raise error(f"The {what} ({shown(values)}) must be a list of {kind}.")
     return list(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -67,7 +68,7 @@ def assert_balanced(
             an assignor makes none.
         StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
-    if not isinstance(spread, int | float) or not spread >= 0:
+    if not _is_number_from_0(spread):
         raise ConfigException(f"The spread ({shown(spread)}) must be a number that is at least 0.")
     counts = _active_counts(state, assignment, tasks)
     clients = state.columns.clients
@@ -159,6 +160,10 @@ def _wrapped(state: ApplicationState, assignment: Answer) -> TaskAssignment:
 
 def _named(tasks: WhichTasks) -> str:
     return "active tasks" if tasks == "all" else f"{tasks} active tasks"
+
+
+def _is_number_from_0(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value is not True and value is not False and float(value) >= 0
 
 
 def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTasks) -> np.ndarray[Any, Any]:

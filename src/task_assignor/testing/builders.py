@@ -249,7 +249,8 @@ def an_assignment(
         standby: likewise -> its standby tasks.
 
     Raises:
-        StateException: not a mapping, a number is out of range, tasks are not a list, or one client has a task twice.
+        StateException: not a mapping, a number is out of range, tasks are not a list, or one client has a task in both
+            roles.
         TaskIdFormatException: a text is no task id.
 
     Examples:

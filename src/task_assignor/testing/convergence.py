@@ -20,6 +20,7 @@ from task_assignor.sdk import (
     ConfigException,
     ProcessId,
     StateException,
+    StreamsConfig,
     TaskAssignment,
     TaskId,
     UnknownClientError,
@@ -342,7 +343,9 @@ def _story(
     given = {"heed_follow_ups": heed_follow_ups, "client_tags": client_tags}
     usual = {"heed_follow_ups": True, "client_tags": None}
     named = [f"{name}={value!r}" for name, value in {**given, **configs}.items() if value != usual.get(name, ...)]
-    return f"run_random_story({', '.join([shown(assignor), str(seed), *named])})"
+    made_by = getattr(assignor, "__self__", None)
+    told = f"{made_by!r}.task_assignor" if isinstance(made_by, StreamsConfig) else shown(assignor)
+    return f"run_random_story({', '.join([told, str(seed), *named])})"
 
 
 def _random_tasks(

@@ -62,7 +62,8 @@ def checked_tags(client_tags: ClientTags) -> ClientTags:
         is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
         if not isinstance(tag, str) or not is_list or not values or not all(isinstance(v, str | None) for v in values):
             raise ConfigException(f"The client_tags must be {expected}, but one is {shown(tag)}: {shown(values)}.")
-    return {tag: tuple(values) for tag, values in client_tags.items()}
+    # Equal tags are drawn alike, whatever the order of the mapping.
+    return {tag: tuple(client_tags[tag]) for tag in sorted(client_tags)}
 
 
 def draw_tags(choices: Choices, client_tags: ClientTags) -> dict[str, str]:

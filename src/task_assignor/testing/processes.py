@@ -70,8 +70,15 @@ def assert_same_in_every_process(
     documents = [state_to_json(state) for state in listed_values("states", states, "states", ConfigException)]
     if not seeds or not documents:
         raise ConfigException(f"There are no {'states' if seeds else 'hash_seeds'}, so nothing would be compared.")
+    if not isinstance(settings, Mapping | None):
+        raise ConfigException(f"The settings ({shown(settings)}) must be a mapping from keys to values.")
     expected = _answers(assignor, documents, settings or {})
-    request = json.dumps({**where, "path": sys.path, "settings": dict(settings or {}), "states": documents})
+    try:
+        request = json.dumps({**where, "path": sys.path, "settings": dict(settings or {}), "states": documents})
+    except TypeError as error:
+        raise ConfigException(
+            f"The settings ({shown(settings)}) must be values that JSON can carry: {error}."
+        ) from error
     for seed in seeds:
         there = _answers_of_process(name, request, seed, timeout_seconds)
         for number, (one, other) in enumerate(zip(expected, there, strict=True)):

@@ -66,8 +66,7 @@ def random_states(
         >>> [len(state.all_tasks) <= 12 for state in random_states(1, 3)]
         [True, True, True]
     """
-    whole_number("count", count, 0)
-    whole_number("start", start, 0)
+    count, start = whole_number("count", count, 0), whole_number("start", start, 0)
     wanted = StateShape(**shape)  # not in the iterator: a wrong shape is an error here
     return (_numbered(seed, number, wanted) for number in range(start, start + count))
 

@@ -31,8 +31,8 @@ from task_assignor.utils._classes import (
 from task_assignor.utils._owners import NOBODY, OwnersProblem, min_cost_places
 from task_assignor.utils.result import Skipped, SkipReason
 
-MOST_CLAIM_ARCS: Final = 4_000_000
-"""With more arcs for tasks that several clients had, only one of these counts: it would take minutes."""
+MOST_CLAIM_ARCS: Final = 500_000
+"""With more arcs for tasks that several clients had, only one of these counts: it would take a minute."""
 _LARGE_COST: Final = 2**15
 
 
