@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -212,6 +214,11 @@ def test_states_are_read_as_they_are_asked_for(written: Callable[[str, str | byt
     states.close()  # type: ignore[attr-defined]
 
 
+class FullStream(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_standard_output_is_written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_from_json(document())
     write_state(state, "-", id="a")
@@ -219,7 +226,7 @@ def test_standard_output_is_written(capsys: pytest.CaptureFixture[str], monkeypa
     first, second = capsys.readouterr().out.splitlines()
     assert json.loads(first) == state_to_json(state, "a")
     assert json.loads(second) == []
-    monkeypatch.setattr(sys, "stdout", Path("/dev/full").open("w"))  # noqa: SIM115 -- closed with the process
+    monkeypatch.setattr(sys, "stdout", FullStream())
     with pytest.raises(SnapshotException, match="standard output cannot be written: No space left on device"):
         write_state(state, "-")
 
