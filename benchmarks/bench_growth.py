@@ -38,6 +38,7 @@ from task_assignor.sdk import (
     Role,
     StateColumns,
     TaskAssignment,
+    TaskAssignor,
     TaskColumns,
     TaskId,
     TaskTopicPartition,
@@ -57,13 +58,13 @@ GOAL = Goal(exponent=1.1)
 def cases(is_quick: bool = False) -> list[Case]:
     """One case per series and size."""
     series: dict[str, Callable[[int, int], Work]] = {
-        "sticky, 1 % of the clients are new": _sticky,
-        "stream-join, 1 % of the clients are new": _stream_join,
-        "fallback-prior, 1 % of the clients are new": _fallback_prior,
+        "sticky, 1 % of the clients are new": partial(_running, StickyTaskAssignor),
+        "stream-join, 1 % of the clients are new": partial(_running, StreamJoinTaskAssignor),
+        "fallback-prior, 1 % of the clients are new": partial(_running, FallbackPriorTaskAssignor),
         "min-cost, 1 % of the clients are new": _min_cost,
-        "min-cost, tasks of different weights": _weights,
+        "min-cost, tasks of different weights": partial(_running, _Weighted),
         "high availability, all is new": _high_availability_first,
-        "high availability, 1 % of the clients are new": _high_availability,
+        "high availability, 1 % of the clients are new": partial(_running, HighAvailabilityTaskAssignor),
         "rack-aware, min_traffic": _racks,
         "default standbys": _default_standbys,
         "validation": _validation,
@@ -128,19 +129,9 @@ def _tables(tasks: int, clients: int) -> Tables:
     )
 
 
-def _sticky(tasks: int, clients: int) -> Work:
+def _running(assignor: type[TaskAssignor], tasks: int, clients: int) -> Work:
     state = running_state(tasks, clients)
-    return lambda: StickyTaskAssignor().assign(state)
-
-
-def _stream_join(tasks: int, clients: int) -> Work:
-    state = running_state(tasks, clients)
-    return lambda: StreamJoinTaskAssignor().assign(state)
-
-
-def _fallback_prior(tasks: int, clients: int) -> Work:
-    state = running_state(tasks, clients)
-    return lambda: FallbackPriorTaskAssignor().assign(state)
+    return lambda: assignor().assign(state)
 
 
 def _min_cost(tasks: int, clients: int) -> Work:
@@ -167,16 +158,6 @@ class _WeightedCosts(CostModel):
         return PlacementCosts(
             task_class=np.arange(tasks) * 4 // tasks, move=np.full(4, 5), weight=weight, upper=np.full(clients, most)
         )
-
-
-def _weights(tasks: int, clients: int) -> Work:
-    state = running_state(tasks, clients)
-    return lambda: _Weighted().assign(state)
-
-
-def _high_availability(tasks: int, clients: int) -> Work:
-    state = running_state(tasks, clients)
-    return lambda: HighAvailabilityTaskAssignor().assign(state)
 
 
 def _high_availability_first(tasks: int, clients: int) -> Work:
