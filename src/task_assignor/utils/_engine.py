@@ -17,7 +17,7 @@ from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import BoolArray, Int8Array, Int32Array, Int64Array
 from task_assignor.utils._grants import Wishes, grant
 from task_assignor.utils._keep_shares import KeepProblem
-from task_assignor.utils._polish import Polish
+from task_assignor.utils._polish import MOST_ARCS, Polish
 from task_assignor.utils._polish_network import RackCosts
 from task_assignor.utils._spread import ShareProblem, Shares
 
@@ -136,6 +136,9 @@ def allocate(problem: Problem) -> Allocation:
     demand = _demand(problem, claimant, state, owners)
     shares = _shares(problem, claimed, demand)
     placed = _place(problem, claimant, state, shares)
+    if items > MOST_ARCS:
+        # It would not be polished; what that would need takes a second at a million items.
+        return placed
     owner = polish_of(problem).improve(placed.owner.astype(np.int64))
     if (owner == placed.owner).all():
         return placed
