@@ -68,7 +68,7 @@ distclean: clean ## remove the environments too
 # One stamp per set of packages, so that a second run starts at once and a changed pyproject.toml is noticed.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing task-assignor[$*] into $(VENV) (the first time takes a few minutes: Spark alone is 450 MB) ..."
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
+	@$(PIP) install --quiet --use-pep517 --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
 $(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt
