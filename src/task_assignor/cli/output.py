@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 
 import typer
 from rich.console import Console, RenderableType
@@ -84,8 +84,12 @@ def write_error(message: str) -> None:
 def write_to_stderr(text: str) -> None:
     """Text for people, as it is. Where standard error is closed or full, only the exit code is left to tell of it."""
     if sys.stderr is not None:
-        with suppress(OSError):
+        try:
             sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            # As for standard output; some Pythons would end with exit code 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def prints_to_stderr() -> AbstractContextManager[object]:
