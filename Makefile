@@ -49,7 +49,7 @@ bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # The rooms that the base install carries, with the oldest versions that pyproject.toml allows.
-CORE := sdk validation utils builtin_assignors testing group cli
+CORE := sdk validation engine kafka_order utils builtin_assignors testing group cli
 # What the demo alone needs of cli, and what the base install has no packages for.
 DEMO_ONLY := src/task_assignor/cli/flights.py src/task_assignor/cli/screen.py
 test-lower-bounds: $(VENV)-lower-bounds/.installed ## the core's tests with the oldest supported versions

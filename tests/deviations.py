@@ -13,7 +13,7 @@ from enum import Enum
 import attrs
 import numpy as np
 
-from task_assignor.utils._java_queue import hash_map_order
+from task_assignor.kafka_order.java_order import hash_map_order
 from tests.vectors import Vector
 
 
@@ -130,7 +130,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         explains=(Difference.OTHER,),
         applies=_no_standbys_wanted_with_tags,
         reason="With client tags Kafka places one standby per task although num.standby.replicas is 0.",
-        pinned_by="tests/utils/test_standby.py::test_zero_standbys_with_tags_means_none",
+        pinned_by="tests/kafka_order/test_default_standbys.py::test_zero_standbys_with_tags_means_none",
     ),
     Deviation(
         name="Standbys that are there count",
@@ -138,7 +138,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         explains=(Difference.OTHER,),
         applies=_has_standbys,
         reason="Kafka adds num.standby.replicas standbys to those that are there; called twice it places twice as many.",
-        pinned_by="tests/utils/test_standby.py::test_standbys_that_are_there_count",
+        pinned_by="tests/kafka_order/test_default_standbys.py::test_standbys_that_are_there_count",
     ),
     Deviation(
         name="The order of tasks in one bucket",
@@ -146,7 +146,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         explains=(Difference.OTHER,),
         applies=_some_share_a_bucket,
         reason="Where ids share a bucket of Kafka's hash set, their order depends on how it was filled.",
-        pinned_by="tests/utils/test_java_queue.py::test_task_ids_iterate_by_bucket",
+        pinned_by="tests/kafka_order/test_java_order.py::test_task_ids_iterate_by_bucket",
     ),
     Deviation(
         name="Another optimum of equal cost",

@@ -16,6 +16,7 @@ from task_assignor.builtin_assignors.high_availability import (
     HighAvailabilityPlan,
     high_availability_plan,
 )
+from task_assignor.kafka_order.staging import Moves
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentConfigs,
@@ -40,7 +41,6 @@ from task_assignor.testing import (
 from task_assignor.utils._classes import crossings_of
 from task_assignor.utils._rack import optimize_active_columns
 from task_assignor.utils._rack_standby import optimize_standby_columns
-from task_assignor.utils._refiner import Moves
 from tests.budget import examples
 from tests.goals import Placement
 from tests.vectors import Vector, placements_of, vectors

@@ -28,6 +28,7 @@ from task_assignor.builtin_assignors import _min_cost_weights as weights_module
 from task_assignor.builtin_assignors import cost_model as cost_model_module
 from task_assignor.builtin_assignors._min_cost_placement import _Given
 from task_assignor.builtin_assignors._min_cost_weights import _Search
+from task_assignor.engine import flow, places
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -41,7 +42,6 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.settings import StreamsConfig
-from task_assignor.utils import _flow, _owners
 from task_assignor.validation import validate_task_assignment
 
 CLIENTS = [ProcessId(uuid.UUID(int=number + 1)) for number in range(4)]
@@ -418,7 +418,7 @@ def test_too_many_exceptions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         solve(plain_state(4, 3), task_class=[0] * 4, exceptions=exceptions)
     monkeypatch.undo()
 
-    monkeypatch.setattr(_owners, "MOST_ARCS", 3)
+    monkeypatch.setattr(places, "MOST_ARCS", 3)
     with pytest.raises(CostModelException, match=r"1 classes of tasks have dearer or forbidden clients"):
         solve(plain_state(4, 3), task_class=[0] * 4, exceptions=exceptions)
 
@@ -426,7 +426,7 @@ def test_too_many_exceptions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("weight", [None, [1, 2, 3, 4]])
 def test_costs_too_large_to_be_exact_are_an_error(monkeypatch: pytest.MonkeyPatch, weight: list[int] | None) -> None:
     """Only millions of classes with costs of billions come that far; here the limit is brought down instead."""
-    monkeypatch.setattr(_flow, "_largest_cost", lambda nodes, longest_path: 10)
+    monkeypatch.setattr(flow, "_largest_cost", lambda nodes, longest_path: 10)
 
     with pytest.raises(CostModelException, match=r"largest cost .\d+. is too large to be solved exactly"):
         solve(plain_state(4, 2), task_class=[0] * 4, client=[131, 77], weight=weight, upper=[9, 9], lower=[0, 0])

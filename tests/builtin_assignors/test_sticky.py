@@ -11,6 +11,9 @@ import pytest
 
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
+from task_assignor.engine import polish
+from task_assignor.engine.copies import copy_bounds
+from task_assignor.engine.spread import even_counts
 from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
@@ -31,9 +34,6 @@ from task_assignor.testing import (
     stateful_tasks,
     stateless_tasks,
 )
-from task_assignor.utils import _polish
-from task_assignor.utils._copies import copy_bounds
-from task_assignor.utils._spread import even_counts
 from task_assignor.validation import report_violations
 from tests.goals import Placement
 from tests.recorded_runs import UNDECIDED, StickyQuestion, Verdict, costs_of, verdict, without_racks
@@ -188,7 +188,7 @@ UNKNOWN = UNKNOWN_OFFSET_SUM
     ],
 )
 @pytest.mark.parametrize("is_gone", [False, True])
-@pytest.mark.parametrize("most_arcs", [_polish.MOST_ARCS, 0])
+@pytest.mark.parametrize("most_arcs", [polish.MOST_ARCS, 0])
 def test_tasks_that_move_go_to_the_least_lag_known_before_unknown(
     monkeypatch: pytest.MonkeyPatch,
     lags_2: dict[str, int],
@@ -198,7 +198,7 @@ def test_tasks_that_move_go_to_the_least_lag_known_before_unknown(
     most_arcs: int,
 ) -> None:
     """Client 1 keeps half, or is gone; the other two have state of two of its tasks. Large groups see no flows."""
-    monkeypatch.setattr(_polish, "MOST_ARCS", most_arcs)
+    monkeypatch.setattr(polish, "MOST_ARCS", most_arcs)
     others = [a_client(2, standby=lags_2, lags=lags_2), a_client(3, standby=lags_3, lags=lags_3)]
     if is_gone:
         state = a_state(stateful_tasks(0, 2), others)

@@ -18,6 +18,7 @@ import pytest
 from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.high_availability import high_availability_plan
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
+from task_assignor.kafka_order.java_order import hash_map_order, poll_order
 from task_assignor.sdk import (
     LATEST_OFFSET,
     ApplicationState,
@@ -50,7 +51,6 @@ from task_assignor.utils import (
     optimize_rack_aware_active_tasks,
     optimize_rack_aware_standby_tasks,
 )
-from task_assignor.utils._java_queue import hash_map_order, poll_order
 from task_assignor.validation import validate_task_assignment
 from tests.budget import examples, requested_examples
 from tests.deviations import DEVIATIONS, Deviation, Difference, explanations

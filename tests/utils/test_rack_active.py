@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -23,7 +24,6 @@ from task_assignor.sdk import (
 )
 from task_assignor.utils import _rack
 from task_assignor.utils._classes import crossings_of
-from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, solve
 from task_assignor.utils._rack import ActiveOutcome, min_cost_owners, optimize_active_columns, small_costs
 from task_assignor.utils.result import SkipReason
 from tests.utils.rack_states import COSTS, Shape, cross, owners, seeded_owners, seeded_state, states

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from task_assignor.engine.standby_flow import Copies
+from task_assignor.engine.standby_search import Found, best_placement, swap_pairs
 from task_assignor.sdk import ApplicationState, ConfigException, StateException
 from task_assignor.utils import _rack_standby
 from task_assignor.utils._rack_standby import StandbyOutcome, optimize_standby_columns
-from task_assignor.utils._standby_flow import Copies
-from task_assignor.utils._standby_search import Found, best_placement, swap_pairs
 from task_assignor.utils.result import SkipReason
 from tests.utils.rack_states import (
     COSTS,

@@ -6,11 +6,11 @@ import attrs
 import numpy as np
 
 from task_assignor.builtin_assignors._ha_racks import Racks
-from task_assignor.builtin_assignors._thread_balance import balance_active, balance_standby
 from task_assignor.builtin_assignors.sticky import sticky_actives, sticky_standbys
+from task_assignor.kafka_order.default_standbys import default_standbys
+from task_assignor.kafka_order.threads import balance_active, balance_standby
 from task_assignor.sdk.columns import Int32Array, StateColumns, int32_column
 from task_assignor.sdk.configs import AssignmentConfigs
-from task_assignor.utils._standby import default_standbys
 
 
 @attrs.frozen(eq=False)

@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import CostRangeError
+from task_assignor.engine.places import OwnersProblem, min_cost_places
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._flow import CostRangeError
-from task_assignor.utils._owners import OwnersProblem, min_cost_places
 
 MOST_SCALE: Final = 10**6
 """Costs per unit of weight are kept to this precision at most; the bound loses the rest."""

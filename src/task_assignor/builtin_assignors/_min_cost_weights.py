@@ -1,7 +1,7 @@
 """Whole tasks of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
 
 Which is NP-hard to do best (bin packing), so this gives up optimality; what it costs at least is known from the relaxation.
-Where capacities are so tight that the repair finds no way, `utils/_packing.py` looks for one.
+Where capacities are so tight that the repair finds no way, `engine/packing.py` looks for one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
+from task_assignor.engine.places import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._owners import FORBIDDEN, NOBODY, OwnersProblem
-from task_assignor.utils._packing import MOST_CHOICES, NoPackingError, packed
 
 MOST_PAIRS: Final = 4_000_000
 """Beyond so many (task, client) pairs nothing is improved, only repaired."""

@@ -10,11 +10,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.flow import FlowError, whole_numbers
 from task_assignor.sdk import ApplicationState, ProcessId, StreamsException, TaskId
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import shown
 from task_assignor.utils._classes import rack_problem, rack_rows
-from task_assignor.utils._flow import FlowError, whole_numbers
 
 MOST_EXCEPTIONS: Final = 1_000_000
 LARGEST_COST: Final = 2**40

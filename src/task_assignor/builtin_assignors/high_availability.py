@@ -11,6 +11,8 @@ import numpy as np
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors._ha_racks import RackRound, Racks
 from task_assignor.builtin_assignors._ha_target import Target, round_robin_target, sticky_target
+from task_assignor.kafka_order.least_loaded import deal_by_load
+from task_assignor.kafka_order.staging import Refined, refine_columns
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentColumns,
@@ -19,8 +21,6 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import Int32Array
-from task_assignor.utils._load import deal_by_load
-from task_assignor.utils._refiner import Refined, refine_columns
 from task_assignor.utils.refiner import staged_columns
 
 HIGH_AVAILABILITY_TARGET: Final = "high.availability.target"

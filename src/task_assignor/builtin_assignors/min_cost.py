@@ -11,9 +11,9 @@ import numpy as np
 
 from task_assignor.builtin_assignors._min_cost_placement import place_tasks
 from task_assignor.builtin_assignors.cost_model import CostModel, CostModelException, RackTrafficCostModel
+from task_assignor.kafka_order.default_standbys import default_standby_columns
 from task_assignor.sdk import ApplicationState, AssignmentColumns, ConfigKey, TaskAssignment, TaskAssignor, TaskId
 from task_assignor.sdk.text import shown
-from task_assignor.utils._standby import default_standby_columns
 
 MIN_COST_MODEL: Final = "min.cost.model"
 

@@ -7,6 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
+from task_assignor.engine.actives import (
+    Allocation,
+    Pairs,
+    Problem,
+    allocate,
+    newest_claims,
+    polish_of,
+    quotas,
+    reasons,
+    settle_claims,
+)
+from task_assignor.engine.copies import place_copies
+from task_assignor.engine.exchange import Exchange
+from task_assignor.engine.polish import MOST_ARCS
+from task_assignor.engine.polish_network import RackCosts
+from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     MISSING,
     UNKNOWN_OFFSET_SUM,
@@ -21,24 +37,8 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.columns import LATEST_OFFSET, Int32Array, Int64Array
 from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
-from task_assignor.utils._copies import place_copies
-from task_assignor.utils._engine import (
-    Allocation,
-    Pairs,
-    Problem,
-    allocate,
-    newest_claims,
-    polish_of,
-    quotas,
-    reasons,
-    settle_claims,
-)
-from task_assignor.utils._exchange import Exchange
-from task_assignor.utils._polish import MOST_ARCS
-from task_assignor.utils._polish_network import RackCosts
 from task_assignor.utils._rack import min_cost_owners
 from task_assignor.utils._rack_standby import optimize_standby_columns, tag_values
-from task_assignor.utils._tag_spread import spread_by_tags
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
 _UNKNOWN_LAG = 2**62

@@ -10,6 +10,10 @@ import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors.sticky import previous_state
+from task_assignor.engine.actives import Pairs, Problem, allocate, settle_claims
+from task_assignor.engine.copies import place_copies
+from task_assignor.engine.extras import GroupShares, Wishes
+from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     MISSING,
     ApplicationState,
@@ -24,11 +28,7 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
-from task_assignor.utils._copies import place_copies
-from task_assignor.utils._engine import Pairs, Problem, allocate, settle_claims
-from task_assignor.utils._extras import GroupShares, Wishes
 from task_assignor.utils._rack_standby import tag_values
-from task_assignor.utils._tag_spread import spread_by_tags
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
 MOST_DIGITS: Final = 10

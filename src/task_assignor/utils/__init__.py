@@ -1,6 +1,6 @@
 """What an author of an assignor builds with: standbys, rack awareness, refining; whole assignors live elsewhere."""
 
-from task_assignor.utils._refiner import MoveKind
+from task_assignor.kafka_order.staging import MoveKind
 from task_assignor.utils.identity import identity_assignment
 from task_assignor.utils.rack_aware import (
     RackAwareOptimizationParams,

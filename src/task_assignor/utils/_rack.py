@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.places import NOBODY, OwnersProblem, min_cost_places
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import (
@@ -28,7 +29,6 @@ from task_assignor.utils._classes import (
     split_rows,
     strategy_problem,
 )
-from task_assignor.utils._owners import NOBODY, OwnersProblem, min_cost_places
 from task_assignor.utils.result import Skipped, SkipReason
 
 MOST_CLAIM_ARCS: Final = 500_000

@@ -8,6 +8,8 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.standby_flow import Copies
+from task_assignor.engine.standby_search import best_placement
 from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
@@ -21,8 +23,6 @@ from task_assignor.utils._classes import (
 )
 from task_assignor.utils._rack import check_cost, selected_tasks, small_costs
 from task_assignor.utils._standby_cells import ManyCopies, place_many
-from task_assignor.utils._standby_flow import Copies
-from task_assignor.utils._standby_search import best_placement
 from task_assignor.utils.result import Skipped, SkipReason
 
 MOST_PAIRS: Final = 4_000_000

@@ -8,11 +8,11 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import InfeasibleFlowError
+from task_assignor.engine.places import FORBIDDEN, OwnersProblem, min_cost_places
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._classes import RackRows, grouped
-from task_assignor.utils._flow import InfeasibleFlowError
-from task_assignor.utils._owners import FORBIDDEN, OwnersProblem, min_cost_places
 from task_assignor.utils._rack import rack_costs, solver_costs
 
 MOST_ROUNDS: Final = 4

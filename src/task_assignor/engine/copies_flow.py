@@ -1,4 +1,4 @@
-"""Copies by flows between classes of items and owners: which can stay, and where the others go. Bounds are in `_copies.py`.
+"""Copies by flows between classes of items and owners: which can stay, and where the others go. Bounds are in `engine/copies.py`.
 
 Items that have the same owners already and need as many copies more are one class. A class of n items can send up to n
 copies to an owner; that is enough: such copies can be dealt out to the items so that none gets two on one owner.
@@ -11,8 +11,8 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, most_flow, solve
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
-from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, most_flow, solve
 
 MOST_CELLS: Final = 400_000
 """Pairs of class and owner; with more the copies are dealt out and swapped instead."""

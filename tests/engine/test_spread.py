@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.utils._spread import even_counts
+from task_assignor.engine.spread import even_counts
 from tests.budget import examples
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.utils._load import LoadHeap, deal_by_load, least_loaded
+from task_assignor.kafka_order.least_loaded import LoadHeap, deal_by_load, least_loaded
 
 loads = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 7)), min_size=1, max_size=9)
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
+from task_assignor.kafka_order.client_queue import ClientQueue
+from task_assignor.kafka_order.java_order import poll_order
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     BoolArray,
@@ -27,8 +29,6 @@ from task_assignor.sdk.columns import (
 )
 from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import TaskAssignmentException
-from task_assignor.utils._client_queue import ClientQueue
-from task_assignor.utils._java_queue import poll_order
 
 
 class MoveKind(enum.IntEnum):

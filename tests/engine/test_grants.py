@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.utils._engine import Pairs, Problem, allocate
-from task_assignor.utils._flow import FlowError, most_flow
-from task_assignor.utils._grants import Wishes, grant
+from task_assignor.engine.actives import Pairs, Problem, allocate
+from task_assignor.engine.flow import FlowError, most_flow
+from task_assignor.engine.grants import Wishes, grant
 from tests.budget import examples
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from task_assignor.engine import flow
+from task_assignor.engine.flow import Arcs, CostRangeError, FlowError, InfeasibleFlowError, Network, exact_dot, solve
 from task_assignor.sdk import StreamsException
-from task_assignor.utils import _flow
-from task_assignor.utils._flow import Arcs, CostRangeError, FlowError, InfeasibleFlowError, Network, exact_dot, solve
 
 
 def network(supplies: object, *arcs: tuple[object, ...], goals: int = 1, changes: tuple[int, ...] = ()) -> Network:
@@ -93,7 +93,7 @@ def test_common_factors_of_costs_do_not_matter() -> None:
 
 
 GARBAGE = """
-from task_assignor.utils._flow import Arcs, FlowError, Network, solve
+from task_assignor.engine.flow import Arcs, FlowError, Network, solve
 cases = [
     ([1, -1], [(0, -1, 1, 1)]), ([1, -1], [(-5, 1, 1, 1)]), ([5, -5], [(0, 1, 1, 1)]), ([1, 1], [(0, 1, 1, 1)]),
     ([1, -1], [(0, 2**31, 1, 1)]), ([1, -1], [(0, 1, -1, 1)]), ([1, -1], [(0, 1, 1, -(2**60))]), ([1, -1], []),
@@ -138,9 +138,9 @@ def best_by_hand(supplies: list[int], arcs: list[tuple[int, int, int, int, int]]
     found = []
     for flows in itertools.product(*(range(arc[2] + 1) for arc in arcs)):
         left = list(supplies)
-        for flow, (tail, head, *_) in zip(flows, arcs, strict=True):
-            left[tail] -= flow
-            left[head] += flow
+        for amount, (tail, head, *_) in zip(flows, arcs, strict=True):
+            left[tail] -= amount
+            left[head] += amount
         if not any(left):
             found.append(
                 (
@@ -164,7 +164,7 @@ def test_goals_in_order_equal_brute_force_in_any_order_of_arcs(
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     monkey = pytest.MonkeyPatch()
     if staged:
-        monkey.setattr(_flow, "_combined", lambda *_: None)
+        monkey.setattr(flow, "_combined", lambda *_: None)
     with monkey.context():
         first = solve(network(supplies, *arcs, goals=2, changes=(2 * len(supplies),)))
         second = solve(network(supplies, *shuffled, goals=2, changes=(2 * len(supplies),)))

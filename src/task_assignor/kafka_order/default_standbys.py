@@ -9,10 +9,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.kafka_order.java_order import hash_map_order
+from task_assignor.kafka_order.least_loaded import LoadHeap
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, int32_column, int64_column
 from task_assignor.sdk.configs import AssignmentConfigs
-from task_assignor.utils._java_queue import hash_map_order
-from task_assignor.utils._load import LoadHeap
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_CACHED: Final = 20_000_000

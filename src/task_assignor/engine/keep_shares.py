@@ -1,4 +1,4 @@
-"""Shares if owners keep all that they claim: as close to even as that allows. Shares that come first are in `_spread.py`."""
+"""Shares if owners keep all that they claim: as close to even as that allows. Shares that come first are in `engine/spread.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import partial
 import attrs
 import numpy as np
 
-from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._spread import (
+from task_assignor.engine.spread import (
     EVERYTHING,
     Shares,
     Window,
@@ -16,6 +15,7 @@ from task_assignor.utils._spread import (
     levels_between,
     smallest_windows,
 )
+from task_assignor.sdk.columns import Int64Array
 
 
 @attrs.frozen(eq=False)

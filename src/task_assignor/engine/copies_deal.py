@@ -1,6 +1,6 @@
 """Copies dealt out in turn, then swapped until no item has two on one owner: for many items and many owners.
 
-Swaps leave the number of copies per owner as it is. With few owners, where conflicts are many, `_copies_flow.py` is used.
+Swaps leave the number of copies per owner as it is. With few owners, where conflicts are many, `engine/copies_flow.py` is used.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.grants import rank_within
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
-from task_assignor.utils._grants import rank_within
 
 NONE: Final = -1
 SWAP_ROUNDS: Final = 16

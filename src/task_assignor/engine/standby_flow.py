@@ -1,7 +1,7 @@
 """Placing copies of tasks by one flow over (task, client) pairs, tag diversity included where a flow can say it.
 
 Exact for the rules it is given; which rules a task gets, and what happens where no flow can say the rule, is in
-`_standby_search.py`.
+`engine/standby_search.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._flow import Arcs, Network, solve
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Kafka's queue of clients by load, as the movements of high availability use it; the movements are in `_refiner.py`.
+"""Kafka's queue of clients by load, as the movements of high availability use it; the movements are in `kafka_order/staging.py`.
 
 Kafka keeps the clients in a `java.util.PriorityQueue` and changes their loads while they sit in it. Afterwards the
 queue need not give up the lightest client first, rarely, but Kafka's decisions hang on it: so the queue is sifted here
@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from operator import lt
 from typing import Any, Final
 
+from task_assignor.kafka_order.java_order import bucket_count, process_hash
+from task_assignor.kafka_order.least_loaded import least_loaded
 from task_assignor.sdk.ids import ProcessId
-from task_assignor.utils._java_queue import bucket_count, process_hash
-from task_assignor.utils._load import least_loaded
 
 MOST_SIFTED: Final = 3_000_000
 """Clients taken out of the queue one by one (about 1 s per million) before the exact minimum is taken instead."""

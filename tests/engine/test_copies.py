@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from task_assignor.engine import copies_flow
+from task_assignor.engine.actives import Pairs
+from task_assignor.engine.copies import Copies, place_copies
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils import _copies_flow
-from task_assignor.utils._copies import Copies, place_copies
-from task_assignor.utils._engine import Pairs
 from tests.budget import examples
 
 
@@ -111,7 +111,7 @@ def test_dealing_and_swapping_is_complete_too(owners: int, items: int, copies: i
     random = np.random.default_rng(seed)
     main, needs = random.integers(0, owners, items), np.full(items, min(copies, owners - 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_copies_flow, "MOST_CELLS", -1)
+        patch.setattr(copies_flow, "MOST_CELLS", -1)
         placed = place_copies(main, needs, random.integers(1, 4, owners), Pairs.of([], []))
 
     _check(main, needs, placed, owners)

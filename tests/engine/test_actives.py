@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.utils import _polish
-from task_assignor.utils._copies import place_copies
-from task_assignor.utils._engine import Allocation, Pairs, Problem, Reason, allocate
+from task_assignor.engine import polish
+from task_assignor.engine.actives import Allocation, Pairs, Problem, Reason, allocate
+from task_assignor.engine.copies import place_copies
 from tests.budget import examples
 
 
@@ -103,9 +103,9 @@ def test_all_goals_are_reached_also_where_owners_compete(problem: Problem) -> No
 @settings(max_examples=examples(200))
 @given(problems(several_claims=True))
 def test_too_large_to_be_polished_the_first_goals_are_reached_all_the_same(problem: Problem) -> None:
-    """Without the flows of `_polish.py`: shares and claims are the best, with single claims both spreads too."""
+    """Without the flows of `engine/polish.py`: shares and claims are the best, with single claims both spreads too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_polish, "MOST_ARCS", 0)
+        patch.setattr(polish, "MOST_ARCS", 0)
         found = _goals(problem, allocate(problem).owner)
     best = _best(problem)
 

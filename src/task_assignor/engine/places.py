@@ -17,9 +17,9 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._flow import Arcs, FlowError, Network, exact_dot, solve
 
 NOBODY: Final = -1
 FORBIDDEN: Final = -1

@@ -7,12 +7,12 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.actives import Pairs
+from task_assignor.engine.copies_deal import deal
+from task_assignor.engine.copies_flow import Room, complete, most_kept
+from task_assignor.engine.grants import Wishes, grant, rank_within
+from task_assignor.engine.spread import fill_up, narrowest_window
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils._copies_deal import deal
-from task_assignor.utils._copies_flow import Room, complete, most_kept
-from task_assignor.utils._engine import Pairs
-from task_assignor.utils._grants import Wishes, grant, rank_within
-from task_assignor.utils._spread import fill_up, narrowest_window
 
 NONE: Final = -1
 

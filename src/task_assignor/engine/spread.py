@@ -1,6 +1,6 @@
 """How many items each owner gets: whole numbers within bounds, as even as they can be per unit of weight.
 
-Which items these are is decided in `_engine.py`.
+Which items these are is decided in `engine/actives.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The network of `_polish.py`: items -> cells (kind, rack) -> places (kind, owner) -> owners -> sink.
+"""The network of `engine/polish.py`: items -> cells (kind, rack) -> places (kind, owner) -> owners -> sink.
 
 An item can also go to the places of its claimants, and of owners of its state, directly.
 """
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, exact_dot, solve
+from task_assignor.engine.grants import rank_within
+from task_assignor.engine.spread import Window
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._flow import Arcs, InfeasibleFlowError, Network, exact_dot, solve
-from task_assignor.utils._grants import rank_within
-from task_assignor.utils._spread import Window
 
 if TYPE_CHECKING:
-    from task_assignor.utils._polish import Polish
+    from task_assignor.engine.polish import Polish
 
 
 @attrs.frozen(eq=False)

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from task_assignor.builtin_assignors._thread_balance import balance_active, balance_standby
+from task_assignor.kafka_order.threads import balance_active, balance_standby
 from tests.budget import examples
 
 

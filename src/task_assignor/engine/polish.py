@@ -2,7 +2,7 @@
 
 The engine's shares are exact for items with one claim each. Where owners compete for items, where racks cost, and where
 many owners have the state of an item, it looks at one thing after the other; here each goal is brought to its optimum
-within those before it. The network itself is in `_polish_network.py`.
+within those before it. The network itself is in `engine/polish_network.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.sdk.arrays import distinct
-from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._flow import FlowError
-from task_assignor.utils._polish_network import PolishNetwork, RackCosts
-from task_assignor.utils._spread import (
+from task_assignor.engine.flow import FlowError
+from task_assignor.engine.polish_network import PolishNetwork, RackCosts
+from task_assignor.engine.spread import (
     EVERYTHING,
     Window,
     even_counts,
     levels_between,
     smallest_windows,
 )
+from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.columns import BoolArray, Int64Array
 
 MOST_ARCS: Final = 50_000
 """With more arcs nothing is polished: it would take seconds."""

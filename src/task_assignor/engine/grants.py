@@ -7,8 +7,8 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import most_flow
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._flow import most_flow
 
 GREEDY_ROUNDS: Final = 4
 """Rounds in which all wishes are looked at together, before the rest is looked at one by one."""

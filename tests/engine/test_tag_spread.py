@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.utils._copies import Copies, place_copies
-from task_assignor.utils._engine import Pairs
-from task_assignor.utils._tag_spread import spread_by_tags
+from task_assignor.engine.actives import Pairs
+from task_assignor.engine.copies import Copies, place_copies
+from task_assignor.engine.tag_spread import spread_by_tags
 from tests.budget import examples
 
 Placement = list[tuple[int, int]]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from task_assignor.kafka_order.java_order import bucket_count, hash_map_order, poll_order, process_hash
 from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, TaskId
-from task_assignor.utils._java_queue import bucket_count, hash_map_order, poll_order, process_hash
 
 
 @pytest.mark.parametrize(

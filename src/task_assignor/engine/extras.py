@@ -1,6 +1,6 @@
 """Which owners get one item more than the floor of their share, decided over many groups of items at once.
 
-Which items these are is decided in `_engine.py`, group by group.
+Which items these are is decided in `engine/actives.py`, group by group.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.actives import quotas
+from task_assignor.engine.flow import Arcs, CostRangeError, Network, solve
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._engine import quotas
-from task_assignor.utils._flow import Arcs, CostRangeError, Network, solve
 
 MOST_ARCS: Final = 2_000_000
 """Pairs of group and owner in one flow; with more, groups choose one after the other."""

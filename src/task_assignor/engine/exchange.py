@@ -12,10 +12,10 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.actives import Pairs, quotas
+from task_assignor.engine.copies import copy_bounds
+from task_assignor.engine.spread import FloatArray, even_counts
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._copies import copy_bounds
-from task_assignor.utils._engine import Pairs, quotas
-from task_assignor.utils._spread import FloatArray, even_counts
 
 MOST_LOOKED_AT: Final = 30_000_000
 """Items that are looked at in all before the search ends: a few seconds at the most."""

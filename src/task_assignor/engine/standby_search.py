@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.standby_flow import Copies, Rules, place_copies
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._standby_flow import Copies, Rules, place_copies
 
 REPAIR_ROUNDS: Final = 5
 """So often the flow is solved again for the tasks that lost diversity; then all tasks keep the tag values they have."""

@@ -1,7 +1,7 @@
 """Spreading standbys over the values of client tags (KIP-708) as far as that leaves all loads as even as they are.
 
 Clients with equal tags are of one kind. First copies change kinds, by a flow that frees one copy of every task at a time;
-then those that did find clients there. What goes where in the first place is decided in `_copies.py`.
+then those that did find clients there. What goes where in the first place is decided in `engine/copies.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.actives import Pairs
+from task_assignor.engine.copies import Copies
+from task_assignor.engine.copies_flow import Room, complete
+from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.engine.grants import rank_within
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._copies import Copies
-from task_assignor.utils._copies_flow import Room, complete
-from task_assignor.utils._engine import Pairs
-from task_assignor.utils._flow import Arcs, Network, solve
-from task_assignor.utils._grants import rank_within
 
 MOST_CELLS: Final = 400_000
 """Pairs of class and kind in one flow; with more, the tag keys with most values play no part."""

@@ -1,6 +1,6 @@
 """The allocation engine for sticky fill: items to owners within quotas, fewest claims lost, and why.
 
-It knows neither tasks nor Kafka: items and owners are numbers. What is allowed per owner is worked out in `_spread.py`;
+It knows neither tasks nor Kafka: items and owners are numbers. What is allowed per owner is worked out in `engine/spread.py`;
 rack costs are not its business (`_rack.py`).
 """
 
@@ -13,13 +13,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.grants import Wishes, grant
+from task_assignor.engine.keep_shares import KeepProblem
+from task_assignor.engine.polish import MOST_ARCS, Polish
+from task_assignor.engine.polish_network import RackCosts
+from task_assignor.engine.spread import ShareProblem, Shares
 from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import BoolArray, Int8Array, Int32Array, Int64Array
-from task_assignor.utils._grants import Wishes, grant
-from task_assignor.utils._keep_shares import KeepProblem
-from task_assignor.utils._polish import MOST_ARCS, Polish
-from task_assignor.utils._polish_network import RackCosts
-from task_assignor.utils._spread import ShareProblem, Shares
 
 NOBODY: Final = -1
 
@@ -124,7 +124,7 @@ def allocate(problem: Problem) -> Allocation:
     owner, or had none, go where their state is, least behind first; the rest in turn, by number.
 
     Ties go to the smaller owner number. The work is O(N log N) but for
-    the flows: of claims that owners compete for, of state in the way of other state, and of `_polish.py`, which makes
+    the flows: of claims that owners compete for, of state in the way of other state, and of `engine/polish.py`, which makes
     all goals exact up to some ten thousand items.
     """
     items, owners = len(problem.is_first_kind), len(problem.weight)
