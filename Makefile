@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo broker test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,11 +26,20 @@ help: ## show this list
 demo: $(VENV)/.installed-demo ## join real data on a local Spark, where a TaskAssignor put the tasks
 	@$(BIN)/task-assignor demo $(ARGS)
 
+broker: $(VENV)/.installed-dev ## a Kafka broker on loopback to play with (Java, and Maven or KAFKA_HOME)
+	@$(BIN)/python -m tests.kafka.broker $(ARGS)
+
 test: lint ## all checks: lint, types, order of the rooms, tests with coverage
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --cov --cov-report=term $(ARGS)
 
+test-kafka: $(VENV)/.installed-dev ## the tests that need a Kafka broker (Java, and Maven or KAFKA_HOME)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m 'kafka and not slow' -rs $(ARGS) tests
+
+test-kafka-long: $(VENV)/.installed-dev ## those of them that take long
+	$(BIN)/python -m pytest -q -m 'kafka and slow' -rs $(ARGS) tests
+
 test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES random examples per property
-	TASK_ASSIGNOR_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m slow $(ARGS)
+	TASK_ASSIGNOR_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m 'slow and not kafka' $(ARGS)
 
 test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes, on EXAMPLES / 20 random states each (JDK, Maven)
 	TASK_ASSIGNOR_REQUIRE_JVM=1 TASK_ASSIGNOR_EXAMPLES=$$(( $(EXAMPLES) / 20 )) $(BIN)/python -m pytest -q -m jvm tests/jvm $(ARGS)
@@ -54,8 +63,9 @@ CORE := sdk validation engine kafka_order utils builtin_assignors testing group 
 DEMO_ONLY := src/task_assignor/cli/flights.py src/task_assignor/cli/screen.py
 test-lower-bounds: $(VENV)-lower-bounds/.installed ## the core's tests with the oldest supported versions
 	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider \
-		-m 'not slow and not spark and not jvm' $(DEMO_ONLY:%=--ignore=%) $(ARGS) tests/packaging/test_import.py \
+		-m 'not slow and not spark and not jvm and not kafka' $(DEMO_ONLY:%=--ignore=%) $(ARGS) tests/packaging/test_import.py \
 		$(wildcard $(CORE:%=tests/%) $(CORE:%=src/task_assignor/%))
+	$(VENV)-lower-bounds/bin/python -m pytest -q -p no:cacheprovider -m 'kafka and not slow' -rs tests/kafka
 
 clean: ## remove what runs leave behind; the environment stays
 	rm -rf build dist artifacts spark-warehouse metastore_db derby.log .coverage .coverage.* .hypothesis \
@@ -63,7 +73,7 @@ clean: ## remove what runs leave behind; the environment stays
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(VENV)-lower-bounds
+	rm -rf $(VENV) $(VENV)-lower-bounds tests/*/target
 
 # One stamp per set of packages, so that a second run starts at once and a changed pyproject.toml is noticed.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
@@ -75,7 +85,7 @@ $(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt
 	@$(PYTHON_IS_SUITABLE)
 	$(PYTHON) -m venv $(VENV)-lower-bounds
 	$(VENV)-lower-bounds/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint tests/packaging/lower-bounds.txt --editable '.[testing]' jsonschema pytest pytest-xdist
+		--constraint tests/packaging/lower-bounds.txt --editable '.[kafka,testing]' jsonschema pytest pytest-xdist
 	@touch $@
 
 $(BIN)/python:

@@ -3,6 +3,7 @@
 Environment:
     TASK_ASSIGNOR_EXAMPLES: so many random examples per property instead of the usual number, with a fresh seed each run.
         A property that wants more or fewer than the profile's asks `tests.budget.examples`.
+    REQUIRE_KAFKA: with 1, tests marked `kafka` fail where a broker cannot be started, instead of being skipped.
     TASK_ASSIGNOR_REQUIRE_JVM: with 1, tests marked `jvm` run and fail where a JDK or Maven is missing, instead of being skipped.
 """
 
@@ -16,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
 from tests.budget import requested_examples
+from tests.kafka.fixtures import kafka_cluster, rack_cluster, unique
+
+__all__ = ["kafka_cluster", "rack_cluster", "unique"]  # fixtures, known to all tests
 
 pytest.register_assert_rewrite("tests.rack_comparison")  # a failed assert there tells the values, as in a test
 

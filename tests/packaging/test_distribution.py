@@ -67,7 +67,7 @@ def test_the_command_resolves() -> None:
 
 def test_the_lower_bounds_that_are_tested_are_those_of_pyproject() -> None:
     extras = PROJECT["optional-dependencies"]
-    requirements = [*PROJECT["dependencies"], *extras["runtime"], *extras["testing"]]
+    requirements = [*PROJECT["dependencies"], *extras["kafka"], *extras["runtime"], *extras["testing"]]
     lowest = {}
     for requirement in requirements:
         match = re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)(,<[0-9.]+)?", requirement)
