@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine import polish
-from task_assignor.engine.actives import Allocation, Pairs, Problem, Reason, allocate
+from task_assignor.engine.actives import Allocation, Problem, Reason, allocate
 from task_assignor.engine.copies import place_copies
+from task_assignor.engine.items import Pairs
 from tests.budget import examples
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine import copies_flow
-from task_assignor.engine.actives import Pairs
 from task_assignor.engine.copies import Copies, place_copies
+from task_assignor.engine.items import Pairs
 from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples
 

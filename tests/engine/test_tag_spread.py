@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine.actives import Pairs
 from task_assignor.engine.copies import Copies, place_copies
+from task_assignor.engine.items import Pairs
 from task_assignor.engine.tag_spread import spread_by_tags
 from tests.budget import examples
 

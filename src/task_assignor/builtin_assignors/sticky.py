@@ -9,17 +9,16 @@ import numpy as np
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.engine.actives import (
     Allocation,
-    Pairs,
     Problem,
     allocate,
     newest_claims,
     polish_of,
-    quotas,
     reasons,
     settle_claims,
 )
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.exchange import Exchange
+from task_assignor.engine.items import Pairs, quotas
 from task_assignor.engine.polish import MOST_ARCS
 from task_assignor.engine.polish_network import RackCosts
 from task_assignor.engine.tag_spread import spread_by_tags

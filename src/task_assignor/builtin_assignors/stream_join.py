@@ -10,9 +10,10 @@ import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.builtin_assignors.sticky import previous_state
-from task_assignor.engine.actives import Pairs, Problem, allocate, settle_claims
+from task_assignor.engine.actives import Problem, allocate, settle_claims
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.extras import GroupShares, Wishes
+from task_assignor.engine.items import Pairs
 from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     MISSING,

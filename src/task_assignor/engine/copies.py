@@ -7,10 +7,10 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.actives import Pairs
 from task_assignor.engine.copies_deal import deal
 from task_assignor.engine.copies_flow import Room, complete, most_kept
-from task_assignor.engine.grants import Wishes, grant, rank_within
+from task_assignor.engine.grants import Wishes, grant
+from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.spread import fill_up, narrowest_window
 from task_assignor.sdk.columns import Int32Array, Int64Array
 

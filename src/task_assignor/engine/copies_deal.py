@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.grants import rank_within
+from task_assignor.engine.items import rank_within
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 

@@ -12,8 +12,8 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.actives import Pairs, quotas
 from task_assignor.engine.copies import copy_bounds
+from task_assignor.engine.items import Pairs, quotas
 from task_assignor.engine.spread import FloatArray, even_counts
 from task_assignor.sdk.columns import BoolArray, Int64Array
 

@@ -11,8 +11,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.actives import quotas
 from task_assignor.engine.flow import Arcs, CostRangeError, Network, solve
+from task_assignor.engine.items import quotas
 from task_assignor.sdk.columns import Int64Array
 
 MOST_ARCS: Final = 2_000_000

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import most_flow
+from task_assignor.engine.items import rank_within
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 GREEDY_ROUNDS: Final = 4
@@ -53,18 +54,6 @@ def grant(wishes: Wishes) -> BoolArray:
         # Wishes that fit into no room: the extras are one more limit for all of them.
         state.take(granted, wishes.spare.copy(), wishes.extras)
     return _most(wishes, granted, state)
-
-
-def rank_within(keys: Int64Array) -> Int64Array:
-    """(N,) how many equal keys come before, in the order given."""
-    if not len(keys):
-        return np.zeros(0, dtype=np.int64)
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.searchsorted(ordered, ordered, side="left")
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[order] = np.arange(len(keys)) - starts
-    return rank
 
 
 class _Left:

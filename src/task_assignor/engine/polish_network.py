@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, exact_dot, solve
-from task_assignor.engine.grants import rank_within
+from task_assignor.engine.items import rank_within
 from task_assignor.engine.spread import Window
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array

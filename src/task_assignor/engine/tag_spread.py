@@ -11,11 +11,10 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.actives import Pairs
 from task_assignor.engine.copies import Copies
 from task_assignor.engine.copies_flow import Room, complete
 from task_assignor.engine.flow import Arcs, Network, solve
-from task_assignor.engine.grants import rank_within
+from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import BoolArray, Int64Array
 

@@ -1,0 +1,141 @@
+"""The one notion of even: loads within bounds whose sum of load² / weight is least. Exact, in whole numbers.
+
+An owner's load of x costs x² / weight. One more item costs (2x + 1) / weight on top, and a step from x to y items costs
+(x + y) / weight per item: ever more, so the steps of an owner are parallel arcs of a flow, and the cheapest are filled
+first. Flows of this kind need only the *order* of these prices: the loads that the owners of a flow can have together are
+the bases of a polymatroid, where a convex sum is least if no exchange of one item makes it less.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import Int64Array
+
+_HALF: Final = 32
+_AT_ONCE: Final = 4
+
+
+def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
+    """(N,) the place of each fraction numerator / weight among all that differ, from 0; equal fractions have equal places.
+
+    Args:
+        numerator: (N,) from 0 to 2^62.
+        weight: (N,) from 1 to 2^31 - 1.
+    """
+    if not len(numerator):
+        return np.zeros(0, dtype=np.int64)
+    if int(weight.min()) == int(weight.max()):
+        return np.unique(numerator, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    # 64 binary digits after the point tell fractions of denominators below 2^31 apart.
+    whole, rest = np.divmod(numerator, weight)
+    high, rest = np.divmod(rest << _HALF, weight)
+    low = (rest << _HALF) // weight
+    order = np.lexsort((low, high, whole))
+    is_next = np.zeros(len(order), dtype=np.bool_)
+    for digits in (whole, high, low):
+        is_next[1:] |= digits[order[1:]] != digits[order[:-1]]
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(is_next)
+    return places
+
+
+def even_counts(
+    weight: Int64Array, least: Int64Array, most: Int64Array, total: int, demand: Int64Array | None = None
+) -> Int64Array:
+    """Whole numbers between `least` and `most` that add up to `total`, with the least sum of number² / weight.
+
+    Args:
+        weight: (C,) weights, at least 1.
+        least: (C,) lower bounds.
+        most: (C,) upper bounds; together they must allow `total`.
+        total: the sum.
+        demand: (C,) among equally even answers, owners with more demand get more; then smaller numbers do.
+    """
+    if not len(weight):
+        return np.zeros(0, dtype=np.int64)
+    total = min(max(total, int(least.sum())), int(most.sum()))
+    counts = _below(weight, least, most, total)
+    at_once = _AT_ONCE
+    while True:
+        # The cheapest steps from here; an owner that takes all that are looked at may want more of them.
+        missing = total - int(counts.sum())
+        owner = np.repeat(np.arange(len(weight)), np.minimum(most - counts, at_once))
+        step = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        tie = owner if demand is None else np.lexsort((np.arange(len(weight)), -demand)).argsort()[owner]
+        price = order_of_prices(2 * (counts[owner] + step) + 1, weight[owner])
+        taken = np.bincount(owner[np.lexsort((tie, price))[:missing]], minlength=len(weight))
+        if int(taken.sum()) == missing and not (taken[most - counts > taken] >= at_once).any():
+            return counts + taken
+        at_once *= 4
+
+
+def _below(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> Int64Array:
+    """Numbers that are not above the most even ones, and nearly reach them."""
+
+    def filled(level: float) -> Int64Array:
+        # Not above 2^52: there whole numbers are exact.
+        counts = np.floor(np.minimum(level * weight, 2.0**52)).astype(np.int64)
+        within: Int64Array = np.minimum(np.maximum(counts, least), most)
+        return within
+
+    low, high = 0.0, float((most / weight).max()) + 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if int(filled(middle).sum()) <= total else (low, middle)
+    return np.maximum(filled(low) - 2, least)
+
+
+@attrs.frozen(eq=False)
+class Steps:
+    """Loads of owners in steps: along each the sum of load² / weight is drawn as a straight line.
+
+    Args:
+        owner: (S,) owner of each step, ascending.
+        start: (S,) load at which it begins; the first one's is the owner's least load.
+        end: (S,) load at which it ends.
+    """
+
+    owner: Int64Array
+    start: Int64Array
+    end: Int64Array
+
+    @classmethod
+    def around(cls, load: Int64Array, least: Int64Array, most: Int64Array, *corners: Int64Array) -> Steps:
+        """Steps from `least` to `most`: single items next to `load`, doubling in width further away.
+
+        Args:
+            load: (C,) loads that are probably nearly the best.
+            least: (C,) lower bounds.
+            most: (C,) upper bounds.
+            *corners: (C,) loads at which a step must end.
+        """
+        offsets = [0]
+        while offsets[-1] < int((most - least).max(initial=0)):
+            offsets.append(max(2 * offsets[-1], 1))
+        around = np.array(sorted({sign * offset for offset in offsets for sign in (-1, 1)}))
+        points = np.concatenate(
+            [load[:, None] + around, least[:, None], most[:, None], *(c[:, None] for c in corners)], axis=1
+        )
+        points = np.sort(np.clip(points, least[:, None], most[:, None]), axis=1)
+        row, column = np.nonzero(points[:, 1:] > points[:, :-1])
+        return cls(row, points[row, column], points[row, column + 1])
+
+    def prices(self, weight: Int64Array) -> Int64Array:
+        """(S,) order of the prices of one item along each step."""
+        return order_of_prices(self.start + self.end, weight[self.owner])
+
+    def are_exact_at(self, load: Int64Array) -> bool:
+        """Whether one item more or less than `load` is drawn at its own price for every owner: then it is the best."""
+        single = self.end - self.start == 1
+        known = np.zeros((2, len(load)), dtype=np.bool_)
+        for side, at in enumerate((self.end, self.start)):
+            known[side, self.owner[single & (at == load[self.owner])]] = True
+        least, most = np.full(len(load), -1), np.full(len(load), -1)
+        least[self.owner[::-1]], most[self.owner] = self.start[::-1], self.end
+        return bool(((known[0] | (load == least) | (least < 0)) & (known[1] | (load == most) | (most < 0))).all())

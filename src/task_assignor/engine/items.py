@@ -1,0 +1,78 @@
+"""What is allocated and to whom: items, owners, and pairs of them. Nothing is decided here."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.columns import BoolArray, Int64Array
+
+
+@attrs.frozen(eq=False)
+class Pairs:
+    """Pairs (item, owner) with a number each.
+
+    Args:
+        item: (N,) item numbers.
+        owner: (N,) owner numbers.
+        rank: (N,) of claims the generation (a greater one is newer), of state how far it is behind (less is better).
+    """
+
+    item: Int64Array
+    owner: Int64Array
+    rank: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    @classmethod
+    def of(cls, item: npt.ArrayLike, owner: npt.ArrayLike, rank: npt.ArrayLike | None = None) -> Pairs:
+        """Pairs from anything array-like; without ranks all are 0."""
+        items = np.asarray(item, dtype=np.int64)
+        ranks = np.zeros(len(items), dtype=np.int64) if rank is None else np.asarray(rank, dtype=np.int64)
+        return cls(items, np.asarray(owner, dtype=np.int64), ranks)
+
+    def where(self, chosen: npt.NDArray[np.bool_] | Int64Array) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(self.item[chosen], self.owner[chosen], self.rank[chosen])
+
+    def places(self) -> Int64Array:
+        """(N,) how many of the pairs of the same item have a smaller rank."""
+        order = np.lexsort((self.rank, self.item))
+        item, rank = self.item[order], self.rank[order]
+        position = np.arange(len(order))
+        is_next = item[1:] != item[:-1]
+        first = np.maximum.accumulate(np.where(np.append(True, is_next), position, 0))
+        level = np.maximum.accumulate(np.where(np.append(True, is_next | (rank[1:] != rank[:-1])), position, 0))
+        places = np.empty_like(first)
+        places[order] = level - first
+        return places
+
+    def have(self, item: Int64Array, owner: Int64Array) -> BoolArray:
+        """(M,) whether each pair of item and owner (-1: nobody) is among these."""
+        width = 1 + max(int(self.owner.max(initial=0)), int(owner.max(initial=0)))
+        return (owner >= 0) & are_in(item * width + owner, self.item * width + self.owner)
+
+
+def quotas(weight: Int64Array, items: int) -> tuple[Int64Array, Int64Array]:
+    """(C,) floor and ceil of each owner's share of the items by weight."""
+    total = int(weight.sum())
+    if items * int(weight.max(initial=0)) < 2**62:
+        scaled = weight * items
+        return scaled // total, -(-scaled // total)
+    exact = [int(one) * items for one in weight]
+    return np.array([one // total for one in exact]), np.array([-(-one // total) for one in exact])
+
+
+def rank_within(keys: Int64Array) -> Int64Array:
+    """(N,) how many equal keys come before, in the order given."""
+    if not len(keys):
+        return np.zeros(0, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.searchsorted(ordered, ordered, side="left")
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = np.arange(len(keys)) - starts
+    return rank
