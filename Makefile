@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broker test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo broker fuzz test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES ran
 
 test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes, on EXAMPLES / 20 random states each (JDK, Maven)
 	TASK_ASSIGNOR_REQUIRE_JVM=1 TASK_ASSIGNOR_EXAMPLES=$$(( $(EXAMPLES) / 20 )) $(BIN)/python -m pytest -q -m jvm tests/jvm $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## ten million damaged messages for the decoders of the wire formats; steered by atheris where it is installed
+	$(BIN)/python -m tests.group.fuzz_wire --jobs $(JOBS) $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format, order of the rooms, types
 	$(BIN)/ruff check

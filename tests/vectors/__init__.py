@@ -1,4 +1,4 @@
-"""The recorded answers of Kafka's own classes (`task_level`), as objects of the sdk."""
+"""The recorded answers of Kafka's own classes: `task_level` as objects of the sdk, the others line by line."""
 
 from __future__ import annotations
 
@@ -74,3 +74,11 @@ def placements_of(
 ) -> list[dict[str, Any]]:
     """An assignment as the vectors write it: clients by process id, tasks by task id."""
     return assignment_to_json(assignment if isinstance(assignment, TaskAssignment) else TaskAssignment(assignment))
+
+
+@cache
+def lines_of(path: str) -> tuple[dict[str, Any], ...]:
+    """The lines of another file of vectors, such as `wire/sticky_userdata`, as they stand."""
+    file = Path(__file__).parent / path
+    text = file.read_bytes() if file.suffix else gzip.decompress(Path(f"{file}.jsonl.gz").read_bytes())
+    return tuple(json.loads(line) for line in text.decode("utf-8").splitlines())

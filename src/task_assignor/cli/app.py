@@ -14,6 +14,7 @@ from task_assignor.cli.demo import demo
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
+from task_assignor.cli.wire import wire
 from task_assignor.sdk import StreamsException
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ def _options(
 app.command("plan")(plan)
 app.command("validate")(validate)
 app.command("assignors")(assignors)
+app.command("wire")(wire)
 app.command("demo")(demo)
 
 

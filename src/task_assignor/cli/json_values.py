@@ -1,0 +1,134 @@
+"""Reads a JSON document value by value; what is wrong is said with its path. The documents of `wire`, `lead` and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from task_assignor.sdk import SnapshotException, StreamsException
+from task_assignor.sdk.ids import ProcessId, TaskId, TopicPartition
+from task_assignor.sdk.json_checks import Bad, check_integer, parse_process_id, wrong
+from task_assignor.sdk.json_text import member_path
+
+T = TypeVar("T")
+_INT64: Final = 2**63
+_NOTHING: Final = object()
+
+
+@attrs.frozen
+class JsonValue:
+    """A value of a document.
+
+    Args:
+        value: what it is; a member that is missing is null.
+        path: where it is.
+    """
+
+    value: Any
+    path: str = "$"
+
+    def __getitem__(self, name: str) -> JsonValue:
+        if not isinstance(self.value, dict):
+            raise wrong(self.value, "an object").at(self.path)
+        return JsonValue(self.value.get(name), self.path + member_path("", name))
+
+    def __iter__(self) -> Iterator[JsonValue]:
+        if not isinstance(self.value, list):
+            raise wrong(self.value, "a list").at(self.path)
+        return (JsonValue(item, f"{self.path}[{number}]") for number, item in enumerate(self.value))
+
+    @property
+    def is_null(self) -> bool:
+        """It is null, or missing."""
+        return self.value is None
+
+    def members(self) -> list[tuple[str, JsonValue]]:
+        """(name, value) of the members of an object."""
+        if not isinstance(self.value, dict):
+            raise wrong(self.value, "an object").at(self.path)
+        return [(name, JsonValue(item, self.path + member_path("", name))) for name, item in self.value.items()]
+
+    def text(self, default: Any = _NOTHING) -> str:
+        """A string."""
+        value = default if self.value is None and default is not _NOTHING else self.value
+        if not isinstance(value, str):
+            raise wrong(value, "a string").at(self.path)
+        return value
+
+    def text_or_none(self) -> str | None:
+        """A string or null."""
+        return None if self.value is None else self.text()
+
+    def texts(self) -> tuple[str, ...]:
+        """A list of strings."""
+        return tuple([item.text() for item in self])
+
+    def whole(self, default: int | None = None, low: int = -_INT64, high: int = _INT64 - 1) -> int:
+        """A whole number."""
+        value = default if self.value is None and default is not None else self.value
+        return self.checked(lambda: check_integer(value, low, high))
+
+    def bytes_or_none(self) -> bytes | None:
+        """Bytes in hexadecimal digits, or null."""
+        return None if self.value is None else from_hex(self.text(), self.path)
+
+    def process_id(self) -> ProcessId:
+        """A UUID."""
+        return self.checked(lambda: parse_process_id(self.value))
+
+    def task(self) -> TaskId:
+        """[subtopology, partition, topology name or null]."""
+        subtopology, partition, *name = [*self, JsonValue(None)][:3]
+        return self.checked(
+            lambda: TaskId(subtopology.whole(), partition.whole(), name[0].text_or_none() if name else None)
+        )
+
+    def partition(self) -> TopicPartition:
+        """[topic, partition]."""
+        found = list(self)
+        if len(found) != 2:
+            raise wrong(self.value, "a list of a topic and a partition").at(self.path)
+        return self.checked(lambda: TopicPartition(found[0].text(), found[1].whole()))
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """{topic: [partition, ...]}, or a list of [topic, partition], in the given order."""
+        if isinstance(self.value, list):
+            return tuple([item.partition() for item in self])
+        return tuple(
+            [
+                number.checked(lambda topic=topic, number=number: TopicPartition(topic, number.whole()))  # type: ignore[misc]
+                for topic, numbers in self.members()
+                for number in numbers
+            ]
+        )
+
+    def numbers_by_topic(self) -> dict[str, tuple[int, ...]]:
+        """{topic: [partition, ...]}; null: none."""
+        if self.value is None:
+            return {}
+        return {topic: tuple([number.whole() for number in numbers]) for topic, numbers in self.members()}
+
+    def checked(self, make: Callable[[], T]) -> T:
+        """What is made of it; what is wrong with it is said with its path."""
+        try:
+            return make()
+        except Bad as error:
+            raise error.at(self.path) from None
+        except SnapshotException:
+            raise
+        except StreamsException as error:
+            raise SnapshotException(f"{self.path}: {error}") from None
+
+
+def from_hex(text: str, path: str) -> bytes:
+    """The bytes that hexadecimal digits write; spaces are allowed.
+
+    Raises:
+        SnapshotException: the text is something else.
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise SnapshotException(f"{path}: The value must be pairs of hexadecimal digits.") from None

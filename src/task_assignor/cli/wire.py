@@ -1,0 +1,48 @@
+"""`task-assignor wire`: bytes of a group to what they say, and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from task_assignor.cli.answers import answer_requests
+from task_assignor.cli.json_values import from_hex
+from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_error, write_line
+from task_assignor.cli.wire_json import answer_wire, explain_bytes
+from task_assignor.sdk.snapshot_files import STANDARD_INPUT
+
+DECODE = "decode"
+
+
+def wire(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE | decode", help="Requests as JSON Lines (- is standard input), or the word decode and bytes."
+        ),
+    ],
+    digits: Annotated[
+        str | None, typer.Argument(metavar="HEX", help="After decode: bytes in hexadecimal; - is standard input.")
+    ] = None,
+) -> None:
+    """Encode and decode what the members of a Kafka group tell each other.
+
+    With a FILE: one line of JSON per request. With `decode HEX`: what is in these bytes?
+
+    Exit code 0: all is fine. 1: a request is wrong, or the bytes are of no known format.
+    """
+    survive_any_text()
+    if digits is None:
+        raise typer.Exit(answer_requests(source, answer_wire))
+    if source != DECODE:
+        raise typer.BadParameter(f"After FILE nothing can follow. Maybe: task-assignor wire {DECODE} {digits}")
+    text = sys.stdin.read() if digits == STANDARD_INPUT else digits
+    found = explain_bytes(from_hex(text.strip().removeprefix("0x"), "HEX"))
+    for each in found:
+        write_line(json.dumps(each, ensure_ascii=False, indent=2))
+    if not found:
+        write_error("The bytes are of no format that is known here. Maybe they are cut off.")
+    raise typer.Exit(FINE if found else FINDING)

@@ -1,0 +1,313 @@
+"""What a wire format is made of: numbers, texts, lists and tables of fields with versions. One table serves both directions.
+
+No format lives here. Bytes from others are read with care: every count is checked against the bytes that are left
+before anything is made, so what a decoder allocates is in proportion to its input, and only `WireFormatException` leaves it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import shown
+
+ANY_VERSION: Final = 2**31 - 1
+
+
+class WireFormatException(StreamsException, ValueError):
+    """Bytes cannot be read as the format that they should be, or a value does not fit into the format."""
+
+
+@attrs.define
+class Source:
+    """Bytes, and how far they have been read."""
+
+    data: bytes
+    position: int = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return len(self.data) - self.position
+
+    def take(self, size: int, what: str) -> bytes:
+        """The next `size` bytes."""
+        if size > self.left:
+            raise WireFormatException(
+                f"Cut off: {what} needs {size} bytes at offset {self.position}, {self.left} are left."
+            )
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+
+class Kind(Protocol):
+    """How a value is written and read."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for messages and docs."""
+
+    def least(self, version: int, /) -> int:
+        """No value takes fewer bytes."""
+
+    def write(self, value: Any, version: int, /) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            WireFormatException: the value does not fit.
+        """
+
+    def read(self, source: Source, version: int, /) -> Any:
+        """The next value.
+
+        Raises:
+            WireFormatException: the bytes are not such a value.
+        """
+
+
+@attrs.frozen
+class Whole:
+    """A whole number, big-endian."""
+
+    name: str
+    packing: struct.Struct
+
+    def least(self, _version: int, /) -> int:
+        """Its size."""
+        return self.packing.size
+
+    def write(self, value: Any, _version: int, /) -> bytes:
+        """Two's complement."""
+        try:
+            return self.packing.pack(value)
+        except struct.error:
+            raise WireFormatException(f"{shown(value)} does not fit into an {self.name}.") from None
+
+    def read(self, source: Source, _version: int, /) -> int:
+        """Two's complement."""
+        return int(self.packing.unpack(source.take(self.packing.size, f"an {self.name}"))[0])
+
+
+INT8: Final = Whole("int8", struct.Struct(">b"))
+INT16: Final = Whole("int16", struct.Struct(">h"))
+UINT16: Final = Whole("uint16", struct.Struct(">H"))
+INT32: Final = Whole("int32", struct.Struct(">i"))
+INT64: Final = Whole("int64", struct.Struct(">q"))
+
+
+class Uuid:
+    """16 bytes."""
+
+    name: Final = "16 bytes"
+
+    def least(self, _version: int, /) -> int:
+        """Its size."""
+        return 16
+
+    def write(self, value: Any, _version: int, /) -> bytes:
+        """Most significant half first."""
+        return bytes(value.bytes)
+
+    def read(self, source: Source, _version: int, /) -> uuid.UUID:
+        """Most significant half first."""
+        return uuid.UUID(bytes=source.take(16, "a uuid"))
+
+
+@attrs.frozen
+class Blob:
+    """A length, then so many units: bytes, or a text.
+
+    Args:
+        name: what it is.
+        length: the number in front.
+        encode: value -> bytes.
+        decode: bytes -> value.
+        nullable: the length -1 means None.
+        unit: bytes per unit of length.
+    """
+
+    name: str
+    length: Whole
+    encode: Callable[[Any], bytes] = bytes
+    decode: Callable[[bytes], Any] = bytes
+    nullable: bool = False
+    unit: int = 1
+
+    def least(self, _version: int, /) -> int:
+        """The size of an empty one."""
+        return self.length.packing.size
+
+    def write(self, value: Any, version: int, /) -> bytes:
+        """Length and content."""
+        if value is None and self.nullable:
+            return self.length.write(-1, version)
+        try:
+            data = self.encode(value)
+        except (TypeError, AttributeError, ValueError):
+            raise WireFormatException(f"{shown(value)} cannot be encoded.") from None
+        return self.length.write(len(data) // self.unit, version) + data
+
+    def read(self, source: Source, version: int, /) -> Any:
+        """Length and content."""
+        size = self.length.read(source, version)
+        if size < 0:
+            if size == -1 and self.nullable:
+                return None
+            raise WireFormatException(f"A length is {size} at offset {source.position}.")
+        return self.decode(source.take(size * self.unit, self.name))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode()
+
+
+def _from_utf8(data: bytes) -> str:
+    # As in Java: what is no UTF-8 becomes a replacement character, and no topic has such a name.
+    return data.decode("utf-8", "replace")
+
+
+def _modified_utf8(text: str) -> bytes:
+    # Java's DataOutput.writeUTF: each UTF-16 unit by itself, and the character 0 in two bytes.
+    units = text.encode("utf-16-be", "surrogatepass")
+    single = (
+        units.decode("utf-16-be", "surrogatepass")
+        if text.isascii()
+        else "".join(chr(unit) for (unit,) in struct.iter_unpack(">H", units))
+    )
+    return single.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+def _from_modified_utf8(data: bytes) -> str:
+    try:
+        units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+    except UnicodeDecodeError:
+        raise WireFormatException("A text is not in Java's modified UTF-8.") from None
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be")
+
+
+def _from_utf16(data: bytes) -> str:
+    return data.decode("utf-16-be", "replace")
+
+
+UUID: Final = Uuid()
+TEXT: Final = Blob("UTF-8, int16 length", INT16, _utf8, _from_utf8)
+NULLABLE_TEXT: Final = Blob("UTF-8 or null, int16 length", INT16, _utf8, _from_utf8, nullable=True)
+LONG_TEXT: Final = Blob("UTF-8, int32 length", INT32, _utf8, _from_utf8)
+JAVA_TEXT: Final = Blob("Java's modified UTF-8, uint16 length", UINT16, _modified_utf8, _from_modified_utf8)
+UTF16_TEXT: Final = Blob("UTF-16, int32 count of units", INT32, _utf16, _from_utf16, unit=2)
+NULLABLE_BYTES: Final = Blob("bytes or null, int32 length", INT32, nullable=True)
+
+
+@attrs.frozen
+class Many:
+    """A number, then so many elements."""
+
+    element: Kind
+
+    @property
+    def name(self) -> str:
+        """What it is a list of."""
+        return f"list of {self.element.name}"
+
+    def least(self, _version: int, /) -> int:
+        """The size of an empty one."""
+        return 4
+
+    def write(self, value: Any, version: int, /) -> bytes:
+        """Elements in the given order."""
+        head = INT32.write(len(value), version)
+        if isinstance(self.element, Whole):
+            try:
+                return head + struct.pack(f">{len(value)}{self.element.packing.format[1:]}", *value)
+            except struct.error:
+                raise WireFormatException(f"Not all of {shown(value)} fit into an {self.element.name}.") from None
+        return head + b"".join([self.element.write(each, version) for each in value])
+
+    def read(self, source: Source, version: int, /) -> list[Any]:
+        """Elements in the order of the bytes."""
+        count = INT32.read(source, version)
+        if count < 0 or count * self.element.least(version) > source.left:
+            raise WireFormatException(
+                f"A list of {count} elements at offset {source.position - 4} does not fit into the {source.left} bytes left."
+            )
+        if isinstance(self.element, Whole):
+            size = count * self.element.packing.size
+            packing = f">{count}{self.element.packing.format[1:]}"
+            return list(struct.unpack(packing, source.take(size, "a list")))
+        return [self.element.read(source, version) for _ in range(count)]
+
+
+@attrs.frozen
+class Field:
+    """A line of a layout.
+
+    Args:
+        name: what it is called.
+        kind: how it is written.
+        first: first version that has it.
+        last: last version that has it.
+        default: its value in versions without it.
+        ignorable: False: a version without it can only carry the default.
+    """
+
+    name: str
+    kind: Kind
+    first: int = 0
+    last: int = ANY_VERSION
+    default: Any = None
+    ignorable: bool = True
+
+
+@attrs.frozen
+class Layout:
+    """A table of fields; its values are tuples with one item per field, in the order of the table.
+
+    Args:
+        name: what it is, for messages.
+        fields: the fields in the order of the bytes.
+    """
+
+    name: str
+    fields: Sequence[Field]
+
+    def least(self, version: int, /) -> int:
+        """The sum of its fields."""
+        return sum(field.kind.least(version) for field in self.fields if field.first <= version <= field.last)
+
+    def write(self, value: Any, version: int, /) -> bytes:
+        """Field after field."""
+        parts = []
+        for field, item in zip(self.fields, value, strict=True):
+            if field.first <= version <= field.last:
+                parts.append(field.kind.write(item, version))
+            elif not field.ignorable and item != field.default:
+                raise WireFormatException(
+                    f"{self.name} of version {version} cannot carry {field.name} ({shown(item)}); it needs version {field.first}."
+                )
+        return b"".join(parts)
+
+    def read(self, source: Source, version: int, /) -> tuple[Any, ...]:
+        """Field after field."""
+        return tuple(
+            [
+                field.kind.read(source, version) if field.first <= version <= field.last else field.default
+                for field in self.fields
+            ]
+        )
+
+    def record(self, values: dict[str, Any]) -> tuple[Any, ...]:
+        """The tuple of named values; what is not named has its default."""
+        return tuple([values.get(field.name, field.default) for field in self.fields])
+
+    def named(self, record: tuple[Any, ...]) -> dict[str, Any]:
+        """Field name -> value."""
+        return {field.name: item for field, item in zip(self.fields, record, strict=True)}

@@ -1,0 +1,70 @@
+"""`task-assignor wire`: requests line by line, and bytes of which nobody knows what they are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Runner
+from tests.vectors import FOLDER, lines_of
+
+Written = Callable[..., Path]
+WIRE = FOLDER.parent / "wire"
+
+
+@pytest.mark.parametrize("name", ["sticky_userdata", "consumer_protocol", "subscription_info", "assignment_info"])
+def test_the_recorded_requests_are_answered_as_they_stand(run: Runner, name: str) -> None:
+    done = run("wire", WIRE / f"{name}.jsonl.gz")
+    lines = lines_of(f"wire/{name}")
+    assert [line["id"] for line in done.lines] == [line["id"] for line in lines]
+    fails = ["error" in line["response"] for line in lines]
+    assert ["error" in line["response"] for line in done.lines] == fails
+    assert done.code == any(fails)
+
+
+def test_a_wrong_line_hides_no_other(run: Runner) -> None:
+    good = {"op": "sticky_userdata", "action": "decode", "hex": "00000000"}
+    wrong = ["{", "[]", {"op": "x"}, {**good, "hex": "0g"}, {**good, "hex": 5}, {**good, "action": "guess"}]
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in [good, *wrong, {"id": 7, "request": good}]]
+    done = run("wire", "-", stdin="\n".join(texts).encode())
+    assert done.code == 1
+    first, *errors, last = done.lines
+    assert first == {"response": {"owned": [], "generation": None}}
+    assert last == {"id": 7, "response": {"owned": [], "generation": None}}
+    assert [error["error"].partition(":")[0] for error in errors] == [f"line {number}" for number in range(2, 8)]
+    assert "hexadecimal" in errors[3]["error"]
+    assert "$.hex" in errors[3]["error"]
+
+
+def test_bytes_are_explained_with_the_user_data_in_them(run: Runner) -> None:
+    sticky = "0000000100017400000001000000000000002a"
+    subscription = "0001000000010001740000001300" + sticky[2:] + "00000000"
+    done = run("wire", "decode", "-", stdin=subscription.encode())
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert told["format"] == "consumer protocol subscription"
+    assert told["user_data_may_be"] == [{"format": "sticky user data", "owned": [["t", 0]], "generation": 42}]
+
+
+@pytest.mark.parametrize("digits", ["7fffffff00", "zz"])
+def test_bytes_of_no_format_are_an_error(run: Runner, digits: str) -> None:
+    done = run("wire", "decode", digits)
+    assert done.code in (1, 2)
+    assert done.out == ""
+    assert "Error" in done.err
+
+
+def test_a_file_and_bytes_do_not_go_together(run: Runner) -> None:
+    done = run("wire", "some.jsonl", "00")
+    assert done.code == 2
+    assert "wire decode 00" in done.err
+
+
+def test_gzip_on_standard_input(run: Runner) -> None:
+    request = {"op": "sticky_userdata", "action": "decode", "hex": None}
+    done = run("wire", "-", stdin=gzip.compress(json.dumps(request).encode()))
+    assert done.lines == [{"response": {"owned": [], "generation": None}}]
