@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     try:
-        import atheris  # type: ignore[import-not-found,unused-ignore]
+        import atheris
     except ModuleNotFoundError:
         done = 0
         with ProcessPoolExecutor(options.jobs) as pool:
