@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from task_assignor.kafka_order.client_queue import ClientQueue
-from task_assignor.kafka_order.java_order import bucket_count, process_hash
+from task_assignor.kafka_order.java_order import process_hash
 from task_assignor.sdk import ProcessId
+from task_assignor.sdk.java_hash import bucket_count
 from tests.budget import examples
 
 

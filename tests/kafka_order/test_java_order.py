@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.kafka_order.java_order import bucket_count, hash_map_order, poll_order, process_hash
+from task_assignor.kafka_order.java_order import hash_map_order, poll_order, process_hash
 from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, TaskId
+from task_assignor.sdk.java_hash import bucket_count
 
 
 @pytest.mark.parametrize(

@@ -72,21 +72,42 @@ def test_an_unknown_task_before_a_second_owner_wins(state: ApplicationState) -> 
 
 
 @pytest.mark.parametrize(
-    ("unknown", "expected"),
+    ("twice", "unknown", "expected"),
     [
-        (TaskId(0, 2), AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES),
-        (TaskId(0, 0, "a"), AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES),
+        # Buckets 15 and 0 of 16: the hash code of a task id is not its order.
+        (T0, TaskId(9, 8), AssignmentError.UNKNOWN_TASK_ID),
+        # Buckets 14 and 13.
+        (T1, TaskId(0, 2), AssignmentError.UNKNOWN_TASK_ID),
+        # Buckets 15 and 14.
+        (T0, TaskId(0, 17), AssignmentError.UNKNOWN_TASK_ID),
+        # Buckets 0 and 13.
+        (STATELESS, TaskId(0, 2), AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES),
+        # Both in bucket 15: by task id.
+        (T0, TaskId(0, 16), AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES),
+        # A name counts too: bucket 0, as that of STATELESS, and later in order.
+        (STATELESS, TaskId(0, 0, "a"), AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES),
+        (T0, TaskId(0, 0, "a"), AssignmentError.UNKNOWN_TASK_ID),
     ],
 )
-def test_within_a_client_the_smaller_task_id_wins(
-    state: ApplicationState, unknown: TaskId, expected: AssignmentError
+def test_within_a_client_the_order_is_that_of_kafkas_hash_map(
+    state: ApplicationState, twice: TaskId, unknown: TaskId, expected: AssignmentError
 ) -> None:
-    assert expected is validate_task_assignment(state, answer((A, {T1: ACTIVE}), (B, {T1: ACTIVE, unknown: ACTIVE})))
+    answered = answer((A, {twice: ACTIVE}), (B, {twice: ACTIVE, unknown: ACTIVE}))
+    assert expected is validate_task_assignment(state, answered)
 
 
-def test_within_a_client_an_unknown_task_with_the_smaller_id_wins(state: ApplicationState) -> None:
-    first, second = {STATELESS: ACTIVE}, {STATELESS: ACTIVE, GONE: ACTIVE}
-    assert AssignmentError.UNKNOWN_TASK_ID is validate_task_assignment(state, answer((A, first), (B, second)))
+def test_the_number_of_buckets_counts(state: ApplicationState) -> None:
+    """12 tasks have 16 buckets, 0_16 and 0_0 share one; 13 have 32, in which 0_16 comes first (15 before 31)."""
+    second = {T0: ACTIVE, TaskId(0, 16): ACTIVE}
+    others = [TaskId(1, partition) for partition in range(11)]
+    builder = ApplicationStateBuilder().add_task(T0).add_client(A).add_client(B)
+    for task in others:
+        builder.add_task(task)
+    found = []
+    for count in (10, 11):
+        clients = [(A, {T0: ACTIVE}), (B, {**second, **dict.fromkeys(others[:count], ACTIVE)})]
+        found.append(validate_task_assignment(builder.build(), answer(*clients)))
+    assert found == [AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES, AssignmentError.UNKNOWN_TASK_ID]
 
 
 @pytest.mark.parametrize(

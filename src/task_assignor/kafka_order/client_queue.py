@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from operator import lt
 from typing import Any, Final
 
-from task_assignor.kafka_order.java_order import bucket_count, process_hash
+from task_assignor.kafka_order.java_order import process_hash
 from task_assignor.kafka_order.least_loaded import least_loaded
 from task_assignor.sdk.ids import ProcessId
+from task_assignor.sdk.java_hash import bucket_count
 
 MOST_SIFTED: Final = 3_000_000
 """Clients taken out of the queue one by one (about 1 s per million) before the exact minimum is taken instead."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from task_assignor.sdk.columns import Int32Array, Int64Array, TaskColumns
 from task_assignor.sdk.ids import ProcessId
+from task_assignor.sdk.java_hash import bucket_count, string_hash
 
 
 def poll_order(keys: Int64Array) -> Int64Array:
@@ -77,7 +78,7 @@ def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Ar
     Returns:
         (N,) row numbers of `keys`.
     """
-    names = np.array([0, *map(_string_hash, tasks.topology_names)], dtype=np.uint64)
+    names = np.array([0, *map(string_hash, tasks.topology_names)], dtype=np.uint64)
     keys = np.asarray(keys, dtype=np.int64)
     hashed = np.uint64(31) + tasks.subtopology[keys].astype(np.uint64)
     hashed = np.uint64(31) * hashed + tasks.partition[keys].astype(np.uint64)
@@ -86,25 +87,8 @@ def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Ar
     return np.argsort(bucket, kind="stable")
 
 
-def bucket_count(entries: int) -> int:
-    """Buckets of a `java.util.HashMap` or `HashSet` after so many entries were put into an empty one."""
-    buckets = 16
-    while 3 * buckets < 4 * entries:
-        buckets *= 2
-    return buckets
-
-
 def process_hash(process_id: ProcessId) -> int:
     """What a `java.util.HashMap` makes of the hash code of a process id (a UUID); its last bits are the bucket."""
     halves = (process_id.id.int >> 64) ^ (process_id.id.int & 0xFFFFFFFFFFFFFFFF)
     hashed = (halves >> 32) ^ (halves & 0xFFFFFFFF)
     return hashed ^ (hashed >> 16)
-
-
-def _string_hash(text: str) -> int:
-    """Java's `String.hashCode`, as an unsigned number."""
-    units = np.frombuffer(text.encode("utf-16-be", "surrogatepass"), dtype=">u2").tolist()
-    hashed = 0
-    for unit in units:
-        hashed = (31 * hashed + unit) & 0xFFFFFFFF
-    return hashed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from task_assignor.sdk.text import shown
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LONGEST_KEY: Final = 80
+_ALWAYS_READ: Final = sys.int_info.str_digits_check_threshold
+"""Digits of an integer that Python reads whatever its limit (PYTHONINTMAXSTRDIGITS) is."""
 
 
 class _Repeated(dict[str, Any]):
@@ -59,7 +62,7 @@ def parse_json(text: str | bytes) -> Any:
     text = text.removeprefix("\ufeff")
     strange: list[object] = []
     try:
-        value = _decoder(strange).decode(text)
+        value = _decoded(text, strange)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text.rstrip() else ""
         several = error.msg == "Extra data" and text[error.pos] in "{["
@@ -67,15 +70,14 @@ def parse_json(text: str | bytes) -> Any:
         raise bad_value("$", f"The text is not JSON: {line}column {error.colno}: {error.msg}.{maybe}") from error
     except RecursionError as error:
         raise bad_value("$", "The JSON is nested too deeply.") from error
-    except ValueError:
-        # Python refuses to read integers of more than 4300 digits; read again to say where it is.
-        value = _decoder(strange, long_integers=True).decode(text)
     if strange:
         raise _first_strange(value)
     return value
 
 
-def _decoder(strange: list[object], long_integers: bool = False) -> json.JSONDecoder:
+def _decoded(text: str, strange: list[object]) -> Any:
+    """The value of a text; what JSON alone does not refuse is put into `strange`."""
+
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) == len(pairs):
@@ -91,11 +93,16 @@ def _decoder(strange: list[object], long_integers: bool = False) -> json.JSONDec
         return strange[-1]
 
     def integer(text: str) -> object:
-        return int(text) if len(text) < 1000 else no_number(text)
+        return int(text) if len(text) < _ALWAYS_READ else no_number(text)
 
-    return json.JSONDecoder(
-        object_pairs_hook=members, parse_constant=no_number, parse_int=integer if long_integers else None
-    )
+    try:
+        return json.JSONDecoder(object_pairs_hook=members, parse_constant=no_number).decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # An integer of more digits than Python reads; read again, slowly, to say where it is.
+        strange.clear()
+        return json.JSONDecoder(object_pairs_hook=members, parse_constant=no_number, parse_int=integer).decode(text)
 
 
 def _first_strange(value: object) -> SnapshotException:

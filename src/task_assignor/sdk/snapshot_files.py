@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
 
 import attrs
 
@@ -25,8 +27,13 @@ from task_assignor.sdk.state import ApplicationState
 STANDARD_INPUT: Final = "-"
 STANDARD_OUTPUT: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
+_CHUNK: Final = 1 << 20
+_MOST_BLANKS: Final = 1 << 20
+"""So many blanks in a row inside a document are no document: gzip makes a thousand times as many of what it is given."""
+_NOT_BLANK: Final = re.compile(rb"\S")
 
 Source = str | os.PathLike[str]
+_Readable = io.BufferedReader | gzip.GzipFile
 
 
 @attrs.frozen
@@ -181,26 +188,75 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
         raise SnapshotException("The name of the file must not be empty; standard input is -.")
     name = "standard input" if os.fspath(path) == STANDARD_INPUT else str(path)
     with _opened(path, name) as file:
-        lines = enumerate(file, 1)
-        first = next(((number, line) for number, line in lines if line.strip()), None)
+        lines = _filled_lines(file, name)
+        first = next(lines, None)
         if first is None:
             raise SnapshotException(f"{name} is empty; it must hold a JSON document.")
-        number, line = first
-        document = _document(number, line)
-        if document.error is None:
-            yield document
-        else:
-            rest = [line for _, line in lines]
-            whole = _document(0, b"".join([line, *rest]))
-            if whole.error is None or not _looks_like_lines(name, [line, *rest]):
+        document = _document(*first)
+        if document.error is not None:
+            rest = list(lines)
+            whole = _document(0, _joined([first, *rest], name))
+            if whole.error is None or not _looks_like_lines(name, [first, *rest]):
                 # A broken file that is one line long is broken on that line.
-                yield whole if any(map(bytes.strip, rest)) or whole.error is None else document
+                yield whole if rest or whole.error is None else document
                 return
-            yield document
-            lines = enumerate(rest, number + 1)
+            lines = iter(rest)
+        yield document
         for number, line in lines:
-            if line.strip():
-                yield _document(number, line)
+            yield _document(number, line)
+
+
+_Line = tuple[int, bytes]
+"""The number of a line, from 1, and the line."""
+
+
+def _filled_lines(file: _Readable, name: str) -> Iterator[_Line]:
+    """The lines that are not blank, as soon as they are there. Blank ones cost next to nothing, however many there are."""
+    number, line, filled, blanks = 1, bytearray(), False, 0
+    while chunk := file.read1(_CHUNK):
+        start = 0
+        while start < len(chunk):
+            if not filled:
+                found = _NOT_BLANK.search(chunk, start)
+                stop = len(chunk) if found is None else found.start()
+                newline = chunk.rfind(b"\n", start, stop)
+                if newline >= 0:
+                    number += chunk.count(b"\n", start, stop)
+                    start = newline + 1
+                    line.clear()
+                if found is None:
+                    # What a line begins with stays, so that errors name the right column; megabytes of it do not matter.
+                    line = line + chunk[start:] if len(line) < _MOST_BLANKS else bytearray()
+                    break
+                filled = True
+            end = chunk.find(b"\n", start) + 1 or len(chunk)
+            part = chunk[start:end]
+            blanks = blanks + len(part) if part.isspace() else 0
+            _check_blanks(blanks, name, number)
+            line += part
+            start = end
+            if part.endswith(b"\n"):
+                yield number, bytes(line)
+                number, filled, blanks = number + 1, False, 0
+                line.clear()
+    if filled:
+        yield number, bytes(line)
+
+
+def _joined(lines: list[_Line], name: str) -> bytes:
+    """The document that spans the lines, with the blank ones between them."""
+    parts = [lines[0][1]]
+    for (last, _), (number, line) in itertools.pairwise(lines):
+        _check_blanks(number - last, name, last)
+        parts += [b"\n" * (number - last - 1), line]
+    return b"".join(parts)
+
+
+def _check_blanks(blanks: int, name: str, line: int) -> None:
+    if blanks > _MOST_BLANKS:
+        raise SnapshotException(
+            f"{name}, line {line}: More than {_MOST_BLANKS:,} blanks in a row are no JSON document."
+        )
 
 
 def _document(line: int, text: bytes) -> JsonDocument:
@@ -210,23 +266,24 @@ def _document(line: int, text: bytes) -> JsonDocument:
         return JsonDocument(line, None, error)
 
 
-def _looks_like_lines(name: str, lines: list[bytes]) -> bool:
+def _looks_like_lines(name: str, lines: list[_Line]) -> bool:
     name = name.removesuffix(".gz")
     if name.endswith(".json"):
         return False
     if name.endswith(".jsonl"):
         # Noise shall give one error, not one per line.
         try:
-            b"".join(lines).decode("utf-8")
+            for _, line in lines:
+                line.decode("utf-8")
         except UnicodeDecodeError:
             pass
         else:
             return True
-    return any(isinstance(_document(0, line).value, dict) for line in lines if line.lstrip().startswith(b"{"))
+    return any(isinstance(_document(0, line).value, dict) for _, line in lines if line.lstrip().startswith(b"{"))
 
 
 @contextmanager
-def _opened(path: Source, name: str) -> Iterator[BinaryIO]:
+def _opened(path: Source, name: str) -> Iterator[_Readable]:
     try:
         if os.fspath(path) == STANDARD_INPUT:
             if sys.stdin is None:
@@ -246,7 +303,7 @@ def _opened(path: Source, name: str) -> Iterator[BinaryIO]:
         raise SnapshotException(f"{name} cannot be read: {reason}.") from error
 
 
-def _unpacked(file: io.BufferedReader) -> BinaryIO:
+def _unpacked(file: io.BufferedReader) -> _Readable:
     # The first bytes say it; standard input has no name.
     packed = file.peek(len(_GZIP)).startswith(_GZIP)
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+    return gzip.GzipFile(fileobj=file) if packed else file

@@ -6,6 +6,7 @@ import numpy as np
 
 from task_assignor.sdk import ApplicationState, AssignmentError, Role, StateColumns, TaskAssignment
 from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.java_hash import bucket_count, task_id_hash
 from task_assignor.validation._rows import AssignmentRows, Rows, rows_of
 
 
@@ -13,9 +14,9 @@ def validate_task_assignment(application_state: ApplicationState, task_assignmen
     """What Kafka's validation says of an assignment.
 
     As in Kafka, in this order: in one pass over the list, an unknown task or a second active owner, whichever comes
-    first (the tasks of one client are looked at in task-id order); a standby of a task that is not stateful; a
-    process that is missing; a process that is unknown. Kafka lets much else pass, for instance a task that nobody
-    owns: see `report_violations`.
+    first (the tasks of one client are looked at in the order of Java's `HashMap`; those in one bucket by task id); a
+    standby of a task that is not stateful; a process that is missing; a process that is unknown. Kafka lets much else
+    pass, for instance a task that nobody owns: see `report_violations`.
 
     Args:
         application_state: what the assignor was given.
@@ -61,14 +62,14 @@ def _unknown_task_or_second_owner(columns: StateColumns, rows: AssignmentRows) -
         return AssignmentError.UNKNOWN_TASK_ID
     if not len(unknown):
         return AssignmentError.NONE
-    # Both in one client: what a pass in task-id order meets first.
-    first_unknown = min(
-        rows.unknown_tasks[: int((rows.entry[unknown] == entry_of_unknown).sum())], key=lambda task_id: task_id.sort_key
+    # Both in one client: what Kafka's pass over its map of tasks meets first.
+    of_client = rows.unknown_tasks[: int((rows.entry[unknown] == entry_of_unknown).sum())]
+    twice = columns.tasks.task_ids(rows.task[second[rows.entry[second] == entry_of_second]].tolist())
+    buckets = bucket_count(int((rows.entry == entry_of_unknown).sum()))
+    first = min({*of_client, *twice}, key=lambda task_id: (task_id_hash(task_id) & (buckets - 1), task_id.sort_key))
+    return (
+        AssignmentError.UNKNOWN_TASK_ID if first in of_client else AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES
     )
-    first_second = int(rows.task[second[rows.entry[second] == entry_of_second]].min())
-    if columns.tasks.task_id(first_second) < first_unknown:
-        return AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES
-    return AssignmentError.UNKNOWN_TASK_ID
 
 
 def second_owner_rows(rows: AssignmentRows, tasks: int) -> Rows:
