@@ -40,6 +40,7 @@ from task_assignor.sdk import (
     TaskId,
     TaskTopicPartition,
     TopicPartition,
+    assignment_to_json,
 )
 from task_assignor.sdk.settings import StreamsConfig
 from task_assignor.validation import validate_task_assignment
@@ -376,7 +377,8 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"exceptions": [ClientCost(0, CLIENTS[1], None)], "upper": [4, 4], "lower": [3, 1]}, "met: client .*-000000000002 must get 1"),
         ({"exceptions": [ClientCost(0, CLIENTS[1], None)], "upper": [4, 4], "lower": [3, 1], "weight": [1] * 4}, "met: client .*-000000000002 must get 1, but there is weight for 0"),
         ({"exceptions": 5}, r"exceptions \(5\) must be a list of ClientCost"),
-        ({"exceptions": [ClientCost(1, CLIENTS[0], 1)]}, "exception for class 1, but the classes are 0 to 0"),
+        ({"exceptions": [ClientCost(1, CLIENTS[0], 1)], "stay": [0]}, "exception for class 1, but the classes are 0 to 0"),
+        ({"exceptions": [ClientCost(-1, CLIENTS[0], 1)]}, "exception for class -1, but the classes are 0 to 0"),
         ({"exceptions": [ClientCost(0, CLIENTS[3], 1)]}, f"exception for client {CLIENTS[3]}, but no such client"),
         ({"exceptions": [ClientCost(0, CLIENTS[0], 1), ClientCost(0, CLIENTS[0], 2)]}, "two exceptions for class 0"),
         ({"exceptions": [ClientCost(0, CLIENTS[0], -1)]}, "must be an int from 0"),
@@ -409,6 +411,13 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
 def test_bad_costs_and_too_little_room_give_one_error_that_says_which(costs: dict[str, Any], message: str) -> None:
     with pytest.raises(CostModelException, match=message):
         solve(plain_state(4, 2), **{"task_class": [0] * 4, **costs})
+
+
+def test_an_exception_for_a_class_without_tasks_changes_nothing() -> None:
+    """A cost model may name a sub-topology that has no tasks now; its number may be any."""
+    exceptions = [ClientCost(kind, CLIENTS[0], None) for kind in (1, 2**40)]
+    plain, excepted = (solve(plain_state(4, 2), task_class=[0] * 4, exceptions=given) for given in ([], exceptions))
+    assert assignment_to_json(plain.assignment) == assignment_to_json(excepted.assignment)
 
 
 def test_too_many_exceptions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,11 @@ from task_assignor.sdk import TaskId, registered_assignors
 from tests.cli.conftest import Runner
 
 
-def register(site: Path, entry_point: str) -> None:
+def register(site: Path, entry_point: str, package: str = "registered") -> None:
     """Install a package that registers an assignor."""
-    folder = site / "registered-1.0.dist-info"
+    folder = site / f"{package}-1.0.dist-info"
     folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: registered\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
     (folder / "entry_points.txt").write_text(f"[task_assignor.assignors]\n{entry_point}\n", encoding="utf-8")
 
 
@@ -50,6 +50,19 @@ def test_one_that_cannot_be_loaded_is_a_finding_that_says_why(
     (broken,) = (line for line in done.lines if line["name"] == "broken")
     assert (done.code, "No module named 'no_such_module'" in broken["error"]) == (1, True)
     assert "CANNOT BE USED. It must be a class that can be imported." in run("assignors").out
+
+
+def test_a_name_that_two_packages_register_is_listed_as_ambiguous(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(tmp_path, "mine = mine_one:A", "one")
+    register(tmp_path, "mine = mine_two:B", "two")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run("assignors", "--json")
+    (mine,) = (line for line in done.lines if line["name"] == "mine")
+    assert (done.code, mine["class"], mine["package"]) == (1, "mine_one:A, mine_two:B", "one 1.0, two 1.0")
+    assert "Several packages register this name (mine_one:A, mine_two:B). Give the dotted path." in mine["error"]
+    assert "CANNOT BE USED" in run("assignors").out
 
 
 def test_an_assignor_is_listed_with_its_own_words(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,17 @@ def task_columns(**changes: Any) -> TaskColumns:
     return TaskColumns(**{**arguments, **changes})
 
 
+@pytest.mark.parametrize(
+    ("is_stateful", "what"),
+    [([False, False, True], "0_1 has state stores"), ([False, True, False], "orders__0_0 has state")],
+)
+def test_a_task_with_stores_or_changelogs_is_stateful(is_stateful: list[bool], what: str) -> None:
+    with pytest.raises(StateException, match=f"The task {what}"):
+        task_columns(is_stateful=is_stateful)
+    with pytest.raises(StateException, match="The task 0_1 has a changelog partition, so it must be stateful"):
+        task_columns(is_stateful=[False, False, False], store_set=[0, 0, 0])
+
+
 def client_columns(**changes: Any) -> ClientColumns:
     arguments: dict[str, Any] = {
         "process_ids": [ProcessId(uuid.UUID(int=number)) for number in (2**127, 1, 2)],

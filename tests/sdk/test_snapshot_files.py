@@ -9,7 +9,10 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +89,72 @@ def test_a_bad_line_does_not_hide_the_others(written: Callable[[str, str | bytes
         "$",
     ]
     assert len(records) == 6
+
+
+@pytest.mark.parametrize(
+    "bad", ['{"nowMs":' + "9" * 5_000 + " x", '{"a":' + "9" * 5_000 + ',"b":' + "[" * 100_000, "[" * 100_000]
+)
+def test_no_line_hides_the_others_whatever_a_parser_makes_of_it(
+    written: Callable[[str, str | bytes], Path], bad: str
+) -> None:
+    assert outcomes(written("x.jsonl", f"{ONE}\n{bad}\n{ONE}\n")) == [
+        (1, "small", True),
+        (2, None, False),
+        (3, "small", True),
+    ]
+
+
+def _gzipped(parts: Iterable[bytes]) -> bytes:
+    packed = zlib.compressobj(9, wbits=31)
+    return b"".join([*map(packed.compress, parts), packed.flush()])
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ([b"\n" * 1_000_000] * 60, "is empty"),
+        ([b" " * 1_000_000] * 60, "is empty"),
+        ([b" \r\n" * 300_000, ONE.encode()] * 60, [(300_000 * number + 1, "small", True) for number in range(1, 61)]),
+        ([b" " * 60_000_000, ONE.encode()], [(1, "small", True)]),
+        ([b'{"tasks":', *[b" " * 1_000_000] * 60, b"[]}"], "line 1: More than 1,048,576 blanks in a row"),
+        ([b'{"tasks":\n', *[b"\n" * 1_000_000] * 60, b"[]}"], "line 1: More than 1,048,576 blanks in a row"),
+        ([ONE.encode(), b"\n" * 60_000_000], [(1, "small", True)]),
+    ],
+    ids=["lines", "spaces", "lines between", "before", "within a line", "within", "after"],
+)
+def test_megabytes_of_blanks_cost_neither_time_nor_memory(
+    written: Callable[[str, str | bytes], Path], parts: list[bytes], found: str | list[Any]
+) -> None:
+    """Kilobytes of gzip that hold a hundred megabytes: seconds for each of them, and as much memory, before."""
+    path = written("x.json.gz", _gzipped(parts))
+    assert path.stat().st_size < 500_000
+    begin = time.process_time()
+    if isinstance(found, str):
+        with pytest.raises(SnapshotException, match=found):
+            list(iter_states(path))
+    else:
+        assert outcomes(path) == found
+    # It takes half a second; a loop in Python over the blanks took more than ten.
+    assert time.process_time() - begin < 5
+
+
+def test_the_memory_for_blanks_is_bounded(written: Callable[[str, str | bytes], Path]) -> None:
+    path = written("x.json.gz", _gzipped([b" " * 1_000_000] * 30))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SnapshotException, match="is empty"):
+            list(iter_states(path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_columns_of_errors_count_from_the_beginning_of_the_line(
+    written: Callable[[str, str | bytes], Path],
+) -> None:
+    indented = "\n" * 70_000 + "   { x\n}"
+    (record,) = iter_states(written("x.json", gzip.compress(indented.encode())))
+    assert "column 6" in str(record.error)
 
 
 def test_a_bad_line_among_others_is_one_even_if_it_is_not_utf_8(written: Callable[[str, str | bytes], Path]) -> None:

@@ -150,7 +150,8 @@ def test_lags_that_were_not_asked_for_are_an_error_that_says_so(state: Applicati
 
 
 def test_lags_that_nobody_knows_are_an_error_that_names_the_client() -> None:
-    builder = ApplicationStateBuilder().add_task(T00, topic_partitions=[changelog(0)]).add_client(FIRST)
+    builder = ApplicationStateBuilder()
+    builder.add_task(T00, is_stateful=True, topic_partitions=[changelog(0)]).add_client(FIRST)
     client = builder.build().kafka_streams_states(compute_task_lags=True)[FIRST]
     with pytest.raises(LagsNotComputedError, match=str(FIRST)):
         client.lag_for(T00)

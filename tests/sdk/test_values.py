@@ -96,7 +96,7 @@ def test_a_copied_state_is_equal_and_read_only(state: ApplicationState, way: Cal
 @pytest.mark.parametrize("way", WAYS)
 def test_views_can_be_copied_too(way: Callable[[Any], Any]) -> None:
     partition = TaskTopicPartition(TopicPartition("in", 0), True, True)
-    builder = ApplicationStateBuilder().add_task(TASK, topic_partitions=[partition], end_offset_sum=4)
+    builder = ApplicationStateBuilder().add_task(TASK, is_stateful=True, topic_partitions=[partition], end_offset_sum=4)
     state = builder.add_client(CLIENT, task_lags={}, consumers={"m": [TASK]}).build()
     client = way(state.kafka_streams_states(compute_task_lags=True)[CLIENT])
     assert client.lag_for(TASK) == 4

@@ -93,8 +93,9 @@ class _Given:
         tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
         check_clients(columns)
         _shape("task_class", costs.task_class, (tasks,))
-        classes = int(costs.task_class.max(initial=-1)) + 1
-        classes = max(classes, *(len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None), 0)
+        with_tasks = int(costs.task_class.max(initial=-1)) + 1
+        declared = [len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None]
+        classes = max(with_tasks, *declared, 0)
         rack = _filled("rack", costs.rack, (classes, racks + 1))
         stay, move = _filled("stay", costs.stay, (classes,)), _filled("move", costs.move, (classes,))
         wrong = np.flatnonzero(stay > move)
@@ -118,7 +119,7 @@ class _Given:
             _filled("client", costs.client, (clients,)),
             stay,
             move,
-            _exception_columns(columns, costs, classes),
+            _exception_columns(columns, costs, classes, are_all_classes=bool(declared)),
             owner,
             lower,
             upper,
@@ -332,14 +333,15 @@ def _capacities(columns: StateColumns, costs: PlacementCosts, weight: Int64Array
 
 
 def _exception_columns(
-    columns: StateColumns, costs: PlacementCosts, classes: int
+    columns: StateColumns, costs: PlacementCosts, classes: int, *, are_all_classes: bool
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """The exceptions of classes that may have tasks; where no cost says how many classes there are, any number is one."""
     rows: dict[tuple[int, int], int] = {}
     for each in costs.exceptions:
         client = columns.clients.find(each.process_id)
         if client < 0:
             raise CostModelException(f"There is an exception for client {each.process_id}, but no such client.")
-        if type(each.task_class) is not int or not 0 <= each.task_class < classes:
+        if type(each.task_class) is not int or each.task_class < 0 or (are_all_classes and each.task_class >= classes):
             raise CostModelException(
                 f"There is an exception for class {each.task_class!r}, but the classes are 0 to {classes - 1}."
             )
@@ -348,7 +350,8 @@ def _exception_columns(
                 f"There are two exceptions for class {each.task_class} on client {each.process_id}."
             )
         rows[each.task_class, client] = FORBIDDEN if each.cost is None else each.cost
-    table = np.array([(*pair, cost) for pair, cost in sorted(rows.items())], dtype=np.int64).reshape(-1, 3)
+    with_tasks = [(*pair, cost) for pair, cost in sorted(rows.items()) if pair[0] < classes]
+    table = np.array(with_tasks, dtype=np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
 
 

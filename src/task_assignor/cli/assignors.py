@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.cli.output import FINDING, FINE, prints_to_stderr, survive_any_text, write_json, write_pretty
-from task_assignor.sdk import ConfigException, find_assignor_class, registered_assignors
+from task_assignor.sdk import ConfigException, find_assignor_class
+from task_assignor.sdk.assignor_classes import registrations
 
 
 @attrs.frozen
@@ -44,10 +45,10 @@ class _Listed:
 def assignors(as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per assignor.")] = False) -> None:
     """List the registered assignors.
 
-    Exit code 0: all can be used. 1: one cannot.
+    Exit code 0: all can be used. 1: one cannot, for instance because two packages register its name.
     """
     survive_any_text()
-    found = [_look_at(name, point) for name, point in registered_assignors().items()]
+    found = [_look_at(name, points) for name, points in registrations().items()]
     if as_json:
         for listed in found:
             write_json(listed.to_json())
@@ -61,15 +62,16 @@ def assignors(as_json: Annotated[bool, typer.Option("--json", help="One line of 
     raise typer.Exit(FINDING if any(listed.error for listed in found) else FINE)
 
 
-def _look_at(name: str, point: importlib.metadata.EntryPoint) -> _Listed:
-    package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+def _look_at(name: str, points: list[importlib.metadata.EntryPoint]) -> _Listed:
+    path = ", ".join(point.value for point in points)
+    package = ", ".join(f"{point.dist.name} {point.dist.version}" for point in points if point.dist is not None)
     try:
         with prints_to_stderr():
             found = find_assignor_class(name)
     except ConfigException as error:
         told = (f"It must be {problem.expected}. {problem.advice}" for problem in error.problems)
-        return _Listed(name, point.value, package, error=" ".join(told))
+        return _Listed(name, path, package, error=" ".join(told))
     # `inspect.getdoc` would take that of a base class.
     doc = inspect.cleandoc(found.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     keys = sorted(key.name for key in found.config_keys)
-    return _Listed(name, point.value, package, doc, tuple(keys))
+    return _Listed(name, path, package, doc, tuple(keys))

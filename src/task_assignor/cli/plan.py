@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections import Counter
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,6 +43,15 @@ def plan(
             "--set", metavar="KEY=VALUE", help="A setting in Kafka's own key, over the snapshot's; may be repeated."
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Settings in a .properties file, over the snapshot's and under --set.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
     with_traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where an assignor failed, on standard error.")
@@ -54,7 +64,7 @@ def plan(
     """
     survive_any_text()
     try:
-        planner = Planner(parse_settings(settings or [], assignor))
+        planner = Planner(parse_settings(settings or [], assignor), config)
     except ConfigException as error:
         if with_traceback and error.__cause__ is not None:
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
@@ -76,20 +86,20 @@ def plan(
             title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
             view = PlanView(found.state, found.assignment)
             write_pretty(*title, view.table(), view.summary())
-            for line in _warnings(found, state, settings):
+            for line in _warnings(found, state, has_settings=bool(settings or config)):
                 write_line(printable(line))
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}{found.report}")
     raise typer.Exit(worst)
 
 
-def _warnings(found: Plan, state: str, settings: list[str] | None) -> list[str]:
+def _warnings(found: Plan, state: str, *, has_settings: bool) -> list[str]:
     """One line if the plan has warnings; where to see them, if `validate` would find the same."""
     if found.report is None or not found.report.is_valid or not found.report.warnings:
         return []
     counts = Counter(violation.kind.value for violation in found.report.warnings)
     line = f"{counted(counts.total(), 'warning')} ({', '.join(counts)})"
-    if settings:
+    if has_settings:
         # What is validated is the answer to the state as it is in the file.
         return [f"{line}."]
     name = "STATE" if state == STANDARD_INPUT else shlex.quote(state)

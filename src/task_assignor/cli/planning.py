@@ -33,6 +33,8 @@ from task_assignor.sdk.config_keys import (
     OTHER_KAFKA_KEYS,
     STATE_KEYS,
 )
+from task_assignor.sdk.hidden import visible
+from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import failure, listed, shown
 from task_assignor.validation import ValidationReport, report_violations
 
@@ -57,12 +59,27 @@ def parse_settings(texts: Iterable[str], assignor: str | None) -> dict[str, obje
             )
         if key in settings:
             option = " with --assignor" if key == ASSIGNOR_KEY and assignor is not None else ""
-            problems.append(ConfigProblem(key, value, "given once", f"It is {settings[key]!r} already{option}."))
+            problems.append(
+                ConfigProblem(key, value, "given once", f"It is {visible(key, settings[key])!r} already{option}.")
+            )
         else:
             settings[key] = value
     if problems:
         raise ConfigException.of(problems)
     return settings
+
+
+def read_settings(path: Path) -> tuple[dict[str, object], dict[str, str]]:
+    """The settings in a `.properties` file, and where in it each is.
+
+    Raises:
+        ConfigException: the file is none.
+    """
+    entries = read_properties(path)
+    return (
+        {entry.key: entry.value for entry in entries},
+        {entry.key: f"{path}:{entry.line}" for entry in entries},
+    )
 
 
 @attrs.frozen
@@ -110,6 +127,7 @@ class Planner:
 
     Args:
         settings: settings in Kafka's keys, to be put over those of each state.
+        file: a `.properties` file with more of them; `settings` come before what is in it.
 
     Raises:
         ConfigException: a setting is wrong, whatever the state.
@@ -118,14 +136,19 @@ class Planner:
         unused: a sentence for each setting of which it is known that it changes nothing, or likely.
     """
 
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], file: Path | None = None) -> None:
         make_current_folder_importable()
+        in_file, where = ({}, {}) if file is None else read_settings(file)
+        self._where = {key: place for key, place in where.items() if key not in settings}
+        settings = {**in_file, **settings}
         # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
         without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
         with prints_to_stderr():
-            config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags)
+            config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags, self._where)
         self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
-        self.unused = [_why_unused(key, config) for key in sorted(settings) if not _is_used(key, settings, config)]
+        unused = (key for key in sorted(settings) if not _is_used(key, settings, config))
+        # The file is that of an application, whose clients have settings too; who names one at the prompt means a plan.
+        self.unused = [_why_unused(key, config) for key in unused if key not in self._where or _owners(key)]
 
     def plan(self, record: StateRecord) -> Plan:
         """The plan for a state, or why there is none; whatever the assignor does, this does not fail."""
@@ -133,7 +156,7 @@ class Planner:
             return Plan(error=str(record.error))
         try:
             with prints_to_stderr():
-                config = StreamsConfig.of_state(record.state, self._settings)
+                config = StreamsConfig.of_state(record.state, self._settings, self._where)
         except ConfigException as error:
             return Plan(error=str(error))
         state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
@@ -162,11 +185,16 @@ def _why_unused(key: str, config: StreamsConfig) -> str:
     if key in KNOWN_KEYS or key.startswith(CLIENT_TAG_PREFIX):
         what = "changes nothing in a state, whose clients have their own racks, tags and threads"
         return f"The setting {key} {what}; it is handed to configure() of {chosen}."
-    others = [name for name, point in registered_assignors().items() if key in _declared_by(point)]
+    others = _owners(key)
     if others:
         return f"The setting {key} is one of {listed(others)}, not of {chosen}."
     what = "one of Kafka's that has no part in assignment" if key in OTHER_KAFKA_KEYS else "not known"
     return f"The setting {key} is {what}, and {chosen} does not declare it; it is handed to its configure()."
+
+
+def _owners(key: str) -> list[str]:
+    """The registered assignors that declare the setting."""
+    return [name for name, point in registered_assignors().items() if key in _declared_by(point)]
 
 
 def _declared_by(point: EntryPoint) -> frozenset[str]:

@@ -41,10 +41,11 @@ def registered_assignors() -> Mapping[str, importlib.metadata.EntryPoint]:
     None of them is imported: `load()` does that. A name that two packages register for different classes is left
     out here, and using it is an error.
     """
-    return MappingProxyType({name: points[0] for name, points in _points().items() if len(points) == 1})
+    return MappingProxyType({name: points[0] for name, points in registrations().items() if len(points) == 1})
 
 
-def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+def registrations() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Name -> the entry points of the different classes that are registered under it: several make it ambiguous."""
     by_name: dict[str, dict[str, importlib.metadata.EntryPoint]] = {}
     # One package can be found twice on sys.path; what it registers is then there twice and equal.
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
@@ -84,7 +85,7 @@ def load_assignor_class(value: object) -> type[TaskAssignor]:
 
 
 def _find(name: str) -> object:
-    points = _points()
+    points = registrations()
     registered = points.get(name) or points.get(JAVA_ASSIGNORS.get(name, ""))
     if registered is not None:
         if len(registered) > 1:

@@ -21,6 +21,7 @@ from task_assignor.sdk.columns import (
     PreviousColumns,
     Role,
     StateColumns,
+    not_stateless,
 )
 from task_assignor.sdk.configs import INT32_MAX, INT64_MAX, AssignmentConfigs
 from task_assignor.sdk.errors import StateException
@@ -65,7 +66,6 @@ class ApplicationStateBuilder:
         self._groups: Numbers[Group] = Numbers()
         self._tasks = TaskTable(self._groups)
         self._clients: dict[ProcessId, _Client] = {}
-        self._client_of_consumer: dict[str, ProcessId] = {}
         # In the order of the clients: for each one list of active tasks and one of standbys,
         self._previous = TaskLists(self._groups)
         # for each of its consumers, sorted, one list,
@@ -93,7 +93,8 @@ class ApplicationStateBuilder:
             end_offset_sum: end offsets of its changelogs, summed: the lag of clients for which none is given.
 
         Raises:
-            StateException: the task is there already, or a value is of the wrong kind.
+            StateException: the task is there already, a value is of the wrong kind, or a task that is not stateful has
+                stores or a changelog.
         """
         if not isinstance(task_id, TaskId):
             raise StateException(f"The task id ({shown(task_id)}) must be a TaskId. Maybe use TaskId.parse(text).")
@@ -103,11 +104,15 @@ class ApplicationStateBuilder:
             raise _no_int(f"The end offset sum of task {task_id}", end_offset_sum, -3, INT64_MAX)
         if not isinstance(is_stateful, bool | np.bool_):
             raise StateException(f"The is_stateful of task {task_id} ({shown(is_stateful)}) must be True or False.")
+        stores = strings("state_store_names of task", state_store_names, task_id)
+        partitions = all_of("topic_partitions of task", TaskTopicPartition, topic_partitions, task_id)
+        if not is_stateful and (stores or any(partition.is_changelog for partition in partitions)):
+            raise StateException(f"The task {task_id} {not_stateless(bool(stores))}")
         self._tasks.add(
             task_id,
             bool(is_stateful),
-            strings("state_store_names of task", state_store_names, task_id),
-            all_of("topic_partitions of task", TaskTopicPartition, topic_partitions, task_id),
+            stores,
+            partitions,
             MISSING if end_offset_sum is None else end_offset_sum,
         )
         return self
@@ -180,13 +185,8 @@ class ApplicationStateBuilder:
         for task_id, lag in lags.items():
             if not _is_int(lag, -3, INT64_MAX):
                 raise _no_int(f"The lag of task {task_id} on client {process_id}", lag, -3, INT64_MAX)
-        for name in of_consumer:
-            if name in self._client_of_consumer:
-                other = self._client_of_consumer[name]
-                raise StateException(f"The consumer {name} {where} belongs to client {other} already.")
         # Nothing fails from here on.
         names = tuple(sorted(of_consumer))
-        self._client_of_consumer.update(dict.fromkeys(names, process_id))
         self._clients[process_id] = _Client(
             process_id, num_processing_threads, names, host_info, rack_id, tags, task_lags is not None, generation
         )

@@ -76,6 +76,14 @@ NO_RACK: Final = -1
 """In `ClientColumns.rack`: the client has no rack. In `TaskColumns.partition_rack_set`: racks not known."""
 
 
+def not_stateless(has_stores: bool) -> str:
+    """Why a task with stores, or else with a changelog, cannot be one without state: the end of a sentence about it."""
+    what = "state stores" if has_stores else "a changelog partition"
+    return (
+        f"has {what}, so it must be stateful: a task without state can have no standbys, and its state would be lost."
+    )
+
+
 class Role(enum.IntEnum):
     """What a client is for a task, as a number in columns."""
 
@@ -165,6 +173,14 @@ class TaskColumns:
         has_changelog[np.searchsorted(self.partition_offsets, rows, side="right") - 1] = True
         has_changelog.flags.writeable = False
         object.__setattr__(self, "has_changelog", has_changelog)
+        self._check_stateless()
+
+    def _check_stateless(self) -> None:
+        has_stores = np.array([bool(names) for names in self.store_sets], dtype=np.bool_)[self.store_set]
+        wrong = np.flatnonzero(~self.is_stateful & (has_stores | self.has_changelog))
+        if len(wrong):
+            task = int(wrong[0])
+            raise StateException(f"The task {self.task_id(task)} {not_stateless(bool(has_stores[task]))}")
 
     def _index_groups(self, count: int) -> None:
         new_group = np.ones(count, dtype=np.bool_)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from task_assignor.sdk.hidden import HIDDEN, visible, without_secrets
 from task_assignor.sdk.text import shown
 
 
@@ -33,7 +34,7 @@ class ConfigProblem:
 
     Args:
         key: the setting.
-        value: what it was given.
+        value: what it was given; `HIDDEN` if the setting is a secret, which no error shows.
         expected: what it must be, as the end of the sentence "The setting ... must be".
         advice: what to do, in whole sentences; may be empty.
         where: file and line it comes from, for example `app.properties:7`; empty if it was not read from a file.
@@ -44,6 +45,12 @@ class ConfigProblem:
     expected: str
     advice: str = ""
     where: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.key, str) and visible(self.key, self.value) is HIDDEN:
+            for name in ("expected", "advice"):
+                object.__setattr__(self, name, without_secrets(getattr(self, name), {self.key: self.value}))
+            object.__setattr__(self, "value", HIDDEN)
 
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""

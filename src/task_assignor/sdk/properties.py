@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from task_assignor.sdk.errors import ConfigException
+from task_assignor.sdk.hidden import HIDDEN, is_secret
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _BLANK: Final = " \t\f"
@@ -24,12 +25,12 @@ class Property:
 
     Args:
         key: its key.
-        value: its value, trailing blanks included.
+        value: its value, trailing blanks included; it may be a password, so `repr` leaves it out.
         line: the line on which it starts, from 1.
     """
 
     key: str
-    value: str
+    value: str = attrs.field(repr=False)
     line: int
 
 
@@ -73,7 +74,8 @@ def parse_properties(text: str, name: str = "settings") -> list[Property]:
     entries: dict[str, Property] = {}
     for number, line in _logical_lines(text):
         key, value = _split(line)
-        entry = Property(_unescaped(key, name, number), _unescaped(value, name, number), number)
+        key = _unescaped(key, name, number)
+        entry = Property(key, _unescaped(value, name, number, is_secret(key, value)), number)
         first = entries.setdefault(entry.key, entry)
         if first is not entry:
             raise ConfigException(
@@ -113,7 +115,7 @@ def _split(line: str) -> tuple[str, str]:
     return key, rest
 
 
-def _unescaped(text: str, name: str, line: int) -> str:
+def _unescaped(text: str, name: str, line: int, hide: bool = False) -> str:
     if "\\" not in text:
         return text
     parts: list[str] = []
@@ -130,7 +132,8 @@ def _unescaped(text: str, name: str, line: int) -> str:
             digits = text[position : position + 4]
             if not _HEX.fullmatch(digits):
                 raise ConfigException(
-                    f"{name}:{line}: After \\u must come four hexadecimal digits, but {digits!r} comes. "
+                    f"{name}:{line}: After \\u must come four hexadecimal digits, "
+                    f"but {HIDDEN if hide else repr(digits)} comes. "
                     "Maybe write \\\\u for a backslash and the letter u."
                 )
             letter = chr(int(digits, 16))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, Self
+
+import attrs
 
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.assignor_classes import DEFAULT_ASSIGNOR, load_assignor_class
@@ -26,6 +27,7 @@ from task_assignor.sdk.config_keys import (
 from task_assignor.sdk.config_values import ValueProblem, parse_value
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, StreamsException
+from task_assignor.sdk.hidden import HidingSettings, without_secrets
 from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.state import ApplicationState
@@ -41,7 +43,8 @@ class StreamsConfig:
     Everything is checked here, and one error lists all that is wrong: types and ranges, the class in
     `task.assignor.class` and the settings that it declares, rack tags without their `client.tag`, and keys that look
     like a misspelt known one. Other unknown keys are handed to the assignor's `configure` as they are. `values` has all
-    known keys with their defaults.
+    known keys with their defaults. Passwords and what looks like one are `[hidden]` wherever settings are shown; only who
+    asks for the value of such a key sees it.
 
     Args:
         settings: key -> value. Values may be texts, as in files; they are then parsed.
@@ -81,7 +84,12 @@ class StreamsConfig:
         return cls._of(_Reading({entry.key: entry.value for entry in entries}, where, None))
 
     @classmethod
-    def of_state(cls, state: ApplicationState, overrides: Mapping[str, object] | None = None) -> Self:
+    def of_state(
+        cls,
+        state: ApplicationState,
+        overrides: Mapping[str, object] | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> Self:
         """The settings that a state carries, with others put over them: to try another assignor or another value.
 
         A rack tag must then be a tag of some client of the state (or be in the state's settings already), in place of
@@ -90,6 +98,7 @@ class StreamsConfig:
         Args:
             state: its `assignment_configs` are the start.
             overrides: key -> value, as for the constructor.
+            where: key -> where it comes from, for errors, such as `app.properties:7`.
 
         Raises:
             ConfigException: something is wrong.
@@ -99,7 +108,7 @@ class StreamsConfig:
         tags = set(state.assignment_configs.rack_aware_assignment_tags)
         for client_tags in state.columns.clients.client_tags:
             tags.update(client_tags)
-        return cls._of(_Reading(settings, {}, frozenset(tags)))
+        return cls._of(_Reading(settings, where or {}, frozenset(tags)))
 
     @classmethod
     def _of(cls, reading: _Reading) -> Self:
@@ -169,8 +178,9 @@ class StreamsConfig:
         try:
             return _configured(self._assignor_class, self._for_assignor)
         except ValueProblem as problem:
+            advice = without_secrets(problem.advice, self._originals)
             raise ConfigException.of(
-                [ConfigProblem(TASK_ASSIGNOR_CLASS, self._assignor_class, problem.expected, problem.advice)]
+                [ConfigProblem(TASK_ASSIGNOR_CLASS, self._assignor_class, problem.expected, advice)]
             ) from problem
 
     def __eq__(self, other: object) -> bool:
@@ -184,23 +194,8 @@ class StreamsConfig:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Views of dicts cannot be pickled; what was checked here need not be checked again elsewhere.
-        state = {
-            name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in vars(self).items()
-        }
-        return _restored, (type(self), state)
-
     def __repr__(self) -> str:
-        return f"StreamsConfig({dict(self._originals)!r})"
-
-
-def _restored(cls: type[StreamsConfig], state: Mapping[str, object]) -> StreamsConfig:
-    config = cls.__new__(cls)
-    vars(config).update(
-        {name: MappingProxyType(value) if isinstance(value, dict) else value for name, value in state.items()}
-    )
-    return config
+        return f"StreamsConfig({self._originals!r})"
 
 
 class _Reading:
@@ -235,17 +230,22 @@ class _Reading:
     def results(self) -> dict[str, object]:
         """The attributes of a `StreamsConfig`."""
         return {
-            "_originals": MappingProxyType(dict(self.settings)),
-            "_values": MappingProxyType(self.values),
-            "_client_tags": MappingProxyType(self.client_tags),
-            "_for_assignor": MappingProxyType(self.for_assignor),
+            "_originals": HidingSettings(self.settings),
+            "_values": HidingSettings(self.values),
+            "_client_tags": HidingSettings(self.client_tags),
+            "_for_assignor": HidingSettings(self.for_assignor),
             "_assignor_class": self.assignor_class,
             "_assignment_configs": self.assignment_configs,
         }
 
     def _problem(self, key: str, expected: str, advice: str = "", value: object = None) -> None:
         given = self.settings.get(key, value)
-        self._problems.append(ConfigProblem(key, given, expected, advice, self._where.get(key, "")))
+        self._add(ConfigProblem(key, given, expected, advice, self._where.get(key, "")))
+
+    def _add(self, problem: ConfigProblem) -> None:
+        # What an assignor or a validator says may hold any of the settings.
+        expected, advice = (without_secrets(text, self.settings) for text in (problem.expected, problem.advice))
+        self._problems.append(attrs.evolve(problem, expected=expected, advice=advice))
 
     def _value_problem(self, key: str, problem: ValueProblem, value: object = None) -> None:
         self._problem(key, problem.expected, problem.advice, value)
@@ -255,7 +255,7 @@ class _Reading:
     def _read_keys(self) -> None:
         if not isinstance(self.settings, Mapping):
             raise ConfigException(
-                f"The settings ({shown(self.settings)}) must be a mapping from keys to values. "
+                f"The settings ({shown(type(self.settings))}) must be a mapping from keys to values. "
                 "Maybe use StreamsConfig.from_properties(path)."
             )
         for key in self.settings:
@@ -283,19 +283,20 @@ class _Reading:
             self._value_problem(key.name, problem)
 
     def _read_assignor(self, parsed: dict[str, object]) -> type[TaskAssignor] | None:
-        given = [
-            name for name in (TASK_ASSIGNOR_CLASS, INTERNAL_TASK_ASSIGNOR_CLASS) if self.settings.get(name) is not None
-        ]
-        name = given[0] if given else TASK_ASSIGNOR_CLASS
-        value = self.settings[name] if given else DEFAULT_ASSIGNOR
+        keys = (TASK_ASSIGNOR_CLASS, INTERNAL_TASK_ASSIGNOR_CLASS)
+        # The first one counts; a second that names no assignor is an error too, since somebody means something by it.
+        found = {
+            key: self._load_assignor(key, self.settings[key]) for key in keys if self.settings.get(key) is not None
+        }
+        parsed.update(found)
+        return next(iter(found.values())) if found else self._load_assignor(TASK_ASSIGNOR_CLASS, DEFAULT_ASSIGNOR)
+
+    def _load_assignor(self, key: str, value: object) -> type[TaskAssignor] | None:
         try:
-            found = load_assignor_class(value)
+            return load_assignor_class(value)
         except ValueProblem as problem:
-            self._value_problem(name, problem, value)
+            self._value_problem(key, problem, value)
             return None
-        if given:
-            parsed[name] = found
-        return found
 
     def _declared_keys(self, assignor_class: type[TaskAssignor]) -> dict[str, ConfigKey]:
         declared: dict[str, ConfigKey] = {}
@@ -385,13 +386,14 @@ class _Reading:
         key = INTERNAL_TASK_ASSIGNOR_CLASS if self.settings.get(TASK_ASSIGNOR_CLASS) is None else TASK_ASSIGNOR_CLASS
         key = key if self.settings.get(key) is not None else TASK_ASSIGNOR_CLASS
         try:
-            _configured(assignor_class, MappingProxyType(self.for_assignor))
+            _configured(assignor_class, HidingSettings(self.for_assignor))
         except ConfigException as error:
             if not error.problems:
                 self._problem(key, "an assignor that accepts the settings", str(error), value=assignor_class)
-            self._problems += error.problems
-        except ValueProblem as problem:
-            self._value_problem(key, problem, assignor_class)
+            for problem in error.problems:
+                self._add(problem)
+        except ValueProblem as failed:
+            self._value_problem(key, failed, assignor_class)
 
 
 def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, object]) -> TaskAssignor:

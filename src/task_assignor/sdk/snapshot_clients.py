@@ -58,7 +58,6 @@ class ClientReader:
         self._tasks = tasks
         self._numbers = numbers
         self._needs_lag = tasks.has_changelog & (tasks.end_offset_sum == MISSING)
-        self._owner_of_consumer: dict[str, ProcessId] = {}
         self._pairs: list[tuple[int, Role, np.ndarray[Any, Any]]] = []
         self._consumer_pairs: list[tuple[int, np.ndarray[Any, Any]]] = []
         self._vanished: list[tuple[int, Role, TaskId]] = []
@@ -105,9 +104,6 @@ class ClientReader:
         self._consumers.append(tuple(sorted(consumers)))
         for consumer in self._consumers[-1]:
             path = member_path(".consumers", consumer)
-            other = self._owner_of_consumer.setdefault(consumer, process_id)
-            if other is not process_id:
-                raise Bad(f"The consumer must belong to one client, but is at client {other} too.", path)
             present, gone = self._task_numbers(consumers[consumer], path)
             self._consumer_pairs.append((self._consumer_count, present))
             self._vanished_of_consumer += [(self._consumer_count, task_id) for task_id in gone]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from task_assignor.sdk.columns import MISSING, NO_RACK, UNKNOWN_OFFSET_SUM, TaskColumns
+from task_assignor.sdk.columns import MISSING, NO_RACK, UNKNOWN_OFFSET_SUM, TaskColumns, not_stateless
 from task_assignor.sdk.configs import INT32_MAX, INT64_MAX
 from task_assignor.sdk.ids import TaskId, java_string_key
 from task_assignor.sdk.json_checks import (
@@ -115,6 +115,8 @@ class _TaskRows:
                 raise bad.within(f".topicPartitions[{position}]") from None
         start = self.offsets[-1]
         self.offsets.append(len(self.topic))
+        if not self.is_stateful[-1] and (stores or any(self.is_changelog[start:])):
+            raise Bad(f"The task {task['id']} {not_stateless(bool(stores))}", ".isStateful")
         if len(partitions) > 1:
             pairs = list(zip(self.topic[start:], self.partition[start:], strict=True))
             if len(set(pairs)) < len(pairs):

@@ -1,0 +1,90 @@
+"""Which settings are secret, and how they are shown: `[hidden]`, as Kafka shows those of type password. They are read elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+_SECRET_WORDS: Final = frozenset(
+    {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "apikey"}
+)
+# `ssl.keystore.key`, `delegation.token`; but not `default.key.serde`, `sasl.oauthbearer.token.endpoint.url`.
+_SECRET_ENDS: Final = frozenset({"key", "token", "credential", "credentials"})
+_SECRET_KEYS: Final = ("sasl.jaas.config", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+"""Of type password in Kafka although their names do not say so; also behind a prefix such as `main.consumer.`."""
+# What a misspelt `sasl.jaas.config` holds, or an address with a password in it.
+_SECRET_VALUE: Final = re.compile(r"(password|secret)\s*=|://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
+
+
+class _Hidden:
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __reduce__(self) -> str:
+        return "HIDDEN"
+
+
+HIDDEN: Final = _Hidden()
+"""Stands for the value of a secret setting wherever it may be seen."""
+
+
+def is_secret(key: str, value: object = None) -> bool:
+    """Whether a setting is one of Kafka's of type password, or looks like a secret by its name or its value.
+
+    Examples:
+        >>> [is_secret(key) for key in ("main.consumer.ssl.key.password", "my.apiKey", "default.key.serde")]
+        [True, True, False]
+        >>> is_secret("sasl.jass.config", 'PlainLoginModule required username="me" password="it";')
+        True
+    """
+    words = [word.lower() for word in _WORD.findall(key)]
+    return (
+        not _SECRET_WORDS.isdisjoint(words)
+        or (len(words) > 1 and words[-1] in _SECRET_ENDS)
+        or key.endswith(_SECRET_KEYS)
+        or (isinstance(value, str) and _SECRET_VALUE.search(value) is not None)
+    )
+
+
+def visible(key: str, value: object) -> object:
+    """The value of a setting as it may be seen: itself, or `HIDDEN`."""
+    return HIDDEN if value is not None and is_secret(key, value) else value
+
+
+def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
+    """A text of somebody else's code about these settings, with `[hidden]` in place of secret values."""
+    secrets = [str(value) for key, value in settings.items() if visible(str(key), value) is HIDDEN and str(value)]
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, repr(HIDDEN))
+    return text
+
+
+class HidingSettings(Mapping[str, Any]):
+    """Settings that can be read, but not changed, and whose `repr` shows no secrets.
+
+    Args:
+        settings: key -> value; copied.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._settings[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._settings, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self._settings}
+
+    def __repr__(self) -> str:
+        return repr({key: visible(key, value) for key, value in self._settings.items()})

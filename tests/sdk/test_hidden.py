@@ -1,0 +1,89 @@
+"""Passwords and what looks like one: hidden wherever settings are shown, there for who asks for them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from task_assignor.sdk import ApplicationState, ConfigException, ConfigKey, StreamsConfig, TaskAssignment, TaskAssignor
+
+
+class Keeping(TaskAssignor):
+    """One that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.configs: Mapping[str, object] = {}
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        self.configs = configs
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return TaskAssignment([])
+
+
+class Telling(Keeping):
+    """One that says what it was given, and refuses it."""
+
+    config_keys = (ConfigKey(name="own.password", type="string", default="", validator=lambda value: f"not {value}"),)
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        raise ValueError(f"cannot use {configs!r} with {configs['sasl.jaas.config']}")
+
+
+SECRETS = {
+    "sasl.jaas.config": "hunter2-0",
+    "main.consumer.ssl.key.password": "hunter2-1",
+    "ssl.keystore.key": "hunter2-2",
+    "ssl.truststore.certificates": "hunter2-3",
+    "my.secret": "hunter2-4",
+    "service.apiKey": "hunter2-5",
+    "auth_token": "hunter2-6",
+    "sasl.jass.config": 'Module required username="me" password="hunter2-7";',
+    "registry.url": "https://me:hunter2-8@registry:8081",
+}
+
+
+def test_secrets_are_hidden_wherever_settings_are_shown() -> None:
+    """By name as Kafka's of type password, by what the name says, and by what the value looks like."""
+    config = StreamsConfig({**SECRETS, "task.assignor.class": Keeping, "default.key.serde": "shown"})
+    assert (dict(config.originals) | SECRETS, config.originals["my.secret"]) == (dict(config.originals), "hunter2-4")
+    assigned = config.task_assignor()
+    assert isinstance(assigned, Keeping)
+    assert assigned.configs["my.secret"] == "hunter2-4"
+    for shown in (
+        config,
+        config.originals,
+        config.values,
+        assigned.configs,
+        copy.copy(config),
+        pickle.loads(pickle.dumps(config)),
+    ):
+        for text in (repr(shown), str(shown), f"{shown}"):
+            assert "hunter2" not in text
+    assert repr(config).count("[hidden]") == len(SECRETS)
+    assert "'default.key.serde': 'shown'" in repr(config)
+
+
+@pytest.mark.parametrize("wrong", [{"num.standby.replica.password": 1}, {"own.password": "hunter2-9"}, {}])
+def test_no_error_shows_a_secret(wrong: dict[str, object]) -> None:
+    """Not even one that somebody else's code makes of them."""
+    settings = {**SECRETS, "task.assignor.class": Telling, "num.standby.replicas": -1 if wrong else 1, **wrong}
+    with pytest.raises(ConfigException) as caught:
+        StreamsConfig(settings)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(caught.value)
+    assert "hunter2" not in repr(caught.value.problems)
+    with pytest.raises(ConfigException) as caught:
+        StreamsConfig(list(SECRETS.items()))  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_broken_escape_in_a_secret_does_not_show_it(tmp_path: Path) -> None:
+    path = tmp_path / "app.properties"
+    path.write_text("my.password = \\uhunt\n", encoding="utf-8")
+    with pytest.raises(ConfigException, match=r"four hexadecimal digits, but \[hidden\] comes"):
+        StreamsConfig.from_properties(path)
