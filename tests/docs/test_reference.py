@@ -34,7 +34,12 @@ CODES = "reference-codes.md"
 NOT_TO_IMPORT = {"cli", "engine", "kafka_order"}
 # Rooms in the rooms, with names of their own.
 INNER_ROOMS = {"task_assignor.group.wire"}
-NEEDS = {"task_assignor.runtime": "pyarrow", "task_assignor.spark": "pyspark", "task_assignor.testing": "hypothesis"}
+NEEDS = {
+    "task_assignor.kafka": "kafka",
+    "task_assignor.runtime": "pyarrow",
+    "task_assignor.spark": "pyspark",
+    "task_assignor.testing": "hypothesis",
+}
 # Words in code quotes that are no names of ours: values, and what a task id is like.
 WORDS = {
     "none",

@@ -11,6 +11,7 @@ import typer
 from task_assignor import __version__
 from task_assignor.cli.assignors import assignors
 from task_assignor.cli.demo import demo
+from task_assignor.cli.inspect import inspect
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
@@ -45,6 +46,7 @@ app.command("plan")(plan)
 app.command("validate")(validate)
 app.command("assignors")(assignors)
 app.command("wire")(wire)
+app.command("inspect")(inspect)
 app.command("demo")(demo)
 
 

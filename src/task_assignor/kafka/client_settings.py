@@ -1,0 +1,232 @@
+"""How to reach a cluster: the settings that Java users have, said in the words of the Python clients. Nothing connects here."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from task_assignor.sdk import ConfigException, ConfigProblem
+from task_assignor.sdk.text import shown
+
+BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_STORE_ADVICE: Final = (
+    "Maybe export it: keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then "
+    "openssl pkcs12 -in store.p12 -out store.pem -nodes, and set the type to PEM."
+)
+_JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+
+
+@attrs.frozen
+class ClientSettings:
+    """How clients reach a cluster, read from the keys of Kafka's Java clients.
+
+    Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `security.protocol`, `sasl.mechanism` (PLAIN,
+    SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and for TLS `ssl.truststore.*`, `ssl.keystore.*`,
+    `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. Other keys are the
+    business of others and not looked at.
+
+    Args:
+        bootstrap_servers: `host:port` each, at least one.
+        client_id: what brokers call the client; None: the client library's default.
+        request_timeout_ms: the longest wait for one answer of a broker.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        username: of SASL.
+        password: of SASL; never shown.
+        trusted: PEM text of the certificates to be trusted; None: those of the system.
+        certificate: path of a PEM file with the client's own certificate chain and key; None: it has none.
+        key_password: of the key in `certificate`; never shown.
+        checks_host_name: whether the certificate of a broker must name its host.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str | None = None
+    request_timeout_ms: int = 30_000
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "PLAIN"
+    username: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    trusted: str | None = attrs.field(default=None, repr=False)
+    certificate: str | None = None
+    key_password: str | None = attrs.field(default=None, repr=False)
+    checks_host_name: bool = True
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> ClientSettings:
+        """Read them from settings in Kafka's keys.
+
+        Raises:
+            ConfigException: a setting is wrong or missing; `problems` has each. Passwords are not in the message.
+        """
+        return _Reading(settings).result()
+
+    def for_kafka_python(self) -> dict[str, Any]:
+        """The arguments of kafka-python's `KafkaConsumer`, `KafkaProducer` and `KafkaAdminClient`."""
+        found: dict[str, Any] = {
+            "bootstrap_servers": list(self.bootstrap_servers),
+            "request_timeout_ms": self.request_timeout_ms,
+            "security_protocol": self.security_protocol,
+        }
+        if self.client_id is not None:
+            found["client_id"] = self.client_id
+        if self.security_protocol.startswith("SASL"):
+            found["sasl_mechanism"] = self.sasl_mechanism
+            found["sasl_plain_username"] = self.username
+            found["sasl_plain_password"] = self.password
+        if self.security_protocol.endswith("SSL"):
+            found["ssl_context"] = self._ssl_context()
+            found["ssl_check_hostname"] = self.checks_host_name
+        return found
+
+    def for_confluent_kafka(self) -> dict[str, Any]:
+        """The configuration of confluent-kafka's `Consumer`, `Producer` and `AdminClient`."""
+        found: dict[str, Any] = {
+            "bootstrap.servers": ",".join(self.bootstrap_servers),
+            "socket.timeout.ms": self.request_timeout_ms,
+            "security.protocol": self.security_protocol,
+        }
+        if self.client_id is not None:
+            found["client.id"] = self.client_id
+        if self.security_protocol.startswith("SASL"):
+            found["sasl.mechanism"] = self.sasl_mechanism
+            found["sasl.username"] = self.username
+            found["sasl.password"] = self.password
+        if self.security_protocol.endswith("SSL"):
+            found["ssl.endpoint.identification.algorithm"] = "https" if self.checks_host_name else "none"
+            if self.trusted is not None:
+                found["ssl.ca.pem"] = self.trusted
+            if self.certificate is not None:
+                found["ssl.certificate.location"] = self.certificate
+                found["ssl.key.location"] = self.certificate
+            if self.key_password is not None:
+                found["ssl.key.password"] = self.key_password
+        return found
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.trusted)
+        context.check_hostname = self.checks_host_name
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, password=self.key_password)
+        return context
+
+
+class _Reading:
+    """Reads the settings one by one and collects what is wrong."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._settings = settings
+        self._problems: list[ConfigProblem] = []
+
+    def result(self) -> ClientSettings:
+        protocol = self._one_of("security.protocol", _PROTOCOLS, "PLAINTEXT")
+        username, password, mechanism = self._credentials(protocol)
+        uses_tls = protocol.endswith("SSL")
+        found = ClientSettings(
+            bootstrap_servers=self._servers(),
+            client_id=self._text("client.id"),
+            request_timeout_ms=self._milliseconds("request.timeout.ms", 30_000),
+            security_protocol=protocol,
+            sasl_mechanism=mechanism,
+            username=username,
+            password=password,
+            trusted=self._trusted() if uses_tls else None,
+            certificate=self._certificate() if uses_tls else None,
+            key_password=self._text("ssl.key.password"),
+            checks_host_name=self._text("ssl.endpoint.identification.algorithm", "https") != "",
+        )
+        if self._problems:
+            raise ConfigException.of(self._problems)
+        return found
+
+    def _text(self, key: str, default: str | None = None) -> str | None:
+        value = self._settings.get(key, default)
+        return None if value is None else str(value).strip()
+
+    def _refuse(self, key: str, value: object, expected: str, advice: str = "") -> None:
+        self._problems.append(ConfigProblem(key, value, expected, advice))
+
+    def _one_of(self, key: str, allowed: Sequence[str], default: str) -> str:
+        value = (self._text(key, default) or default).upper()
+        if value not in allowed:
+            self._refuse(key, self._settings[key], f"one of {', '.join(allowed)}")
+            return default
+        return value
+
+    def _milliseconds(self, key: str, default: int) -> int:
+        text = self._text(key, str(default)) or ""
+        if not text.isdecimal() or not 0 < int(text) < 2**31:
+            self._refuse(key, self._settings[key], "a positive number of milliseconds")
+            return default
+        return int(text)
+
+    def _servers(self) -> tuple[str, ...]:
+        value = self._settings.get(BOOTSTRAP_SERVERS)
+        listed = value if isinstance(value, (list, tuple)) else str(value or "").split(",")
+        servers = tuple(str(server).strip() for server in listed if str(server).strip())
+        if not servers:
+            self._refuse(BOOTSTRAP_SERVERS, value, "host:port of at least one broker", "Maybe localhost:9092.")
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                self._refuse(BOOTSTRAP_SERVERS, value, f"a list of host:port, but {shown(server)} is none")
+        return servers
+
+    def _credentials(self, protocol: str) -> tuple[str | None, str | None, str]:
+        if not protocol.startswith("SASL"):
+            return None, None, "PLAIN"
+        mechanism = self._one_of("sasl.mechanism", _MECHANISMS, "PLAIN")
+        options = _jaas_options(self._text("sasl.jaas.config") or "")
+        if not {"username", "password"} <= options.keys():
+            self._refuse(
+                "sasl.jaas.config",
+                "[hidden]" if "sasl.jaas.config" in self._settings else None,
+                'a login module with username="..." and password="..."',
+                'Maybe org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="...";',
+            )
+        return options.get("username"), options.get("password"), mechanism
+
+    def _trusted(self) -> str | None:
+        inline = self._text("ssl.truststore.certificates")
+        if inline is not None:
+            return inline
+        path = self._pem_file("ssl.truststore")
+        return None if path is None else Path(path).read_text("utf-8")
+
+    def _certificate(self) -> str | None:
+        if self._text("ssl.keystore.certificate.chain") is not None:
+            self._refuse(
+                "ssl.keystore.certificate.chain",
+                "[hidden]",
+                "not used: the clients read a file",
+                "Maybe write chain and key to one file and name it in ssl.keystore.location with ssl.keystore.type=PEM.",
+            )
+        return self._pem_file("ssl.keystore")
+
+    def _pem_file(self, store: str) -> str | None:
+        key = f"{store}.location"
+        path = self._text(key)
+        if path is None:
+            return None
+        kind = (self._text(f"{store}.type", "JKS") or "JKS").upper()
+        if kind != "PEM":
+            self._refuse(f"{store}.type", kind, "PEM, since Python reads no Java key stores", _STORE_ADVICE)
+            return None
+        if not Path(path).is_file():
+            self._refuse(key, path, "a PEM file that exists")
+            return None
+        return path
+
+
+def _jaas_options(text: str) -> dict[str, str]:
+    """The options of a JAAS login module, `key="value"`; a backslash makes the character after it part of the value."""
+    options = {}
+    for key, quoted, plain in _JAAS_OPTION.findall(text):
+        options[key] = re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
+    return options

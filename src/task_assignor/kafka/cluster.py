@@ -1,0 +1,272 @@
+"""Look-ups in a live cluster: partitions, racks, offsets, groups. Nothing here changes anything in the cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import attrs
+import kafka.errors
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as ClientPartition
+from kafka.admin import OffsetSpec
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException, UnknownGroupException
+from task_assignor.kafka.group_description import GroupDescription, GroupMember, describe_member
+from task_assignor.sdk import TopicPartition
+from task_assignor.sdk.text import counted, listed, nearest
+
+DEFAULT_TIMEOUT_MS: Final = 30_000
+_UNKNOWN_TOPIC: Final = 3
+_Found = TypeVar("_Found")
+
+
+@attrs.frozen
+class GroupListing:
+    """A group of the cluster.
+
+    Args:
+        name: its id.
+        state: Kafka's word for its state, such as `Stable`.
+        kind: `classic`, `consumer`, `streams` or `share`; "" where the broker is too old to say.
+        protocol_type: `consumer` for consumer groups.
+    """
+
+    name: str
+    state: str
+    kind: str
+    protocol_type: str
+
+
+class Cluster:
+    """A connection to a cluster for look-ups; a context manager.
+
+    Args:
+        settings: how to reach it: `ClientSettings`, or settings in the keys of Kafka's Java clients.
+        timeout_ms: the longest that any one look-up may take, milliseconds.
+
+    Raises:
+        ConfigException: a setting is wrong.
+        KafkaClusterException: it cannot be reached within that time. So do all methods, with what was asked for.
+
+    Examples:
+        >>> with Cluster({"bootstrap.servers": "localhost:9092"}) as cluster:  # doctest: +SKIP
+        ...     cluster.partition_counts(["clicks"])
+        {'clicks': 8}
+    """
+
+    def __init__(self, settings: ClientSettings | Mapping[str, object], timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.of(settings)
+        self._timeout_ms = timeout_ms
+        arguments = self._settings.for_kafka_python()
+        arguments["request_timeout_ms"] = min(timeout_ms, self._settings.request_timeout_ms)
+        self._admin: _Admin = self._ask("connect", lambda: _Admin(bootstrap_timeout_ms=timeout_ms, **arguments))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back. A second call does nothing."""
+        self._admin.close()
+
+    def topics(self) -> list[str]:
+        """The names of all topics that are not Kafka's own, sorted."""
+        return sorted(name for name in self._ask("list the topics", self._admin.list_topics) if name[:2] != "__")
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """Topic -> number of its partitions.
+
+        Raises:
+            KafkaClusterException: a topic does not exist.
+        """
+        return {topic: len(found) for topic, found in self._replicas(topics).items()}
+
+    def partition_racks(self, topics: Collection[str]) -> dict[str, tuple[frozenset[str] | None, ...]]:
+        """Topic -> the racks of the replicas of each partition; None where a broker of it has no `broker.rack`.
+
+        Raises:
+            KafkaClusterException: a topic does not exist.
+        """
+        brokers = self._ask("list the brokers", self._admin.describe_cluster)["brokers"]
+        rack = {broker["broker_id"]: broker["rack"] for broker in brokers}
+        return {
+            topic: tuple(_racks([rack.get(node) for node in nodes]) for nodes in found)
+            for topic, found in self._replicas(topics).items()
+        }
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Partition -> the offset that its next record will have (of committed records: read_committed's end is not asked)."""
+        return self._offsets(partitions, OffsetSpec.LATEST, "end")
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Partition -> the offset of its first record that is still there."""
+        return self._offsets(partitions, OffsetSpec.EARLIEST, "first")
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """Partition -> the offset that the group has committed, for all partitions that it has committed at all."""
+        found = self._ask(f"read the offsets of the group {group!r}", lambda: self._admin.list_group_offsets([group]))
+        return {
+            TopicPartition(each.topic, each.partition): offset.offset
+            for each, offset in sorted(found[group].items())
+            if offset.offset >= 0
+        }
+
+    def groups(self) -> list[GroupListing]:
+        """All groups, sorted by name."""
+        found = self._ask("list the groups", self._admin.list_groups)
+        listings = [
+            GroupListing(
+                group["group_id"], group.get("group_state") or "", group.get("group_type") or "", group["protocol_type"]
+            )
+            for group in found
+        ]
+        return sorted(listings, key=lambda listing: listing.name)
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """What the members of a classic group said and were given.
+
+        Raises:
+            UnknownGroupException: there is no such group.
+            KafkaClusterException: it is of a kind that its brokers assign (`group.protocol` consumer or streams).
+        """
+        listing = {each.name: each for each in self.groups()}
+        if group not in listing:
+            close = nearest(group, listing)
+            advice = f"Maybe {close!r}." if close else f"There are: {listed(listing) if listing else 'none'}."
+            raise UnknownGroupException(f"The cluster has no group {group!r}. {advice}")
+        kind = listing[group].kind
+        if kind not in {"", "classic"}:
+            raise KafkaClusterException(
+                f"The group {group!r} is of kind {kind!r}: its brokers decide, and task.assignor.class has no effect "
+                f"there. Only groups with group.protocol=classic can be looked into."
+            )
+        found = self._ask(f"describe the group {group!r}", lambda: self._admin.describe_groups([group]))[group]
+        if found["error"]:
+            raise KafkaClusterException(f"The cluster does not describe the group {group!r}: {found['error']}")
+        assignor = found["protocol_data"]
+        members: list[GroupMember] = [
+            describe_member(
+                member["member_id"],
+                member["group_instance_id"],
+                member["client_id"],
+                member["client_host"].lstrip("/"),
+                assignor,
+                member["member_metadata"],
+                member["member_assignment"],
+            )
+            for member in found["members"]
+        ]
+        return GroupDescription(
+            group, found["group_state"], assignor, tuple(sorted(members, key=lambda member: member.member_id))
+        )
+
+    def _replicas(self, topics: Collection[str]) -> dict[str, list[list[int]]]:
+        """Topic -> partition -> its brokers."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        found = {
+            each["name"]: each for each in self._ask("describe topics", lambda: self._admin.describe_topics(names))
+        }
+        missing = [name for name in names if name not in found or found[name]["error_code"] == _UNKNOWN_TOPIC]
+        if missing:
+            raise KafkaClusterException(
+                f"The cluster has no {'topic' if len(missing) == 1 else 'topics'} {listed(missing)}. "
+                f"It has {counted(len(self.topics()), 'topic')}."
+            )
+        result = {}
+        for name in names:
+            error = found[name]["error_code"]
+            if error:
+                raise KafkaClusterException(
+                    f"The cluster does not describe the topic {name!r}: {kafka.errors.for_code(error).__name__}."
+                )
+            ordered = sorted(found[name]["partitions"], key=lambda partition: partition["partition_index"])
+            result[name] = [partition["replica_nodes"] for partition in ordered]
+        return result
+
+    def _offsets(self, partitions: Iterable[TopicPartition], which: Any, word: str) -> dict[TopicPartition, int]:
+        wanted = {ClientPartition(each.topic, each.partition): which for each in partitions}
+        if not wanted:
+            return {}
+        found = self._ask(
+            f"read the {word} offsets of {counted(len(wanted), 'partition')}",
+            lambda: self._admin.list_partition_offsets(wanted, timeout_ms=self._timeout_ms),
+        )
+        return {TopicPartition(each.topic, each.partition): found[each].offset for each in sorted(wanted)}
+
+    def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found:
+        """Ask, but not longer than allowed: in a thread of its own, which is left behind if it does not come back."""
+        answer: list[_Found] = []
+        failure: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answer.append(ask())
+            except BaseException as error:  # noqa: BLE001  (handed on to the caller)
+                failure.append(error)
+
+        thread = threading.Thread(target=run, name="task-assignor-look-up", daemon=True)
+        thread.start()
+        # The client has limits of its own; they come first, with a better reason.
+        thread.join(self._timeout_ms / 1000 + 1)
+        where = ",".join(self._settings.bootstrap_servers)
+        if thread.is_alive():
+            raise KafkaClusterException(
+                f"Cannot {what}: the cluster at {where} does not answer within {self._timeout_ms} ms."
+            )
+        if failure:
+            error = failure[0]
+            if isinstance(error, KafkaClusterException) or not isinstance(error, Exception):
+                raise error
+            raise KafkaClusterException(
+                f"Cannot {what} at {where}: {type(error).__name__}: {error}{self._advice(error)}"
+            ) from error
+        return answer[0]
+
+    def _advice(self, error: Exception) -> str:
+        if isinstance(error, kafka.errors.KafkaTimeoutError):
+            # A broker that does not accept a password may just hang up, and kafka-python tries again until it must stop.
+            credentials = ", or the user or password in sasl.jaas.config is wrong"
+            uses_sasl = self._settings.security_protocol.startswith("SASL")
+            reasons = "no broker listens there, or security.protocol is not what the listener speaks"
+            return f". Maybe {reasons}{credentials if uses_sasl else ''}."
+        if isinstance(error, kafka.errors.SaslAuthenticationFailedError):
+            return ". Maybe the user or password in sasl.jaas.config is wrong."
+        if isinstance(error, kafka.errors.AuthorizationError):
+            return ". Maybe this user lacks the right to DESCRIBE it."
+        return ""
+
+
+class _Admin(KafkaAdminClient):  # type: ignore[misc]
+    """Leaves what members said as bytes: kafka-python shows user data as text, from which bytes cannot be had back."""
+
+    def _describe_groups_process_response(self, response: Any) -> dict[str, dict[str, Any]]:
+        groups = {}
+        for group in response.groups:
+            raw = [
+                (bytes(member.member_metadata or b""), bytes(member.member_assignment or b""))
+                for member in group.members
+            ]
+            for member in group.members:
+                member.member_metadata = member.member_assignment = b""
+            shown = group.to_dict()
+            code = shown["error_code"]
+            shown["error"] = str(kafka.errors.for_code(code)()) if code else None
+            for member, (metadata, assignment) in zip(shown["members"], raw, strict=True):
+                member["member_metadata"], member["member_assignment"] = metadata, assignment
+            groups[group.group_id] = shown
+        return groups
+
+
+def _racks(racks: list[str | None]) -> frozenset[str] | None:
+    known = [rack for rack in racks if rack is not None]
+    return frozenset(known) if len(known) == len(racks) else None

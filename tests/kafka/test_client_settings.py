@@ -1,0 +1,116 @@
+"""How Java clients say where a cluster is, said to the Python clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from task_assignor import ConfigException
+
+kafka_room = pytest.importorskip("task_assignor.kafka")
+ClientSettings = kafka_room.ClientSettings
+
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\\"b=c; d";'
+
+
+def test_plain_settings_reach_both_clients() -> None:
+    found = ClientSettings.of(
+        {"bootstrap.servers": "a:1, b:2", "client.id": "me", "request.timeout.ms": "5000", "x": 1}
+    )
+    assert found.for_kafka_python() == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "client_id": "me",
+        "request_timeout_ms": 5000,
+        "security_protocol": "PLAINTEXT",
+    }
+    assert found.for_confluent_kafka() == {
+        "bootstrap.servers": "a:1,b:2",
+        "client.id": "me",
+        "socket.timeout.ms": 5000,
+        "security.protocol": "PLAINTEXT",
+    }
+
+
+def test_sasl_comes_from_the_login_module_and_is_never_shown() -> None:
+    found = ClientSettings.of(
+        {
+            "bootstrap.servers": "a:1",
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": JAAS,
+        }
+    )
+    assert (found.username, found.password) == ("me", 'a"b=c; d')
+    assert found.for_kafka_python()["sasl_plain_password"] == 'a"b=c; d'
+    assert found.for_confluent_kafka()["sasl.password"] == 'a"b=c; d'
+    assert "b=c" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "text", ['M required username="u" password=p;', 'M required\n  password="p"  username = "u" ;']
+)
+def test_options_of_login_modules_are_read_in_any_order_and_with_or_without_quotes(text: str) -> None:
+    found = ClientSettings.of(
+        {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": text}
+    )
+    assert (found.username, found.password) == ("u", "p")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "bootstrap.servers (None) must be host:port of at least one broker"),
+        ({"bootstrap.servers": "broker"}, "'broker' is none"),
+        ({"bootstrap.servers": "broker:0"}, "'broker:0' is none"),
+        ({"bootstrap.servers": []}, "host:port of at least one broker"),
+        ({"bootstrap.servers": "a:1", "security.protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "a positive number of milliseconds"),
+        (
+            {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},
+            "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+        ),
+        ({"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL"}, 'a login module with username="..."'),
+        (
+            {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.truststore.location": "trust.jks"},
+            "PEM, since Python reads no Java key stores",
+        ),
+        (
+            {
+                "bootstrap.servers": "a:1",
+                "security.protocol": "SSL",
+                "ssl.keystore.location": "none.pem",
+                "ssl.keystore.type": "PEM",
+            },
+            "a PEM file that exists",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_it_must_be(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigException) as caught:
+        ClientSettings.of(settings)
+    assert said in str(caught.value)
+
+
+def test_a_wrong_login_module_is_not_shown() -> None:
+    with pytest.raises(ConfigException) as caught:
+        ClientSettings.of(
+            {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.jaas.config": 'M password="secret";'}
+        )
+    assert "secret" not in str(caught.value)
+
+
+def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
+    store = tmp_path / "trust.pem"
+    store.write_text("PEM")
+    found = ClientSettings.of(
+        {
+            "bootstrap.servers": "a:1",
+            "security.protocol": "SSL",
+            "ssl.truststore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert found.for_confluent_kafka()["ssl.ca.pem"] == "PEM"
+    assert found.for_confluent_kafka()["ssl.endpoint.identification.algorithm"] == "none"

@@ -1,0 +1,229 @@
+"""Look-ups in a real cluster: partitions, racks, offsets, groups; and clear errors within the time that is allowed."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor import TopicPartition
+from tests.kafka.broker import KafkaCluster, _free_ports
+from tests.kafka.fixtures import missing, wait_until
+from tests.kafka.jars import KafkaUnavailableError
+
+kafka = pytest.importorskip("kafka")
+room = pytest.importorskip("task_assignor.kafka")
+
+Unique = Callable[[str], str]
+PASSWORD = 'a "strange\\ password; = 1'
+
+
+def create_topic(servers: str, name: str, partitions: int, replicas: int = 1) -> None:
+    admin = kafka.KafkaAdminClient(bootstrap_servers=servers)
+    admin.create_topics([kafka.admin.NewTopic(name, partitions, replicas)])
+    admin.close()
+
+
+def write(servers: str, topic: str, partition: int, records: int) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=servers)
+    for number in range(records):
+        producer.send(topic, value=str(number).encode(), partition=partition)
+    producer.flush()
+    producer.close()
+
+
+@pytest.fixture
+def consumer_of(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., Any]]:
+    opened: list[Any] = []
+
+    def open_one(group: str, *topics: str, **settings: Any) -> Any:
+        opened.append(
+            kafka.KafkaConsumer(
+                *topics,
+                bootstrap_servers=kafka_cluster.bootstrap_servers,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                **settings,
+            )
+        )
+        return opened[-1]
+
+    yield open_one
+    for consumer in opened:
+        consumer.close()
+
+
+@pytest.mark.kafka
+def test_partitions_offsets_and_what_a_group_has_committed(
+    kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any]
+) -> None:
+    topic, group = unique("clicks"), unique("group")
+    create_topic(kafka_cluster.bootstrap_servers, topic, 3)
+    write(kafka_cluster.bootstrap_servers, topic, 1, 5)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    consumer = consumer_of(group, topic)
+    wait_until(lambda: consumer.poll(100), "the consumer reads")
+    consumer.commit({kafka.TopicPartition(topic, 1): kafka.OffsetAndMetadata(2, "", -1)})
+    with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+        assert cluster.partition_counts([topic]) == {topic: 3}
+        assert cluster.partition_racks([topic]) == {topic: (None, None, None)}
+        assert cluster.end_offsets(partitions) == dict(zip(partitions, (0, 5, 0), strict=True))
+        assert cluster.beginning_offsets(partitions) == dict.fromkeys(partitions, 0)
+        assert cluster.committed_offsets(group) == {partitions[1]: 2}
+        assert topic in cluster.topics()
+        assert "__consumer_offsets" not in cluster.topics()
+        found = room.inspect_group(cluster, group)
+    assert dict(found.lags) == {partitions[0]: None, partitions[1]: 3, partitions[2]: None}
+    assert found.total_lag == 3
+    assert found.violations == ()
+    (member,) = found.group.members
+    assert member.partitions == tuple(partitions)
+    assert found.to_json()["members"][0]["given"] == {topic: [0, 1, 2]}
+
+
+@pytest.mark.kafka
+def test_an_empty_group_still_has_its_lags(
+    kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any]
+) -> None:
+    topic, group = unique("clicks"), unique("group")
+    create_topic(kafka_cluster.bootstrap_servers, topic, 1)
+    write(kafka_cluster.bootstrap_servers, topic, 0, 4)
+    consumer = consumer_of(group, topic)
+    wait_until(lambda: consumer.poll(100), "the consumer reads")
+    consumer.commit({kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(1, "", -1)})
+    consumer.close()
+    with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+        wait_until(lambda: cluster.describe_group(group).state == "Empty", "the group is empty")
+        found = room.inspect_group(cluster, group)
+    assert (found.group.members, dict(found.lags), found.violations) == ((), {TopicPartition(topic, 0): 3}, ())
+
+
+@pytest.mark.kafka
+def test_racks_are_those_of_the_replicas(rack_cluster: KafkaCluster, unique: Unique) -> None:
+    topic = unique("clicks")
+    create_topic(rack_cluster.bootstrap_servers, topic, 6, 2)
+    with room.Cluster({"bootstrap.servers": rack_cluster.bootstrap_servers}) as cluster:
+        racks = cluster.partition_racks([topic])[topic]
+    assert [len(found) for found in racks] == [2] * 6
+    assert frozenset().union(*racks) == {"a", "b", "c"}
+
+
+@pytest.mark.kafka
+def test_what_is_not_there_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    group = unique("payments")
+    consumer = kafka.KafkaConsumer(bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=group)
+    topic = unique("clicks")
+    create_topic(kafka_cluster.bootstrap_servers, topic, 1)
+    consumer.subscribe([topic])
+    with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+        wait_until(
+            lambda: consumer.poll(100) or group in {each.name for each in cluster.groups()}, "the group is known"
+        )
+        with pytest.raises(room.UnknownGroupException, match=f"Maybe '{group}'"):
+            cluster.describe_group(group[:-1] + "x" + group[-1])
+        with pytest.raises(room.KafkaClusterException, match="no topic no-such-topic"):
+            cluster.partition_counts(["no-such-topic", topic])
+    consumer.close()
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["nobody listens", "somebody never answers"])
+def test_a_cluster_that_cannot_be_reached_is_told_in_time(is_silent: bool) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if is_silent:
+            server.listen()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        start = time.monotonic()
+        with pytest.raises(room.KafkaClusterException, match=f"Cannot connect at {address}: .*Maybe no broker listens"):
+            room.Cluster({"bootstrap.servers": address}, timeout_ms=300)
+        assert time.monotonic() - start < 20
+
+
+class SecureCluster(KafkaCluster):
+    """A broker with one more listener that wants TLS and a password."""
+
+    secure_port = 0
+
+    def _broker_settings(self, broker: int, controller: int) -> dict[str, str]:
+        settings = super()._broker_settings(broker, controller)
+        (self.secure_port,) = _free_ports(1)
+        listener = f"SECURE://127.0.0.1:{self.secure_port}"
+        settings["listeners"] += f",{listener}"
+        settings["advertised.listeners"] += f",{listener}"
+        settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+        return settings
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureCluster, dict[str, object]]]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key, store = folder / "certificate.pem", folder / "key.pem", folder / "store.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=broker"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run([*command, *names], check=True, capture_output=True)
+    except FileNotFoundError:
+        missing("needs the command openssl, which makes certificates")
+    store.write_text(key.read_text() + certificate.read_text())
+    escaped = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    broker = SecureCluster(
+        settings={
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+            # Properties files take a backslash away, login modules another one.
+            "listener.name.secure.plain.sasl.jaas.config": f'{module} user_me="{escaped}";'.replace("\\", "\\\\"),
+            "listener.name.secure.ssl.keystore.type": "PEM",
+            "listener.name.secure.ssl.keystore.location": str(store),
+        }
+    )
+    try:
+        broker.__enter__()
+    except KafkaUnavailableError as error:
+        missing(str(error))
+    settings: dict[str, object] = {
+        "bootstrap.servers": f"127.0.0.1:{broker.secure_port}",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{module} username="me" password="{escaped}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificate),
+    }
+    yield broker, settings
+    broker.__exit__(None, None, None)
+
+
+@pytest.mark.kafka
+def test_tls_and_sasl_with_the_settings_of_java_clients(secure: tuple[SecureCluster, dict[str, object]]) -> None:
+    broker, settings = secure
+    create_topic(broker.bootstrap_servers, "secret", 2)
+    with room.Cluster(settings) as cluster:
+        assert cluster.partition_counts(["secret"]) == {"secret": 2}
+    confluent = pytest.importorskip("confluent_kafka.admin")
+    client = confluent.AdminClient(room.ClientSettings.of(settings).for_confluent_kafka())
+    assert len(client.list_topics("secret", timeout=60).topics["secret"].partitions) == 2
+
+
+@pytest.mark.kafka
+def test_a_wrong_password_is_told_as_such_and_not_shown(secure: tuple[SecureCluster, dict[str, object]]) -> None:
+    _, settings = secure
+    wrong = str(settings["sasl.jaas.config"]).replace("password=", "password=no")
+    with pytest.raises(room.KafkaClusterException) as caught:
+        room.Cluster({**settings, "sasl.jaas.config": wrong}, timeout_ms=5_000)
+    assert "nostrange" not in str(caught.value).replace(" ", "")
+    assert "the user or password in sasl.jaas.config is wrong" in str(caught.value)
+
+
+@pytest.mark.kafka
+def test_a_certificate_that_is_not_trusted_is_refused(
+    secure: tuple[SecureCluster, dict[str, object]], tmp_path: Path
+) -> None:
+    _, settings = secure
+    system = {key: value for key, value in settings.items() if not key.startswith("ssl.truststore")}
+    with pytest.raises(room.KafkaClusterException, match="Cannot connect"):
+        room.Cluster(system, timeout_ms=3_000)
