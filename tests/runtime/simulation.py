@@ -14,7 +14,7 @@ from functools import partial
 
 import attrs
 
-from task_assignor.group import GroupLeader, SubTopologyShape, make_tasks
+from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
 from task_assignor.runtime.client import (
     ClientEvent,
     ClientInstruction,
@@ -31,11 +31,14 @@ from task_assignor.runtime.client import (
     Received,
     RunJob,
     SendToCoordinator,
+    StartHeartbeats,
 )
 from task_assignor.runtime.commits import CommitRecord, FileRef, RebalanceRecord
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import (
     Announce,
+    AskAssignor,
+    AssignorAnswered,
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
@@ -59,7 +62,7 @@ from task_assignor.runtime.protocol import (
     ToClient,
     ToCoordinator,
 )
-from task_assignor.sdk import AssignmentConfigs, StreamsConfig, TaskAssignor, TaskId
+from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
 
 Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
@@ -136,6 +139,7 @@ class World:
         self.committed: dict[TaskId, Lineage] = {}
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
+        self.questions: list[AskAssignor] = []
         self.connections: list[Connection] = []
         self.opened = 0
         self.restored_rows: list[Restored] = []
@@ -213,6 +217,7 @@ class World:
                 actions.append(partial(self._report_loss, connection))
             if connection.to_client and connection.is_open and not connection.client.is_paused:
                 actions.append(partial(self._deliver_to_client, connection))
+        actions += [partial(self._answer, question) for question in self.questions]
         for client in self.clients:
             if client.is_paused:
                 actions.append(partial(self._resume, client))
@@ -264,6 +269,7 @@ class World:
             connection.accepted = False
             connection.to_coordinator.clear()
             connection.to_client.append(None)
+        self.questions = []
         self.coordinator = self._new_coordinator()
 
     def _pass_time(self, milliseconds: int) -> None:
@@ -272,6 +278,16 @@ class World:
         for client in self.clients:
             if not client.is_paused:
                 self._to_client(client, HeartbeatDue())
+
+    def _answer(self, question: AskAssignor) -> None:
+        """The assignor has decided; meanwhile anything may have happened."""
+        self.questions.remove(question)
+        outcome: GroupRebalance | StreamsException
+        try:
+            outcome = self.leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
+        except StreamsException as error:
+            outcome = error
+        self._to_coordinator(AssignorAnswered(question.question, outcome, self.now_ms))
 
     # Network.
 
@@ -340,6 +356,8 @@ class World:
                     if self.random.random() < 0.5:
                         connection.accepted = False
                         connection.to_coordinator.clear()
+                case AskAssignor():
+                    self.questions.append(instruction)
                 case StoreGeneration(record):
                     assert record.generation not in {found.generation for found in self.rebalances}
                     self.rebalances.append(record)
@@ -368,6 +386,8 @@ class World:
                         client.connection.is_open = False
                         client.connection = None
                     client.wants_connection = True
+                case StartHeartbeats():
+                    pass  # here a client that is not paused is always heard
                 case End(_, was_told):
                     if client.connection is not None:
                         client.connection.is_open = False

@@ -9,6 +9,7 @@ import pytest
 from task_assignor.runtime import InvalidTransitionException
 from task_assignor.runtime.client import (
     ClientEvent,
+    ClientInstruction,
     ClientMachine,
     ClientPhase,
     Connect,
@@ -22,6 +23,7 @@ from task_assignor.runtime.client import (
     Received,
     RunJob,
     SendToCoordinator,
+    StartHeartbeats,
 )
 from task_assignor.runtime.protocol import (
     START,
@@ -34,6 +36,7 @@ from task_assignor.runtime.protocol import (
     Process,
     Refused,
     Restored,
+    Running,
     Stop,
     TaskDone,
     TaskFailed,
@@ -49,8 +52,26 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 HELLO = Hello("c", "pid", "run", 1, None, {}, None, "attempt", "host", 1, {A: (Position(1, 1, 5),)})
 
 
-def _member(threads: int = 1, every: int = 10) -> ClientMachine:
-    machine = ClientMachine(threads, every)
+class _Machine(ClientMachine):
+    """What it says of its jobs is kept apart."""
+
+    def __init__(self, threads: int = 1, snapshot_every_batches: int = 10) -> None:
+        super().__init__(threads, snapshot_every_batches)
+        self.told: list[Running] = []
+
+    def handle(self, event: ClientEvent) -> list[ClientInstruction]:
+        """As ever, without `Running`."""
+        others: list[ClientInstruction] = []
+        for instruction in super().handle(event):
+            if isinstance(instruction, SendToCoordinator) and isinstance(instruction.message, Running):
+                self.told.append(instruction.message)
+            else:
+                others.append(instruction)
+        return others
+
+
+def _member(threads: int = 1, every: int = 10) -> _Machine:
+    machine = _Machine(threads, every)
     machine.start()
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))
@@ -65,7 +86,7 @@ def _result(order: TaskOrder) -> TaskResult:
     return TaskResult(order.task, order.batch, order.generation, {}, {}, Position(order.batch, order.generation, 9))
 
 
-def _process(machine: ClientMachine, order: TaskOrder) -> TaskResult:
+def _process(machine: _Machine, order: TaskOrder) -> TaskResult:
     """Carry out one order, to the commit."""
     (job,) = machine.handle(Received(Process((order,))))
     result = _result(order)
@@ -75,10 +96,10 @@ def _process(machine: ClientMachine, order: TaskOrder) -> TaskResult:
 
 
 def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
-    machine = ClientMachine()
+    machine = _Machine()
     assert machine.start() == [Connect()]
     assert machine.handle(Connected(HELLO)) == [SendToCoordinator(HELLO)]
-    machine.handle(Received(Welcome("c-1")))
+    assert machine.handle(Received(Welcome("c-1"))) == [StartHeartbeats("c-1")]
     machine.handle(Received(Assign(1, {A: START}, {})))
     _process(machine, _order(A, 0))
     assert machine.handle(Disconnected("cut")) == [Connect()]
@@ -158,6 +179,33 @@ def test_snapshots_are_written_although_there_always_is_an_order() -> None:
             assert SendToCoordinator(TaskDone(_result(orders[task]))) in done
             jobs = [job for job in done if isinstance(job, RunJob)]
     assert written == [(A, 2), (B, 3), (A, 5), (B, 6), (A, 8), (B, 9)]
+
+
+def test_it_says_what_it_does_before_it_does_it() -> None:
+    """So that it is known even if it never ends; what an answer ends is not said twice."""
+    machine = ClientMachine()
+    machine.start()
+    machine.handle(Connected(HELLO))
+    machine.handle(Received(Welcome("c-1")))
+    target = Position(3, 2, 40)
+    running, run = machine.handle(Received(Assign(4, {A: target, B: target}, {})))
+    assert running == SendToCoordinator(Running({A: ("restore", 1)}))
+    assert isinstance(run, RunJob)
+    _, running, run = machine.handle(JobDone(run.job, Restored(A, target)))
+    assert running == SendToCoordinator(Running({B: ("restore", 2)}))
+    assert isinstance(run, RunJob)
+    machine.handle(JobDone(run.job, Restored(B, target)))
+    order = _order(A, 4, 4, target)
+    running, run = machine.handle(Received(Process((order,))))
+    assert running == SendToCoordinator(Running({A: ("process", 3)}))
+    assert isinstance(run, RunJob)
+    assert machine.handle(JobDone(run.job, _result(order))) == [SendToCoordinator(TaskDone(_result(order)))]
+    # Its next membership begins anew.
+    running, run = machine.handle(Received(Process((_order(B, 4, 4, target),))))
+    machine.handle(Disconnected("cut"))
+    machine.handle(Connected(HELLO))
+    told = machine.handle(Received(Welcome("c-2")))
+    assert told == [StartHeartbeats("c-2"), SendToCoordinator(Running({B: ("process", 4)}))]
 
 
 def test_several_threads_take_several_tasks() -> None:

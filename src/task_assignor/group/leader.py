@@ -6,6 +6,7 @@ the time, and carries the answer to the members. Source: KIP-924; `StreamsPartit
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -34,6 +35,7 @@ from task_assignor.sdk import (
     TaskInfo,
     TopicPartition,
 )
+from task_assignor.sdk.text import failure
 from task_assignor.validation import ValidationReport, report_violations
 
 _log = logging.getLogger(__name__)
@@ -90,6 +92,10 @@ class GroupLeader:
         assignor_factory: makes a fresh, configured assignor, for example `StreamsConfig(...).task_assignor`.
         configs: settings that matter for assignment.
         tasks: all tasks to be assigned.
+        assignor_name: what to call the assignor where none could be made.
+
+    Attributes:
+        assignor_name: the same.
     """
 
     def __init__(
@@ -97,7 +103,9 @@ class GroupLeader:
         assignor_factory: Callable[[], TaskAssignor],
         configs: AssignmentConfigs,
         tasks: Mapping[TaskId, TaskInfo],
+        assignor_name: str = "of the group",
     ) -> None:
+        self.assignor_name = assignor_name
         self._assignor_factory = assignor_factory
         self._configs = configs
         self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
@@ -140,10 +148,16 @@ class GroupLeader:
         except TaskAssignmentException as error:
             _log.warning("The assignor %s asks to keep the assignment and to try again: %s", name, error)
             return GroupRebalance(self._former(members), str(error) or type(error).__name__, state)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # `sys.exit`, or a panic of a library: it is the assignor's, not ours
+            raise AssignmentRejectedException(f"The assignor {name} failed with {failure(error)}") from error
+        if inspect.isawaitable(answer):
+            _close(answer)
             raise AssignmentRejectedException(
-                f"The assignor {name} failed with {type(error).__name__}: {error}"
-            ) from error
+                f"The assignor {name} returned a coroutine, not a TaskAssignment. Maybe write `def assign` in place of "
+                "`async def assign`."
+            )
         report = report_violations(state, answer)
         self._tell_and_check(assignor, members, answer, report)
         for violation in report.warnings:
@@ -188,10 +202,12 @@ class GroupLeader:
             whole = GroupAssignment() if error in _UNREADABLE else self._group_assignment(members, answer)
             try:
                 assignor.on_assignment_computed(whole, self._subscription(members), error)
-            except Exception as failure:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as problem:
                 raise AssignmentRejectedException(
-                    f"The assignor {name} failed in on_assignment_computed with {type(failure).__name__}: {failure}"
-                ) from failure
+                    f"The assignor {name} failed in on_assignment_computed with {failure(problem)}"
+                ) from problem
         if not report.is_valid:
             raise AssignmentRejectedException(
                 f"The assignor {name} gave an assignment that cannot be used.\n{report.to_text()}",
@@ -247,6 +263,12 @@ class GroupLeader:
 
     def _partitions(self, tasks: Iterable[TaskId]) -> tuple[TopicPartition, ...]:
         return tuple(sorted(found for task in tasks for found in self._source_partitions.get(task, ())))
+
+
+def _close(coroutine: object) -> None:
+    """So that Python does not warn that it was never awaited."""
+    if inspect.iscoroutine(coroutine):
+        coroutine.close()
 
 
 def _lags(client: GroupClient, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:

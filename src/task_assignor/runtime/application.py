@@ -22,6 +22,7 @@ import pyarrow as pa
 from task_assignor.group import GroupLeader
 from task_assignor.runtime.commits import CommitLog, RebalanceLog, RunLayout, read_output
 from task_assignor.runtime.coordinator import Coordinator
+from task_assignor.runtime.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.errors import ClientException, CommitLogException
 from task_assignor.runtime.events import (
     BatchCommitted,
@@ -39,12 +40,13 @@ from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.server import CoordinatorServer
 from task_assignor.runtime.topics import Topic
-from task_assignor.runtime.topology import Topology
-from task_assignor.sdk import StreamsConfig, StreamsException
+from task_assignor.runtime.topology import Topology, processor_name
+from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import named
 
 _log = logging.getLogger(__name__)
-_STOP_TIMEOUT_S = 15.0
+_LEAVE_S, _HURRY_S = 2.0, 0.5
+"""So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
 _EARLY_EXITS = {False: 3, True: 50}
 """So often in a row a client's process may end before it joins; by whether it has joined before."""
 
@@ -173,6 +175,11 @@ class StreamsApplication:
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
         self._clients = _specs(clients, config)
+        if (self._options.min_clients or 0) > len(self._clients):
+            raise ConfigException(
+                f"The min_clients ({self._options.min_clients}) of the RuntimeOptions must be at most the number of "
+                f"clients, which is {len(self._clients)}."
+            )
         self._topics = {name: Topic.open(self._topics_root, name) for name in topology.sources}
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
         self._server: CoordinatorServer | None = None
@@ -219,19 +226,31 @@ class StreamsApplication:
         error: StreamsException | None = None
         is_done = False
         try:
+            leader = GroupLeader(
+                self._config.task_assignor,
+                self._config.assignment_configs,
+                self._tasks,
+                self._config.task_assignor_class.__qualname__,
+            )
             coordinator = Coordinator(
                 self._application_id,
                 run_id,
-                GroupLeader(self._config.task_assignor, self._config.assignment_configs, self._tasks),
+                leader,
                 progress,
                 self._options,
-                min(self._options.min_clients or len(self._clients), len(self._clients)),
+                self._options.min_clients or len(self._clients),
                 rebalances.last_generation,
                 server.clock.now_ms(),
+                {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
             )
             self._launcher.start(self._plan(run_id, server.port, authkey))
             error = server.run(
-                coordinator, commits, rebalances, recorder, lambda: self._look_after_clients(recorder), _STOP_TIMEOUT_S
+                coordinator,
+                leader,
+                commits,
+                rebalances,
+                recorder,
+                lambda: self._look_after_clients(coordinator, recorder),
             )
             is_done = True
         except StreamsException as failure:
@@ -241,14 +260,14 @@ class StreamsApplication:
             # Closing the connections tells clients that were not told otherwise.
             server.close()
             self._server = None
-            self._launcher.stop(_STOP_TIMEOUT_S if is_done else 1.0)
+            self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
         if error is not None:
             raise error
 
-    def _look_after_clients(self, recorder: _Recorder) -> None:
+    def _look_after_clients(self, coordinator: Coordinator, recorder: _Recorder) -> None:
+        if coordinator.phase is CoordinatorPhase.STOPPING:
+            return  # now they may end
         for ended in self._launcher.exits():
-            if ended.expected:
-                continue
             _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)
             recorder.early_exits[ended.client] += 1
             limit = _EARLY_EXITS[ended.client in recorder.joined]

@@ -25,6 +25,7 @@ from task_assignor.runtime.protocol import (
     Process,
     Refused,
     Restored,
+    Running,
     Stop,
     TaskDone,
     TaskFailed,
@@ -145,6 +146,13 @@ class SendToCoordinator:
 
 
 @attrs.frozen
+class StartHeartbeats:
+    """Have it said that this process lives, whatever its own threads do, until `Connect` or `End`."""
+
+    member_id: str
+
+
+@attrs.frozen
 class Connect:
     """Find the coordinator (again), then bring `Connected`; if that fails for too long, end."""
 
@@ -162,7 +170,7 @@ class End:
     was_told: bool
 
 
-ClientInstruction = RunJob | SendToCoordinator | Connect | End
+ClientInstruction = RunJob | SendToCoordinator | StartHeartbeats | Connect | End
 
 
 @attrs.define
@@ -200,7 +208,10 @@ class ClientMachine:
         self._snapshot_every = snapshot_every_batches
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, _Task] = {}
-        self._running: set[TaskId] = set()
+        self._running: dict[TaskId, tuple[str, int]] = {}
+        """Task -> kind and number of its job."""
+        self._running_told: dict[TaskId, tuple[str, int]] = {}
+        self._jobs = 0
         self._member_id = ""
         self._generation = 0
         self._rows_in = 0
@@ -246,7 +257,11 @@ class ClientMachine:
         if self._phase is ClientPhase.ENDED:
             return []
         instructions = list(self._react(event))
-        instructions.extend(self._next_jobs())
+        jobs = list(self._next_jobs())
+        if self._running != self._running_told and self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
+            self._running_told = dict(self._running)
+            instructions.append(SendToCoordinator(Running(dict(self._running))))
+        instructions += jobs
         if self._phase is ClientPhase.STOPPING and not self._running:
             self._phase = ClientPhase.ENDED
             instructions += [SendToCoordinator(Goodbye()), End(self._stop_reason, self._was_told)]
@@ -278,6 +293,7 @@ class ClientMachine:
                 self._expect(Received(message), ClientPhase.JOINING)
                 self._phase = ClientPhase.MEMBER
                 self._member_id = member_id
+                yield StartHeartbeats(member_id)
             case Assign(generation, active, standby):
                 self._expect(Received(message), ClientPhase.MEMBER)
                 yield from self._take_assignment(generation, active, standby)
@@ -326,6 +342,7 @@ class ClientMachine:
             self._phase = ClientPhase.CONNECTING
             self._member_id = ""
             self._told = {}
+            self._running_told = {}
             for task in self._tasks.values():
                 task.role, task.order = "", None
             yield Connect()
@@ -346,7 +363,7 @@ class ClientMachine:
         if task is None or not task.busy:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
         task.busy = False
-        self._running.discard(job.task)
+        del self._running[job.task]
         match outcome:
             case TaskFailure():
                 task.position = None
@@ -354,6 +371,7 @@ class ClientMachine:
                 is_wanted = job.kind is not JobKind.PROCESS or task.order == job.order
                 if task.role and is_wanted and self._phase is ClientPhase.MEMBER:
                     task.order = None
+                    self._running_told.pop(job.task, None)
                     yield SendToCoordinator(TaskFailed(outcome))
             case Restored():
                 task.position = outcome.position
@@ -366,6 +384,7 @@ class ClientMachine:
                 # An order that was taken back, or given under an older membership, is not answered.
                 if task.order == job.order and self._phase is ClientPhase.MEMBER:
                     task.order = None
+                    self._running_told.pop(job.task, None)
                     yield SendToCoordinator(TaskDone(outcome))
             case None if job.kind is JobKind.SNAPSHOT:
                 task.snapshot = task.position or START
@@ -390,7 +409,8 @@ class ClientMachine:
             if job is None:
                 return
             self._tasks[job.task].busy = True
-            self._running.add(job.task)
+            self._jobs += 1
+            self._running[job.task] = (job.kind.value, self._jobs)
             yield RunJob(job)
 
     def _most_urgent(self) -> Job | None:
@@ -465,7 +485,7 @@ class ClientMachine:
 
     def validate_state(self) -> None:
         """Raise AssertionError if something holds that never may."""
-        assert self._running == {task.task for task in self._tasks.values() if task.busy}
+        assert self._running.keys() == {task.task for task in self._tasks.values() if task.busy}
         assert len(self._running) <= self._threads
         for task in self._tasks.values():
             assert task.role in ("", "active", "standby")

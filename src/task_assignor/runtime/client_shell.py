@@ -29,9 +29,11 @@ from task_assignor.runtime.client import (
     Received,
     RunJob,
     SendToCoordinator,
+    StartHeartbeats,
 )
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.heartbeat import HeartbeatProcess
 from task_assignor.runtime.launcher import ClientBootstrap
 from task_assignor.runtime.protocol import Hello, Restored, TaskFailure, TaskResult, ToCoordinator
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
@@ -84,6 +86,7 @@ class _ClientShell:
         self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)
         self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent]] = queue.SimpleQueue()
         self._channel: Channel | None = None
+        self._heartbeats: HeartbeatProcess | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._ended: str | None = None
@@ -99,6 +102,7 @@ class _ClientShell:
             except queue.Empty:
                 due = time.monotonic() + interval
                 source, event = None, HeartbeatDue()
+                self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
                 self._carry_out(self._machine.handle(event))
@@ -116,6 +120,8 @@ class _ClientShell:
                     self._workers.submit(self._run_job, job)
                 case SendToCoordinator(message):
                     self._send(message)
+                case StartHeartbeats(member_id):
+                    self._start_heartbeats(member_id)
                 case Connect():
                     self._connect()
                 case End(reason, was_told):
@@ -140,7 +146,21 @@ class _ClientShell:
         threading.Thread(target=self._read, args=(channel,), name="reader", daemon=True).start()
         self._events.put((channel, Connected(self._hello())))
 
+    def _start_heartbeats(self, member_id: str) -> None:
+        try:
+            self._heartbeats = HeartbeatProcess(self._bootstrap, member_id, os.getpid())
+        except OSError as error:
+            # What this process says itself counts too, as long as it can say it.
+            _log.warning("No heartbeat process for %s: %s", named("client", self._bootstrap.spec.name), error)
+
+    def _revive_heartbeats(self) -> None:
+        if self._heartbeats is not None and not self._heartbeats.runs:
+            self._start_heartbeats(self._machine.member_id)
+
     def _drop_channel(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.end()
+            self._heartbeats = None
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -199,7 +219,7 @@ class _ClientShell:
                 return task.process(job.order)
             assert job.target is not None
             return task.restore(job.target)
-        except Exception as error:  # noqa: BLE001 - it travels to the application
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)
 
@@ -208,7 +228,7 @@ class _ClientShell:
         if task is not None:
             try:
                 task.close()
-            except Exception:  # noqa: BLE001 - it is gone anyhow
+            except BaseException:  # noqa: BLE001 - it is gone anyhow
                 _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
 
     @staticmethod

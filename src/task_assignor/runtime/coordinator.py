@@ -13,13 +13,16 @@ fails, it stops and carries out nothing that follows. Three rules make the resul
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from task_assignor.group import AssignmentRejectedException, GroupLeader
+from task_assignor.group import AssignmentRejectedException, GroupLeader, GroupRebalance
 from task_assignor.runtime.commits import RebalanceRecord
-from task_assignor.runtime.coordinator_members import Batch, Member, Members, error_of
+from task_assignor.runtime.coordinator_members import Batch, Member, Members, Question, error_of, undecided
 from task_assignor.runtime.coordinator_values import (
+    Abandoned,
     Announce,
+    AskAssignor,
+    AssignorAnswered,
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
@@ -37,26 +40,28 @@ from task_assignor.runtime.coordinator_values import (
 from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
 from task_assignor.runtime.events import (
     BatchCommitted,
-    ClientJoined,
     ClientLost,
     ClientProgress,
     Rebalanced,
     ResultRefused,
     RunFailed,
     RunFinished,
-    TaskRestored,
 )
 from task_assignor.runtime.launcher import RuntimeOptions
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import (
     START,
+    Alive,
     Assign,
     Committed,
+    EndProcess,
+    Gone,
     Goodbye,
     Heartbeat,
     Hello,
     Process,
     Refused,
+    Running,
     Stop,
     TaskDone,
     TaskFailed,
@@ -84,6 +89,7 @@ class Coordinator:
         expected_clients: the run begins when so many clients are there.
         last_generation: the newest generation that was ever stored.
         now_ms: time.
+        processors: task -> name of its processor, for messages.
     """
 
     def __init__(
@@ -96,7 +102,9 @@ class Coordinator:
         expected_clients: int,
         last_generation: int,
         now_ms: int,
+        processors: Mapping[TaskId, str] | None = None,
     ) -> None:
+        self._processors = processors or {}
         self._application_id = application_id
         self._leader = leader
         self._progress = progress
@@ -116,7 +124,12 @@ class Coordinator:
         self._retries = 0
         self._rows_in = 0
         self._rows_out = 0
+        self._questions = 0
+        self._question: Question | None = None
         self._stop_reason = ""
+        self._stop_by_ms: int | None = None
+        """When the batch in progress is left undone, because somebody wants the run to end."""
+        self._stopping_since_ms = now_ms
         self._story: deque[tuple[CoordinatorPhase, int, CoordinatorEvent]] = deque(maxlen=STORY_LENGTH)
 
     # What can be seen.
@@ -169,21 +182,22 @@ class Coordinator:
                 instructions = self._tick(now_ms)
             case StopRequested(reason, now_ms):
                 instructions = self._request_stop(reason, now_ms)
-            case LauncherFailed(error, _):
-                instructions = self._fail(error)
-        done: list[CoordinatorInstruction] = []
-        try:
-            # Not list(...): what was said before an assignment was rejected must not be lost.
-            done.extend(instructions)
-        except AssignmentRejectedException as rejection:
-            done.extend(self._fail(rejection))
-        return done
+            case LauncherFailed(error, now_ms):
+                instructions = self._fail(error, now_ms)
+            case AssignorAnswered(question, outcome, now_ms):
+                instructions = self._take_answer(question, outcome, now_ms)
+            case Abandoned():
+                instructions = self._abandon()
+        return list(instructions)
 
     # Members.
 
     def _hear(self, connection: int, message: ToCoordinator, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if isinstance(message, Hello):
             yield from self._join(connection, message, now_ms)
+            return
+        if isinstance(message, (Alive, Gone)):
+            yield from self._hear_heartbeats(connection, message, now_ms)
             return
         member = self._members.find(connection)
         if member is None:
@@ -201,25 +215,27 @@ class Coordinator:
             case Heartbeat():
                 yield from self._take_heartbeat(member, message)
             case TaskDone(result):
+                member.running.pop(result.task, None)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
-                yield from self._fail(error_of(failure, member.name))
+                yield from self._fail(error_of(failure, member.name), now_ms)
+            case Running(jobs):
+                member.take_running(jobs, now_ms)
             case TaskReady(restored, role):
                 member.positions[restored.task] = restored.position
-                yield Announce(
-                    TaskRestored(
-                        member.name,
-                        restored.task,
-                        role,
-                        restored.rows,
-                        restored.snapshot_rows,
-                        restored.origin,
-                        restored.position.batch,
-                        restored.seconds,
-                    )
-                )
+                yield Announce(member.has_restored(restored, role))
             case Goodbye():
                 yield from self._remove(member, "it has stopped", now_ms)
+
+    def _hear_heartbeats(self, connection: int, message: Alive | Gone, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        member = self._members.with_id(message.member_id)
+        if member is None:
+            yield CloseConnection(connection)
+        elif isinstance(message, Gone):
+            yield from self._remove(member, "its process has ended", now_ms)
+        else:
+            member.heartbeats = connection
+            member.last_heard_ms = now_ms
 
     def _join(self, connection: int, hello: Hello, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._members.find(connection) is not None:
@@ -236,17 +252,7 @@ class Coordinator:
             yield from self._remove(twin, "a newer client has taken its name", now_ms)
         member = self._members.add(connection, hello, self._progress, now_ms)
         yield SendToClient(connection, Welcome(member.member_id))
-        yield Announce(
-            ClientJoined(
-                hello.client,
-                hello.process_id,
-                member.member_id,
-                hello.attempt,
-                hello.host,
-                hello.pid,
-                tuple(sorted(member.positions)),
-            )
-        )
+        yield Announce(member.has_joined())
         self._reasons.append(f"{named('client', hello.client)} joined")
         yield from self._go_on(now_ms)
 
@@ -255,10 +261,18 @@ class Coordinator:
         if member is not None:
             yield from self._remove(member, reason, now_ms)
 
-    def _remove(self, member: Member, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+    def _remove(
+        self, member: Member, reason: str, now_ms: int, *, hangs: bool = False
+    ) -> Iterator[CoordinatorInstruction]:
         """Fence a member. Its open orders are void from here on; what it had answered before counts."""
         self._members.remove(member)
-        yield CloseConnection(member.connection)
+        if member.heartbeats is not None and hangs:
+            # Its own connection breaks when it is dead; before, that would only make it come back.
+            yield SendToClient(member.heartbeats, EndProcess())
+        else:
+            yield CloseConnection(member.connection)
+        if member.heartbeats is not None:
+            yield CloseConnection(member.heartbeats)
         if self._phase is CoordinatorPhase.STOPPING:
             if not self._members:
                 self._phase = CoordinatorPhase.ENDED
@@ -273,13 +287,16 @@ class Coordinator:
             joined = f"{named('client', member.name)} joined"
             self._reasons = [told for told in self._reasons if told != joined]
         if self._batch is not None:
-            self._batch.lose(member.member_id)
+            self._batch.lose(member)
             poison = self._batch.poison(self._options.max_attempts)
             if poison:
-                message = (
-                    f"{poison} (the last: {member.name}, {reason}). Maybe out of memory: try a smaller max_batch_rows."
+                advice = (
+                    "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
+                    if hangs
+                    else "Maybe out of memory: try a smaller max_batch_rows."
                 )
-                yield from self._fail(ClientException(message))
+                message = f"{poison} (the last: {member.name}, {reason}). {advice}"
+                yield from self._fail(ClientException(message), now_ms)
                 return
         yield from self._go_on(now_ms)
 
@@ -288,31 +305,47 @@ class Coordinator:
         if heartbeat != member.last_heartbeat:
             member.last_heartbeat = heartbeat
             lag = sum(self._progress.lag(task, member.positions.get(task, START)) for task in member.tasks.standby)
-            yield Announce(
-                ClientProgress(
-                    member.name,
-                    member.tasks.active,
-                    member.tasks.standby,
-                    heartbeat.rows_in,
-                    heartbeat.restored_rows,
-                    lag,
-                )
-            )
+            done = (heartbeat.rows_in, heartbeat.restored_rows)
+            yield Announce(ClientProgress(member.name, member.tasks.active, member.tasks.standby, *done, lag))
 
     # Time.
 
     def _tick(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        timeout = self._options.session_timeout_ms
         for member in self._members:
-            if now_ms - member.last_heard_ms > timeout and self._members.find(member.connection) is member:
-                yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
-                yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
+            if self._members.find(member.connection) is member:
+                yield from self._look_at(member, now_ms)
         if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
             waited = now_ms - self._waiting_since_ms
             if waited > self._options.startup_timeout_ms:
-                yield from self._fail(self._nobody_came(waited))
+                yield from self._fail(self._nobody_came(waited), now_ms)
                 return
+        question = self._question
+        if question is not None and now_ms >= question.asked_ms + self._options.assignor_timeout_ms:
+            yield from self._fail(undecided(self._leader.assignor_name, self._options), now_ms)
+            return
+        if self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
+            yield from self._stop(self._stop_reason, None, now_ms)
+            return
         yield from self._go_on(now_ms)
+
+    def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Give a member up that is silent, hangs, or does not stop."""
+        timeout, limit = self._options.session_timeout_ms, self._options.max_poll_interval_ms
+        hanging = member.hanging(limit)
+        if now_ms - member.last_heard_ms > timeout:
+            yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
+            yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
+        elif hanging is not None and now_ms >= hanging[0]:
+            processor = self._processors.get(hanging[1], "")
+            reason = (
+                f"the processor {processor} has not returned from task {hanging[1]} for {limit} ms, which is the "
+                "limit max.poll.interval.ms"
+            )
+            yield from self._remove(member, reason, now_ms, hangs=True)
+        elif self._phase is CoordinatorPhase.STOPPING and now_ms >= member.must_stop_by(
+            self._stopping_since_ms, self._options
+        ):
+            yield from self._remove(member, "it does not stop", now_ms, hangs=True)
 
     def _nobody_came(self, waited_ms: int) -> ClientException:
         there = ", ".join(member.name for member in self._members) or "none"
@@ -326,10 +359,19 @@ class Coordinator:
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
         deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members]
-        if self._phase is CoordinatorPhase.GATHERING or not self._members:
+        hanging = (member.hanging(self._options.max_poll_interval_ms) for member in self._members)
+        deadlines += [found[0] for found in hanging if found is not None]
+        if self._phase is CoordinatorPhase.STOPPING:
+            deadlines += [member.must_stop_by(self._stopping_since_ms, self._options) for member in self._members]
+        elif self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
-        if len(self._members) and self._may_rebalance():
-            deadlines += [found for found in (self._followup_ms, self._retry_ms) if found is not None]
+        if self._phase is CoordinatorPhase.RUNNING:
+            if self._question is not None:
+                deadlines.append(self._question.asked_ms + self._options.assignor_timeout_ms)
+            elif len(self._members) and self._may_rebalance():
+                deadlines += [found for found in (self._followup_ms, self._retry_ms) if found is not None]
+            if self._stop_by_ms is not None:
+                deadlines.append(self._stop_by_ms)
         return min(deadlines, default=None)
 
     # Rebalances and batches.
@@ -345,10 +387,13 @@ class Coordinator:
             return
         if self._members and self._rebalance_is_due(now_ms):
             yield from self._rebalance(now_ms)
-        if self._batch is None and self._phase is CoordinatorPhase.RUNNING:
+        is_idle = self._batch is None and (self._question is None or bool(self._stop_reason))
+        if is_idle and self._phase is CoordinatorPhase.RUNNING:
             yield from self._next_batch(now_ms)
 
     def _rebalance_is_due(self, now_ms: int) -> bool:
+        if self._question is not None:
+            return False
         if self._followup_ms is not None and now_ms >= self._followup_ms:
             self._followup_ms = None
             self._reasons.append("a client's follow-up deadline has passed")
@@ -361,23 +406,39 @@ class Coordinator:
         return self._batch is None or self._batch.has_orphans
 
     def _rebalance(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        reason = "; ".join(self._reasons)
-        outcome = self._leader.rebalance(
-            [member.for_leader(self._progress) for member in self._members],
-            self._progress.changelog_ends(),
-            now_ms,
-        )
+        members = frozenset(member.member_id for member in self._members)
+        self._questions += 1
+        self._question = Question(self._questions, now_ms, tuple(self._reasons), members)
+        clients = tuple(member.for_leader(self._progress) for member in self._members)
+        yield AskAssignor(self._questions, clients, self._progress.changelog_ends(), now_ms)
+
+    def _take_answer(
+        self, number: int, outcome: GroupRebalance | StreamsException, now_ms: int
+    ) -> Iterator[CoordinatorInstruction]:
+        question = self._question
+        if question is None or question.number != number or self._phase is not CoordinatorPhase.RUNNING:
+            return
+        self._question = None
+        if isinstance(outcome, StreamsException):
+            yield from self._fail(outcome, now_ms)
+            return
+        if any(self._members.with_id(member) is None for member in question.members):
+            # It counts on somebody who has left meanwhile. Who came meanwhile has no tasks until the next rebalance.
+            yield from self._go_on(now_ms)
+            return
+        reason = "; ".join(question.reasons)
         if outcome.kept_because:
             yield from self._try_again(outcome.kept_because, reason, now_ms)
             return
-        self._reasons, self._retry_ms, self._retries = [], None, 0
+        self._reasons, self._retry_ms, self._retries = self._reasons[len(question.reasons) :], None, 0
         self._followup_ms = outcome.followup_deadline_ms
         self._generation += 1
         self._members.assign(outcome.assignments, self._generation)
-        clients = {member.member_id: (member.name, member.tasks) for member in self._members}
+        asked = [member for member in self._members if member.member_id in question.members]
+        clients = {member.member_id: (member.name, member.tasks) for member in asked}
         yield StoreGeneration(RebalanceRecord(self._generation, reason, clients, self._progress.last_batch))
         yield Announce(self._rebalanced(reason))
-        for member in self._members:
+        for member in asked:
             positions = (
                 {task: self._progress.position(task) for task in tasks}
                 for tasks in (member.tasks.active, member.tasks.standby)
@@ -385,6 +446,7 @@ class Coordinator:
             yield SendToClient(member.connection, Assign(self._generation, *positions))
         if self._batch is not None:
             yield from self._give_orders(self._batch)
+        yield from self._go_on(now_ms)
 
     def _rebalanced(self, reason: str, kept: str = "") -> Rebalanced:
         before = self._last_owners
@@ -409,7 +471,8 @@ class Coordinator:
                 AssignmentRejectedException(
                     f"The assignor asked {self._retries} times in a row to keep the assignment and to try again; "
                     f"the last time: {why}"
-                )
+                ),
+                now_ms,
             )
             return
         self._retry_ms = now_ms + self._options.assignment_retry_ms
@@ -417,14 +480,14 @@ class Coordinator:
 
     def _next_batch(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._stop_reason:
-            yield from self._stop(self._stop_reason, None)
+            yield from self._stop(self._stop_reason, None, now_ms)
             return
         ranges = self._progress.next_ranges(self._options.max_batch_rows)
         if not ranges:
             seconds = (now_ms - self._started_ms) / 1000
             batches = self._progress.last_batch + 1
             yield Announce(RunFinished(batches, self._rows_in, self._rows_out, seconds))
-            yield from self._stop("all rows are processed", None)
+            yield from self._stop("all rows are processed", None, now_ms)
             return
         if any(self._members.owner_of(task) is None for task in ranges):
             return  # until somebody comes, or the assignor is asked again
@@ -488,26 +551,35 @@ class Coordinator:
     # The end.
 
     def _request_stop(self, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        self._stop_reason = reason
+        self._stop_reason = self._stop_reason or reason
         if self._phase is CoordinatorPhase.GATHERING:
-            yield from self._stop(reason, None)
-        else:
-            yield from self._go_on(now_ms)
+            yield from self._stop(reason, None, now_ms)
+            return
+        if self._stop_by_ms is None:
+            self._stop_by_ms = now_ms + self._options.stop_timeout_ms
+        yield from self._go_on(now_ms)
 
-    def _fail(self, error: StreamsException) -> Iterator[CoordinatorInstruction]:
+    def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
             yield Announce(RunFailed(str(error)))
-            yield from self._stop(str(error), error)
+            yield from self._stop(str(error), error, now_ms)
 
-    def _stop(self, reason: str, error: StreamsException | None) -> Iterator[CoordinatorInstruction]:
+    def _stop(self, reason: str, error: StreamsException | None, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Nothing is committed from here on; a batch in progress never was."""
         self._phase = CoordinatorPhase.STOPPING
-        self._batch = None
+        self._stopping_since_ms = now_ms
+        self._batch = self._question = None
         for member in self._members:
             yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
             self._phase = CoordinatorPhase.ENDED
         yield Finished(error)
+
+    def _abandon(self) -> Iterator[CoordinatorInstruction]:
+        self._phase = CoordinatorPhase.ENDED
+        for member in self._members:
+            if member.heartbeats is not None:
+                yield SendToClient(member.heartbeats, EndProcess())
 
     # Checks.
 
@@ -515,6 +587,8 @@ class Coordinator:
         """Raise AssertionError if something holds that never may."""
         self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
+        if self._question is not None:
+            assert self._phase is CoordinatorPhase.RUNNING
         if self._batch is not None:
             assert self._phase is CoordinatorPhase.RUNNING
             self._batch.validate(self._members, self._progress, self._generation)

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 import attrs
 
-from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
+from task_assignor.group import AssignmentRejectedException, ClientAssignment, GroupClient, GroupConsumer
+from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.commits import ClientTasks, CommitRecord, TaskCommit
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
+from task_assignor.runtime.events import ClientJoined, TaskRestored
+from task_assignor.runtime.launcher import RuntimeOptions
 from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import Heartbeat, Hello, Position, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.protocol import Heartbeat, Hello, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
+
+SNAPSHOTS_MS: Final = 15_000
+"""So long clients may write their last snapshots."""
+GRACE_MS: Final = 3_000
+"""So long a client that is to stop may do something else, or say nothing."""
+
+
+@attrs.frozen
+class RunningJob:
+    """A job that a client has begun and not ended.
+
+    Args:
+        kind: "process", "restore", "snapshot" or "close".
+        number: no other job of the client has it.
+        since_ms: when it was heard of.
+    """
+
+    kind: str
+    number: int
+    since_ms: int
+
+    @property
+    def is_users(self) -> bool:
+        """A processor's code runs in it."""
+        return self.kind in ("process", "close")
 
 
 @attrs.define(eq=False)
@@ -41,11 +70,62 @@ class Member:
     positions: dict[TaskId, Position] = attrs.field(factory=dict)
     """Task -> where its state here was when it was last told."""
     last_heartbeat: Heartbeat | None = None
+    heartbeats: int | None = None
+    """Connection of its heartbeat process, which can end it."""
+    running: dict[TaskId, RunningJob] = attrs.field(factory=dict)
+    """Task -> what it does with it now."""
 
     @property
     def name(self) -> str:
         """Name of the client."""
         return self.hello.client
+
+    def has_joined(self) -> ClientJoined:
+        """The event that tells of its coming."""
+        hello = self.hello
+        restorable = tuple(sorted(self.positions))
+        return ClientJoined(
+            hello.client, hello.process_id, self.member_id, hello.attempt, hello.host, hello.pid, restorable
+        )
+
+    def has_restored(self, what: Restored, role: str) -> TaskRestored:
+        """The event that tells that a task is up to date."""
+        return TaskRestored(
+            self.name,
+            what.task,
+            role,
+            what.rows,
+            what.snapshot_rows,
+            what.origin,
+            what.position.batch,
+            what.seconds,
+        )
+
+    def take_running(self, jobs: Mapping[TaskId, tuple[str, int]], now_ms: int) -> None:
+        """The client has said what runs; what ran before runs since it began."""
+        before = self.running
+        self.running = {}
+        for task, (kind, number) in jobs.items():
+            known = before.get(task)
+            is_same = known is not None and known.number == number
+            self.running[task] = known if known is not None and is_same else RunningJob(kind, number, now_ms)
+
+    def hanging(self, limit_ms: int) -> tuple[int, TaskId] | None:
+        """When the oldest job that runs a processor's code will have run for the limit, and its task; None: none runs."""
+        return min(
+            ((job.since_ms + limit_ms, task) for task, job in self.running.items() if job.is_users), default=None
+        )
+
+    def must_stop_by(self, since_ms: int, options: RuntimeOptions) -> int:
+        """When a client that was told to stop is not waited for any more.
+
+        Last snapshots are worth waiting for; a processor that does not return, or a silent client, is not.
+        """
+        by = since_ms + SNAPSHOTS_MS
+        others = [job.since_ms for job in self.running.values() if job.kind != "snapshot"]
+        if others:
+            return min(by, max(since_ms, *others) + GRACE_MS)
+        return min(by, max(since_ms, self.last_heard_ms) + max(GRACE_MS, 3 * options.heartbeat_interval_ms))
 
     def for_leader(self, progress: Progress) -> GroupClient:
         """What the group's leader needs to know of it: states that were never committed are no states."""
@@ -122,16 +202,22 @@ class Members:
         self._by_id[member_id] = self._by_connection[connection] = member
         return member
 
+    def with_id(self, member_id: str) -> Member | None:
+        """The member of that member id."""
+        return self._by_id.get(member_id)
+
     def remove(self, member: Member) -> None:
         """A client leaves; its tasks have no owner until the next assignment."""
         del self._by_id[member.member_id], self._by_connection[member.connection]
         self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
 
     def assign(self, assignments: Mapping[ProcessId, ClientAssignment], generation: int) -> None:
-        """Everybody's tasks from this generation on."""
+        """Everybody's tasks from this generation on; who came too late for the assignment has none."""
         self._owners = {}
         for member in self:
-            assignment = assignments[member.process_id]
+            assignment = assignments.get(member.process_id)
+            if assignment is None:
+                continue
             member.tasks = ClientTasks(assignment.active, assignment.standby)
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
@@ -149,6 +235,23 @@ class Members:
         for member in self:
             assert not set(member.tasks.active) & set(member.tasks.standby)
             assert member.generation <= generation
+
+
+@attrs.frozen
+class Question:
+    """What the assignor is asked and has not answered yet.
+
+    Args:
+        number: its number.
+        asked_ms: when.
+        reasons: why there is a rebalance.
+        members: member ids of those whom it is about.
+    """
+
+    number: int
+    asked_ms: int
+    reasons: tuple[str, ...]
+    members: frozenset[str]
 
 
 @attrs.define
@@ -185,15 +288,17 @@ class Batch:
         """There are tasks without an answer of which none is awaited: their owner was lost."""
         return len(self.done) + len(self.orders) < len(self.ranges)
 
-    def lose(self, member_id: str) -> None:
+    def lose(self, member: Member) -> None:
         """A member left: its open orders are void; what it had answered counts."""
-        lost = [task for task, (owner, _) in self.orders.items() if owner == member_id]
-        self.losses.update(lost)
+        lost = [task for task, (owner, _) in self.orders.items() if owner == member.member_id]
+        # Those that only waited for their turn had no part in it.
+        at_work = [task for task in lost if task in member.running and member.running[task].kind == "process"]
+        self.losses.update(at_work or lost)
         for task in lost:
             del self.orders[task]
 
     def poison(self, max_attempts: int) -> str:
-        """What seems to kill the clients that process it; "": nothing does."""
+        """What seems to take the clients with it that process it; "": nothing does."""
         for task, times in sorted(self.losses.items()):
             if times >= max_attempts:
                 rows = "; ".join(
@@ -252,11 +357,26 @@ class Batch:
             assert order.base == progress.position(task)
 
 
+def undecided(assignor: str, options: RuntimeOptions) -> AssignmentRejectedException:
+    """The assignor has taken too long."""
+    return AssignmentRejectedException(
+        f"The assignor {assignor} has not decided in {options.assignor_timeout_ms} ms, which is the limit "
+        "assignor_timeout_ms of the RuntimeOptions. Maybe it hangs; else allow for more time."
+    )
+
+
 def error_of(failure: TaskFailure, client: str) -> StreamsException:
     """The exception that a client's failure becomes in the application."""
-    message = f"{failure.message} (on {named('client', client)})"
+    where = named("client", client)
+    message = f"{failure.message} (on {where})"
+    error: StreamsException
     if failure.kind == "processor":
-        return ProcessorException(message, str(failure.task), failure.traceback)
-    if failure.kind == "log":
-        return CorruptLogException(message, *failure.place)
-    return ClientException(f"{message}\n{failure.traceback}" if failure.traceback else message)
+        line = "" if failure.line is None else f"\n  {failure.line}"
+        error = ProcessorException(f"{message}{line}", str(failure.task), failure.traceback, failure.line)
+    elif failure.kind == "log":
+        error = CorruptLogException(message, *failure.place)
+    else:
+        error = ClientException(message)
+    if failure.traceback:
+        error.add_note(remote_note(where, failure.traceback))
+    return error

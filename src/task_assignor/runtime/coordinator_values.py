@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import attrs
 
+from task_assignor.group import GroupClient, GroupRebalance
 from task_assignor.runtime.commits import CommitRecord, RebalanceRecord
 from task_assignor.runtime.events import RunEvent
 from task_assignor.runtime.protocol import ToClient, ToCoordinator
-from task_assignor.sdk import StreamsException
+from task_assignor.sdk import StreamsException, TaskId
 
 
 class CoordinatorPhase(enum.Enum):
@@ -75,7 +77,29 @@ class LauncherFailed:
     now_ms: int
 
 
-CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested | LauncherFailed
+@attrs.frozen
+class AssignorAnswered:
+    """The group's leader is done with a question.
+
+    Args:
+        question: number of the question.
+        outcome: what it says, or why it cannot.
+        now_ms: time.
+    """
+
+    question: int
+    outcome: GroupRebalance | StreamsException
+    now_ms: int
+
+
+@attrs.frozen
+class Abandoned:
+    """Whoever runs the coordinator was interrupted: everything ends now, whatever is in progress."""
+
+    now_ms: int
+
+
+CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested | LauncherFailed | AssignorAnswered | Abandoned
 
 # Instructions.
 
@@ -93,6 +117,23 @@ class CloseConnection:
     """Close a connection, after what was sent over it."""
 
     connection: int
+
+
+@attrs.frozen
+class AskAssignor:
+    """Ask the group's leader, then bring `AssignorAnswered`. It runs somebody else's code, which may take its time.
+
+    Args:
+        question: number of the question.
+        clients: the clients of the group.
+        end_offset_sums: task -> end offsets of its changelogs, summed.
+        now_ms: time that the assignor is told.
+    """
+
+    question: int
+    clients: tuple[GroupClient, ...]
+    end_offset_sums: Mapping[TaskId, int]
+    now_ms: int
 
 
 @attrs.frozen
@@ -123,4 +164,6 @@ class Finished:
     error: StreamsException | None
 
 
-CoordinatorInstruction = SendToClient | CloseConnection | StoreGeneration | StoreCommit | Announce | Finished
+CoordinatorInstruction = (
+    SendToClient | CloseConnection | AskAssignor | StoreGeneration | StoreCommit | Announce | Finished
+)

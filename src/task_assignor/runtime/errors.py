@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from task_assignor.runtime.blame import CodeLine
 from task_assignor.sdk import StreamsException
 
 
@@ -42,18 +43,20 @@ class StoreException(StreamsException, ValueError):
 
 
 class ProcessorException(StreamsException):
-    """A processor raised. The message names task, topics, partition, offsets, processor and the original error.
+    """A processor raised. The message names task, topics, partition, offsets, processor, the original error and its line.
 
     Args:
         message: the story.
         task: the task, as text.
-        remote_traceback: traceback of the client, as text.
+        remote_traceback: traceback of the client, as text; also a note of the exception.
+        line: the line of the user's code that failed, if there is one.
     """
 
-    def __init__(self, message: str, task: str = "", remote_traceback: str = "") -> None:
-        super().__init__(message, task, remote_traceback)
+    def __init__(self, message: str, task: str = "", remote_traceback: str = "", line: CodeLine | None = None) -> None:
+        super().__init__(message, task, remote_traceback, line)
         self.task = task
         self.remote_traceback = remote_traceback
+        self.line = line
 
     def __str__(self) -> str:
         return str(self.args[0])

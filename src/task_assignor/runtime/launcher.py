@@ -72,9 +72,14 @@ class RuntimeOptions:
     Args:
         max_batch_rows: a micro-batch takes at most so many rows of each source partition.
         session_timeout_ms: a client that was not heard of for so long is lost.
-        heartbeat_interval_ms: how often clients say that they live.
+        heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
+            that it depends on nothing that runs there.
+        max_poll_interval_ms: a client whose processor has not returned from a batch for so long is ended, and its
+            tasks are given to others (`max.poll.interval.ms`, KIP-62).
+        assignor_timeout_ms: the run fails if the assignor has not decided in this time.
+        stop_timeout_ms: after `request_stop` the batch in progress may take so long; then it is left undone.
         startup_timeout_ms: the run fails if not enough clients are there in this time.
-        min_clients: the run begins when so many clients are there; None: all.
+        min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
         snapshot_every_batches: a client writes a local snapshot of a task after so many batches; 0: only at the end.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
@@ -88,8 +93,11 @@ class RuntimeOptions:
     max_batch_rows: int = attrs.field(default=100_000, validator=_positive)
     session_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
     heartbeat_interval_ms: int = attrs.field(default=500, validator=_positive)
+    max_poll_interval_ms: int = attrs.field(default=300_000, validator=_positive)
+    assignor_timeout_ms: int = attrs.field(default=300_000, validator=_positive)
+    stop_timeout_ms: int = attrs.field(default=5_000, validator=_positive)
     startup_timeout_ms: int = attrs.field(default=60_000, validator=_positive)
-    min_clients: int | None = None
+    min_clients: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
     rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
     snapshot_every_batches: int = attrs.field(default=10, validator=_not_negative)
     assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
@@ -162,12 +170,10 @@ class ClientExit:
     Args:
         client: its name.
         reason: how: exit code, signal, or what the engine says.
-        expected: it ended because it was told to.
     """
 
     client: str
     reason: str
-    expected: bool = False
 
 
 class Launcher(Protocol):

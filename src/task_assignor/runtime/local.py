@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
+from contextlib import suppress
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Literal
@@ -21,12 +24,19 @@ _log = logging.getLogger(__name__)
 def _main(bootstrap: ClientBootstrap) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a processor prints shall be seen when it is printed, also where the output is no terminal.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     code = 0
     try:
         run_client(bootstrap, f"pid {os.getpid()}")
     except StreamsException as error:
         _log.error("%s", error)
         code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or nobody reads it any more
+            stream.flush()
     # Threads of a job that hangs would keep the interpreter from ending.
     os._exit(code)
 
@@ -97,7 +107,7 @@ class LocalProcessLauncher:
             code = process.exitcode or 0
             reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
             del self._processes[name]
-            exits.append(ClientExit(name, reason, expected=code == 0))
+            exits.append(ClientExit(name, reason))
         return exits
 
     def stop(self, timeout_s: float) -> None:

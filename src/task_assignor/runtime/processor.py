@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from task_assignor.runtime.errors import StoreException, TopologyException
 from task_assignor.runtime.stores import KeyValueStore, Store, WindowStore
 from task_assignor.runtime.topics import TopicSpec
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import shown
 
 S = TypeVar("S", bound=Store)
 
@@ -108,8 +110,17 @@ class TaskContext:
         self._forwarded.append((output, rows))
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add to a counter; the counters of a batch are part of its commit record."""
-        self._counters[name] = self._counters.get(name, 0) + number
+        """Add to a counter; the counters of a batch are part of its commit record.
+
+        Raises:
+            TopologyException: the name is no text, or the number is not whole.
+        """
+        try:
+            self._counters[str.__str__(name)] = self._counters.get(name, 0) + operator.index(number)
+        except TypeError:
+            raise TopologyException(
+                f"A counter has a text as name and counts in whole numbers; given were {shown(name)} and {shown(number)}."
+            ) from None
 
     def begin(self, batch: int, offsets: Mapping[str, tuple[int, int]]) -> None:
         """Called by the runtime before each batch."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from task_assignor.runtime.blame import CodeLine
 from task_assignor.runtime.commits import FileRef
 from task_assignor.sdk import HostInfo, TaskId
 
@@ -92,6 +93,7 @@ class TaskFailure:
         message: the story, complete.
         traceback: the client's traceback, as text.
         place: for "log": topic, partition, offset and path of the file.
+        line: for "processor": the line of the user's code that failed, if there is one.
     """
 
     task: TaskId
@@ -99,6 +101,7 @@ class TaskFailure:
     message: str
     traceback: str = ""
     place: tuple[str, int, int, str] = ("", -1, -1, "")
+    line: CodeLine | None = None
 
 
 @attrs.frozen
@@ -172,6 +175,19 @@ class Heartbeat:
 
 
 @attrs.frozen
+class Running:
+    """The jobs of the client are these now. Said before they begin, so that it is known even if they never end.
+
+    Not said of jobs whose end an answer tells anyway.
+
+    Args:
+        jobs: task -> kind of its job ("process", "restore", "snapshot", "close"), and a number that no other job has.
+    """
+
+    jobs: Mapping[TaskId, tuple[str, int]]
+
+
+@attrs.frozen
 class TaskDone:
     """An order is carried out."""
 
@@ -203,7 +219,32 @@ class Goodbye:
     """The client has stopped as it was told."""
 
 
-ToCoordinator = Hello | Heartbeat | TaskDone | TaskFailed | TaskReady | Goodbye
+# From a client's heartbeat process to the coordinator.
+
+
+@attrs.frozen
+class Alive:
+    """The client's process runs.
+
+    Args:
+        member_id: its member id.
+    """
+
+    member_id: str
+
+
+@attrs.frozen
+class Gone:
+    """The client's process has ended.
+
+    Args:
+        member_id: its member id.
+    """
+
+    member_id: str
+
+
+ToCoordinator = Hello | Heartbeat | Running | TaskDone | TaskFailed | TaskReady | Goodbye | Alive | Gone
 
 # From the coordinator to a client.
 
@@ -280,4 +321,9 @@ class Stop:
     snapshot: bool = True
 
 
-ToClient = Welcome | Assign | Process | Committed | Refused | Stop
+@attrs.frozen
+class EndProcess:
+    """To the heartbeat process: end the client's process, which hangs."""
+
+
+ToClient = Welcome | Assign | Process | Committed | Refused | Stop | EndProcess

@@ -10,10 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.commits import CommitLog, RebalanceLog
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import (
+    Abandoned,
     Announce,
+    AskAssignor,
+    AssignorAnswered,
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
@@ -28,6 +32,7 @@ from task_assignor.runtime.coordinator_values import (
     StoreGeneration,
     Tick,
 )
+from task_assignor.runtime.deciding import Deciding
 from task_assignor.runtime.events import RunEvent
 from task_assignor.runtime.protocol import ToClient
 from task_assignor.runtime.transport import Channel, listen
@@ -94,6 +99,7 @@ class CoordinatorServer:
         self._connections = 0
         self._clock = Clock()
         self._error: StreamsException | None = None
+        self._deciding: Deciding | None = None
 
     @property
     def port(self) -> int:
@@ -112,42 +118,46 @@ class CoordinatorServer:
     def run(
         self,
         coordinator: Coordinator,
+        leader: GroupLeader,
         commits: CommitLog,
         rebalances: RebalanceLog,
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
-        stop_timeout_s: float,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
 
         Args:
             coordinator: the decisions.
+            leader: asks the assignor.
             commits: where batches are committed.
             rebalances: where generations are stored.
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
-            stop_timeout_s: so long clients may take to end.
 
         Returns:
             None, or why the run failed.
         """
         threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
         next_poll = time.monotonic() + _POLL_S
-        stop_by: float | None = None
-        while coordinator.phase is not CoordinatorPhase.ENDED:
-            if coordinator.phase is CoordinatorPhase.STOPPING:
-                stop_by = stop_by or time.monotonic() + stop_timeout_s
-                if time.monotonic() > stop_by:
-                    break
-            event = self._next_event(coordinator, next_poll)
-            self._carry_out(coordinator.handle(event), commits, rebalances, announce)
-            if time.monotonic() >= next_poll:
-                try:
-                    poll()
-                except StreamsException as error:
-                    broken = LauncherFailed(error, self._clock.now_ms())
-                    self._carry_out(coordinator.handle(broken), commits, rebalances, announce)
-                next_poll = time.monotonic() + _POLL_S
+
+        def handle(event: CoordinatorEvent) -> None:
+            self._carry_out(coordinator.handle(event), leader, commits, rebalances, announce)
+
+        try:
+            while coordinator.phase is not CoordinatorPhase.ENDED:
+                handle(self._next_event(coordinator, next_poll))
+                if time.monotonic() >= next_poll:
+                    try:
+                        poll()
+                    except StreamsException as error:
+                        handle(LauncherFailed(error, self._clock.now_ms()))
+                    next_poll = time.monotonic() + _POLL_S
+        except BaseException:
+            handle(Abandoned(self._clock.now_ms()))
+            raise
+        finally:
+            if self._deciding is not None:
+                self._deciding.give_up()
         return self._error
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
@@ -164,6 +174,7 @@ class CoordinatorServer:
     def _carry_out(
         self,
         instructions: Sequence[CoordinatorInstruction],
+        leader: GroupLeader,
         commits: CommitLog,
         rebalances: RebalanceLog,
         announce: Callable[[RunEvent], None],
@@ -174,6 +185,8 @@ class CoordinatorServer:
                     self._send(connection, message)
                 case CloseConnection(connection):
                     self._close(connection)
+                case AskAssignor():
+                    self._ask(leader, instruction)
                 case StoreGeneration(record):
                     rebalances.append(record)
                 case StoreCommit(record):
@@ -182,6 +195,15 @@ class CoordinatorServer:
                     announce(event)
                 case Finished(error):
                     self._error = error
+
+    def _ask(self, leader: GroupLeader, question: AskAssignor) -> None:
+        if self._deciding is not None:
+            self._deciding.give_up()
+
+        def answer(outcome: GroupRebalance | StreamsException) -> None:
+            self._events.put(AssignorAnswered(question.question, outcome, self._clock.now_ms()))
+
+        self._deciding = Deciding(leader, question, answer)
 
     # Connections.
 

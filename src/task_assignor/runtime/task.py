@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import CommitLog, FileRef, RunLayout, TaskCommit, open_committed
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException
 from task_assignor.runtime.files import open_arrow, write_arrow, write_json
@@ -261,6 +262,7 @@ class StreamTask:
         self, order: TaskOrder, batch: Mapping[str, pa.Table]
     ) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         context = self._context
+        process = os.getpid()
         try:
             if self._processor is None:
                 processor = self._sub_topology.processor()
@@ -272,8 +274,12 @@ class StreamTask:
                 context.forward(rows)
             outputs, counters = context.finish()
             fitted = {name: self._fit(name, tables) for name, tables in outputs.items()}
-        except Exception as error:
-            raise ProcessorException(self._story(order, error), str(self.task), traceback.format_exc()) from error
+        except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
+            raise ProcessorException(self._story(order, error), str(self.task), traceback_of(error)) from error
+        finally:
+            if os.getpid() != process:
+                # The processor has forked and its child has come out here, where it has nothing to do.
+                os._exit(1)
         return {name: tables for name, tables in fitted.items() if tables}, counters
 
     def _fit(self, output: str, tables: list[pa.Table]) -> list[pa.Table]:
@@ -283,7 +289,7 @@ class StreamTask:
             return tables
         return [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
 
-    def _story(self, order: TaskOrder, error: Exception) -> str:
+    def _story(self, order: TaskOrder, error: BaseException) -> str:
         ranges = "; ".join(
             f"topic {topic}, partition {self.task.partition}, offsets {start} to {end - 1}"
             if end > start
@@ -292,7 +298,7 @@ class StreamTask:
         )
         return (
             f"The processor {processor_name(self._sub_topology.processor)} of sub-topology {self._sub_topology.name!r} "
-            f"failed in task {self.task}, batch {order.batch} ({ranges}): {type(error).__name__}: {error}"
+            f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"
         )
 
     def _write_output(self, name: str, tables: list[pa.Table], order: TaskOrder) -> FileRef:
@@ -355,12 +361,15 @@ class StreamTask:
             processor.close()
 
 
-def failure_of(task: TaskId, error: Exception) -> TaskFailure:
+def failure_of(task: TaskId, error: BaseException) -> TaskFailure:
     """What the coordinator is told about an exception."""
     if isinstance(error, ProcessorException):
-        return TaskFailure(task, "processor", str(error), error.remote_traceback)
-    trace = "".join(traceback.format_exception(error))
+        cause = error.__cause__ or error
+        return TaskFailure(
+            task, "processor", str(error), error.remote_traceback, line=line_to_blame(cause.__traceback__)
+        )
+    trace = traceback_of(error)
     if isinstance(error, CorruptLogException):
         place = (error.topic, error.partition, error.offset, str(error.path))
         return TaskFailure(task, "log", f"Task {task}: {error}", trace, place)
-    return TaskFailure(task, "client", f"Task {task} failed with {type(error).__name__}: {error}", trace)
+    return TaskFailure(task, "client", f"Task {task} failed with {text_of(error)}", trace)

@@ -7,6 +7,7 @@ small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms t
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import struct
 from contextlib import suppress
@@ -17,6 +18,8 @@ from typing import Any, Final
 from task_assignor.runtime.errors import ClientException
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
+_LONG_MESSAGE: Final = 0x7FFFFFFF
+"""From here on `multiprocessing.connection` writes another header."""
 
 
 class Channel:
@@ -54,10 +57,21 @@ class Channel:
         """Close; a thread that waits in `receive` wakes up."""
         with suppress(OSError):  # the other side may have been faster
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        with suppress(OSError):  # a processor may have closed what is not its own
+            self._sock.close()
 
     def release(self) -> None:
         """Give the descriptor back; for the thread that receives, when it is done."""
+        with suppress(OSError):
+            self._connection.close()
+
+    def fileno(self) -> int:
+        """The connection's descriptor, for a process that shall inherit it."""
+        return self._sock.fileno()
+
+    def forget(self) -> None:
+        """Close what this process has of it; a process that has inherited the connection keeps it."""
+        self._sock.close()
         self._connection.close()
 
     def _set_timeout(self, seconds: float) -> None:
@@ -83,6 +97,13 @@ class Channel:
         except (AuthenticationError, EOFError, ValueError, AssertionError) as error:
             raise OSError(f"the other side does not know the secret ({type(error).__name__}: {error})") from error
         self._set_timeout(0.0)
+
+
+def frame(message: object) -> bytes:
+    """A short message as it travels: for a program that can send bytes, but knows no messages."""
+    body = pickle.dumps(message)
+    assert len(body) < _LONG_MESSAGE
+    return struct.pack("!i", len(body)) + body
 
 
 def connect(address: tuple[str, int], authkey: bytes, timeout_s: float) -> Channel:

@@ -1,0 +1,301 @@
+"""Processors, assignors and clients that raise strange things, hang, or do not end: the run goes on or ends with a clear error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from task_assignor.group import AssignmentRejectedException
+from task_assignor.runtime import (
+    BatchCommitted,
+    ClientException,
+    ClientJoined,
+    ClientLost,
+    LocalProcessLauncher,
+    ProcessorException,
+    RunFinished,
+    RuntimeOptions,
+    StreamsApplication,
+    SubTopology,
+    Topology,
+    write_topic,
+)
+from task_assignor.sdk import ConfigException
+from tests.runtime import trouble
+from tests.runtime.support import QUICK, Watch, application, settings, stream
+
+ROWS = 1_000
+
+
+def _application(root: Path, processor: type, *, partitions: int = 1, **more: Any) -> StreamsApplication:
+    rows = stream(ROWS, keys=20, seed=1)
+    write_topic(root / "topics", "left", rows, partitions=partitions, key=["key"], timestamp="at")
+    topology = Topology([SubTopology("troubled", "left", processor, [], ["out"])])
+    more.setdefault("clients", 1)
+    return application(root, topology, **more)
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that processors leave behind."""
+    path = tmp_path / "mark"
+    monkeypatch.setenv("TROUBLE_MARK", str(path))
+    return path
+
+
+def _spawned() -> LocalProcessLauncher:
+    """Its clients see the environment as it is now; a fork server has that of the first test."""
+    return LocalProcessLauncher(start_method="spawn")
+
+
+# What is raised.
+
+
+@pytest.mark.parametrize(
+    ("processor", "told", "code"),
+    [
+        (trouble.Exits, "SystemExit: no licence", 'sys.exit("no licence")'),
+        (trouble.Interrupts, "KeyboardInterrupt", "raise KeyboardInterrupt"),
+        (trouble.Closes, "GeneratorExit: done", 'raise GeneratorExit("done")'),
+        (trouble.Panics, "PanicException: index out of bounds", 'raise PanicException("index out of bounds")'),
+        (trouble.Speechless, "__str__ raised SystemExit", "raise SpeechlessError"),
+        (trouble.Talks, "characters left out", 'raise ValueError("x" * 100_000_000)'),
+        (trouble.Counts, "TopologyException: A counter has a text as name", 'context.count("rows", threading.Lock())'),
+    ],
+)
+def test_whatever_a_processor_raises_ends_the_run_with_its_line(
+    tmp_path: Path, processor: type, told: str, code: str
+) -> None:
+    with pytest.raises(ProcessorException) as caught:
+        _application(tmp_path, processor).run()
+    error = caught.value
+    message = str(error)
+    assert f"The processor {processor.__name__} of sub-topology 'troubled' failed in task 0_0, batch 3" in message
+    assert told in message
+    assert len(message) < 20_000
+    assert error.line is not None
+    assert (error.line.file, error.line.function) == (trouble.__file__, f"{processor.__name__}.trouble")
+    assert error.line.code.startswith(code)
+    assert f'File "{trouble.__file__}", line {error.line.line}, in {processor.__name__}.trouble: {code}' in message
+    (note,) = error.__notes__
+    assert "The traceback on client-1:\nTraceback (most recent call last)" in note
+    assert len(note) < 20_000
+
+
+# What hangs.
+
+
+def test_a_processor_that_always_hangs_ends_the_run(tmp_path: Path) -> None:
+    options = attrs.evolve(QUICK, max_poll_interval_ms=400, max_attempts=2)
+    watch = Watch()
+    with pytest.raises(ClientException) as caught:
+        _application(tmp_path, trouble.Hangs, clients=2, options=options).run(watch)
+    for part in (
+        "Task 0_0, batch 3 (topic left, partition 0, offsets 600 to 799) was lost 2 times together with its client",
+        "the processor Hangs has not returned from task 0_0 for 400 ms, which is the limit max.poll.interval.ms",
+        "Maybe it waits",
+    ):
+        assert part in str(caught.value)
+    assert len(watch.of(ClientLost)) == 2
+    assert not [event.pid for event in watch.of(ClientJoined) if _lives(event.pid)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("processor", [trouble.HangsOnce, trouble.HangsInC])
+def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
+    tmp_path: Path, mark: Path, processor: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that never gives Python's lock back, and so cannot be asked to end."""
+    options = attrs.evolve(QUICK, max_poll_interval_ms=600, max_attempts=2)
+    watch = Watch()
+    app = _application(tmp_path, processor, clients=2, options=options, launcher=_spawned(), partitions=2)
+    died: list[float] = []
+
+    def wait_for_its_end(event: ClientLost) -> None:
+        (pid,) = [each.pid for each in watch.of(ClientJoined) if each.member_id == event.member_id]
+        deadline = time.monotonic() + 60
+        while _lives(pid) and time.monotonic() < deadline:
+            app._launcher.exits()  # it is a child of this process, and a zombie until then
+            time.sleep(0.01)
+        assert not _lives(pid)
+        died.append(time.monotonic())
+
+    watch.on(ClientLost, wait_for_its_end)
+    if processor is trouble.HangsInC:
+        with pytest.raises(ClientException, match="the processor HangsInC has not returned from task"):
+            app.run(watch)
+        assert len(died) == 2
+    else:
+        assert app.run(watch).table("out").num_rows == ROWS
+        assert len(died) == 1
+
+
+def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(tmp_path: Path) -> None:
+    options = attrs.evolve(QUICK, session_timeout_ms=800)
+    watch = Watch()
+    result = _application(tmp_path, trouble.HogsTheLock, options=options).run(watch)
+    assert result.table("out").num_rows == ROWS
+    assert watch.of(ClientLost) == []
+
+
+def test_a_client_that_cannot_be_closed_does_not_delay_the_end(tmp_path: Path) -> None:
+    watch = Watch()
+    finished: list[float] = []
+    watch.on(RunFinished, lambda _: finished.append(time.monotonic()))
+    _application(tmp_path, trouble.HangsAtTheEnd, clients=2, partitions=2).run(watch)
+    assert time.monotonic() - finished[0] < 12
+    assert not [event.pid for event in watch.of(ClientJoined) if _lives(event.pid)]
+
+
+def test_a_stopped_client_does_not_delay_the_end(tmp_path: Path) -> None:
+    watch = Watch()
+    finished: list[float] = []
+    watch.on(RunFinished, lambda _: finished.append(time.monotonic()))
+    watch.on(RunFinished, lambda _: os.kill(watch.of(ClientJoined)[0].pid, signal.SIGSTOP))
+    _application(tmp_path, trouble.Prints, clients=2, partitions=2).run(watch)
+    assert time.monotonic() - finished[0] < 12
+    assert not [event.pid for event in watch.of(ClientJoined) if _lives(event.pid)]
+
+
+def test_a_stop_that_is_requested_does_not_wait_for_a_batch_that_hangs(tmp_path: Path) -> None:
+    watch = Watch()
+    app = _application(tmp_path, trouble.Hangs, options=attrs.evolve(QUICK, stop_timeout_ms=300))
+    watch.on(BatchCommitted, lambda event: app.request_stop("enough") if event.remaining == 400 else None)
+    asked: list[float] = []
+    watch.on(BatchCommitted, lambda _: asked.append(time.monotonic()))
+    result = app.run(watch)
+    assert result.table("out").num_rows == 600
+    assert time.monotonic() - asked[-1] < 20
+
+
+@pytest.mark.parametrize("assignor", ["HangingAssignor", "ScatteringAssignor"])
+def test_ctrl_c_ends_a_run_that_hangs(tmp_path: Path, assignor: str) -> None:
+    """In the assignor, or in a processor."""
+    stream_rows = stream(ROWS, keys=20, seed=1)
+    write_topic(tmp_path / "topics", "left", stream_rows, partitions=1, key=["key"], timestamp="at")
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+from tests.runtime.support import *
+from tests.runtime import trouble
+from pathlib import Path
+from task_assignor.runtime import ClientJoined, BatchCommitted
+
+def tell(event):
+    if isinstance(event, (ClientJoined, BatchCommitted)):
+        print(type(event).__name__, getattr(event, "remaining", ""), flush=True)
+
+if __name__ == "__main__":
+    topology = Topology([SubTopology("troubled", "left", trouble.Hangs, [], ["out"])])
+    config = settings(task_assignor_class="tests.runtime.trouble.{assignor}")
+    application(Path({str(tmp_path)!r}), topology, clients=1, config=config).run(tell)
+""",
+        encoding="utf-8",
+    )
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+        process_group=0,
+    )
+    assert process.stdout is not None
+    last = "ClientJoined" if assignor == "HangingAssignor" else "BatchCommitted 400"
+    for line in process.stdout:
+        if line.startswith(last):
+            break
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert "KeyboardInterrupt" in said
+    assert time.monotonic() - begin < 15
+
+
+def test_an_assignor_that_never_decides_is_given_up(tmp_path: Path) -> None:
+    options = attrs.evolve(QUICK, assignor_timeout_ms=300)
+    config = settings(task_assignor_class=f"{trouble.__name__}.HangingAssignor")
+    with pytest.raises(
+        AssignmentRejectedException, match=r"HangingAssignor has not decided in 300 ms, .* assignor_timeout_ms"
+    ):
+        _application(tmp_path, trouble.Prints, options=options, config=config).run()
+    deadline = time.monotonic() + 30
+    while any(thread.name == "assignor" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "assignor" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("assignor", "told"),
+    [
+        ("ExitingAssignor", "The assignor ExitingAssignor failed with SystemExit: 3"),
+        ("LaterAssignor", "returned a coroutine, not a TaskAssignment. Maybe write `def assign`"),
+    ],
+)
+def test_an_assignor_that_does_not_answer_is_named(tmp_path: Path, assignor: str, told: str) -> None:
+    config = settings(task_assignor_class=f"{trouble.__name__}.{assignor}")
+    with pytest.raises(AssignmentRejectedException, match=told):
+        _application(tmp_path, trouble.Prints, config=config).run()
+
+
+def test_more_clients_cannot_be_waited_for_than_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigException, match=r"min_clients \(3\) .* at most the number of clients, which is 2"):
+        _application(tmp_path, trouble.Prints, clients=2, options=RuntimeOptions(min_clients=3))
+
+
+# What strangers do.
+
+
+@pytest.mark.parametrize("processor", [trouble.Forks, trouble.ClosesStdout, trouble.LeavesThreads])
+def test_a_processor_may_fork_close_files_and_leave_threads(tmp_path: Path, processor: type) -> None:
+    result = _application(tmp_path, processor).run()
+    assert sorted(result.table("out").column("value").to_pylist()) == sorted(f"1-{n}" for n in range(ROWS))
+
+
+def test_a_killed_client_is_missed_at_once_although_a_child_of_it_lives(tmp_path: Path, mark: Path) -> None:
+    """The child has the client's connection too, so that it does not break."""
+    watch = Watch()
+    launcher = _spawned()
+    options = attrs.evolve(QUICK, session_timeout_ms=60_000)
+    app = _application(tmp_path, trouble.ForksADaemon, options=options, launcher=launcher)
+    watch.on(
+        BatchCommitted, lambda event: os.kill(launcher.pids["client-1"], signal.SIGKILL) if event.batch == 3 else None
+    )
+    try:
+        result = app.run(watch)
+        assert result.table("out").num_rows == ROWS
+        assert [event.reason for event in watch.of(ClientLost)] == ["its process has ended"]
+    finally:
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("processor", [trouble.ExitsHard, trouble.ClosesEverything])
+def test_a_process_that_always_ends_itself_is_given_up(tmp_path: Path, processor: type) -> None:
+    options = attrs.evolve(QUICK, max_attempts=2)
+    with pytest.raises(ClientException, match=r"Task 0_0, batch 3 .* was lost 2 times together with its client"):
+        _application(tmp_path, processor, options=options).run()
+
+
+def test_what_a_processor_prints_reaches_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _application(tmp_path, trouble.Prints, launcher=_spawned()).run().rows_in == ROWS
+    assert "processing 0_0\n" in capfd.readouterr().out
