@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from task_assignor.runtime import (
     ClientJoined,
     ClientLost,
     LocalProcessLauncher,
+    Processor,
     ProcessorException,
     RunFinished,
     RuntimeOptions,
     StreamsApplication,
     SubTopology,
     Topology,
+    TopologyException,
     write_topic,
 )
 from task_assignor.sdk import ConfigException
@@ -36,7 +39,9 @@ from tests.runtime.support import QUICK, Watch, application, settings, stream
 ROWS = 1_000
 
 
-def _application(root: Path, processor: type, *, partitions: int = 1, **more: Any) -> StreamsApplication:
+def _application(
+    root: Path, processor: Callable[[], Processor], *, partitions: int = 1, **more: Any
+) -> StreamsApplication:
     rows = stream(ROWS, keys=20, seed=1)
     write_topic(root / "topics", "left", rows, partitions=partitions, key=["key"], timestamp="at")
     topology = Topology([SubTopology("troubled", "left", processor, [], ["out"])])
@@ -299,3 +304,85 @@ def test_a_process_that_always_ends_itself_is_given_up(tmp_path: Path, processor
 def test_what_a_processor_prints_reaches_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert _application(tmp_path, trouble.Prints, launcher=_spawned()).run().rows_in == ROWS
     assert "processing 0_0\n" in capfd.readouterr().out
+
+
+# What is sent to other processes.
+
+
+def test_lambdas_and_local_classes_are_processors_too(tmp_path: Path) -> None:
+    class Local(trouble.Troubled):
+        """Known to this function only."""
+
+    made = _application(tmp_path, lambda: Local()).run()  # noqa: PLW0108 - a lambda is the point
+    assert made.table("out").num_rows == ROWS
+
+
+def test_a_processor_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    class Locked(trouble.Troubled):
+        """Holds what only this process has."""
+
+        lock_of_mine = lock
+
+    with pytest.raises(TopologyException, match=r"Locked of the sub-topology 'troubled' cannot be sent .* in init\(\)"):
+        _application(tmp_path, Locked).run()
+
+
+NOTEBOOK = """
+import threading
+from pathlib import Path
+from task_assignor.runtime import Processor, StreamsApplication, SubTopology, Topology
+from tests.runtime.support import settings, QUICK
+{lock}
+
+class Cell(Processor):
+    def process_batch(self, batch, context):
+        {use}
+        print("in", context.task_id)
+        return batch["left"]
+
+def main():
+    topology = Topology([SubTopology("cells", "left", Cell, [], ["out"])])
+    print(StreamsApplication(
+        topology, settings(), topics_root="topics", run_dir="run", clients=1, options=QUICK
+    ).run().rows_out)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("kind", ["notebook", "script"])
+def test_classes_of_a_notebook_run_and_so_do_those_of_a_script_with_a_lock(tmp_path: Path, kind: str) -> None:
+    """There is no file of the former that another process could import; the latter cannot go by value."""
+    write_topic(tmp_path / "topics", "left", stream(ROWS, 20, 1), partitions=1, key=["key"], timestamp="at")
+    is_script = kind == "script"
+    lock = "LOCK = threading.Lock()" if is_script else ""
+    program = NOTEBOOK.format(lock=lock, use="LOCK.acquire(); LOCK.release()" if is_script else "pass")
+    (tmp_path / "app.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "app.py" if is_script else "-"],
+        input=None if is_script else program,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(ROWS) in done.stdout.splitlines()
+    assert "in 0_0" in done.stdout.splitlines(), "what it prints is seen, although the output is no terminal"
+
+
+def test_why_a_client_cannot_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text(
+        "from tests.runtime.trouble import Troubled\n\nclass Copy(Troubled):\n    pass\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    app = _application(tmp_path, __import__("only_here").Copy, launcher=_spawned())
+    (tmp_path / "only_here.py").unlink()
+    with pytest.raises(ClientException, match="No module named 'only_here'"):
+        app.run()
+    sys.modules.pop("only_here")

@@ -3,9 +3,10 @@
 from task_assignor.sdk import MissingExtraException
 
 try:
+    import cloudpickle as _cloudpickle  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
 except ImportError as error:
-    raise MissingExtraException("runtime", "task_assignor.runtime", "pyarrow") from error
+    raise MissingExtraException("runtime", "task_assignor.runtime", error.name or "pyarrow") from error
 
 from task_assignor.runtime.application import RunResult, StreamsApplication
 from task_assignor.runtime.client_shell import run_client
@@ -45,7 +46,15 @@ from task_assignor.runtime.events import (
 )
 from task_assignor.runtime.join import LateRecordException, WindowedJoin
 from task_assignor.runtime.keys import murmur2, partitions_of
-from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
+from task_assignor.runtime.launcher import (
+    ClientBootstrap,
+    ClientExit,
+    ClientSpec,
+    Launcher,
+    LaunchPlan,
+    RuntimeOptions,
+    pickle_bootstrap,
+)
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
 from task_assignor.runtime.stores import KeyValueStore, KeyValueStoreSpec, Store, WindowStore, WindowStoreSpec
@@ -108,6 +117,7 @@ __all__ = [
     "murmur2",
     "output_schema",
     "partitions_of",
+    "pickle_bootstrap",
     "read_output",
     "run_client",
     "write_topic",

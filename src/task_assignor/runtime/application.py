@@ -23,6 +23,7 @@ from task_assignor.group import GroupLeader
 from task_assignor.runtime.commits import CommitLog, RebalanceLog, RunLayout, read_output
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import ClientException, CommitLogException
 from task_assignor.runtime.events import (
     BatchCommitted,
@@ -309,8 +310,11 @@ class StreamsApplication:
     @contextmanager
     def _owned_folder(self) -> Iterator[str]:
         """The run id of the folder, which nobody else can use meanwhile."""
-        self._layout.run_dir.mkdir(parents=True, exist_ok=True)
-        with self._layout.lock.open("w") as lock:
+        folder = self._layout.run_dir
+        with disk_errors(CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."):
+            folder.mkdir(parents=True, exist_ok=True)
+            opened = self._layout.lock.open("w")
+        with opened as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

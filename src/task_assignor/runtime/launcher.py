@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import attrs
+import cloudpickle
 
+from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topics import check_name
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
+from task_assignor.sdk.text import failure
 
 
 def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
@@ -174,6 +180,40 @@ class ClientExit:
 
     client: str
     reason: str
+
+
+def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
+    """A bootstrap as bytes for `pickle.loads` elsewhere; lambdas, local classes and those of `__main__` go by value.
+
+    Raises:
+        TopologyException: a processor cannot be sent to another process.
+    """
+    try:
+        return bytes(cloudpickle.dumps(bootstrap))
+    except Exception as error:
+        if _can_import_main():
+            # By value it holds a lock or a file of its module, which another process can import instead.
+            with suppress(Exception):
+                return pickle.dumps(bootstrap)
+        raise TopologyException(
+            f"{_culprit(bootstrap.topology)} cannot be sent to another process: {failure(error)}. Maybe it holds a file, a "
+            "lock or a connection; open those in init(), which runs where the task runs."
+        ) from error
+
+
+def _can_import_main() -> bool:
+    """Another process can import what is `__main__` here; not so in a notebook or at a prompt."""
+    main = sys.modules.get("__main__")
+    return getattr(main, "__spec__", None) is not None or getattr(main, "__file__", None) is not None
+
+
+def _culprit(topology: Topology) -> str:
+    for sub in topology.sub_topologies:
+        try:
+            cloudpickle.dumps(sub.processor)
+        except Exception:  # noqa: BLE001 - this is the question
+            return f"The processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}"
+    return "The topology"
 
 
 class Launcher(Protocol):

@@ -6,22 +6,26 @@ import io
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Literal
 
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.client_shell import run_client
-from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan
+from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan, pickle_bootstrap
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
 
 
-def _main(bootstrap: ClientBootstrap) -> None:
+def _main(payload: bytes, reasons: Connection) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a processor prints shall be seen when it is printed, also where the output is no terminal.
@@ -30,15 +34,25 @@ def _main(bootstrap: ClientBootstrap) -> None:
             stream.reconfigure(line_buffering=True)
     code = 0
     try:
-        run_client(bootstrap, f"pid {os.getpid()}")
-    except StreamsException as error:
-        _log.error("%s", error)
+        run_client(pickle.loads(payload), f"pid {os.getpid()}")
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the application is told
+        _log.error("%s", error, exc_info=not isinstance(error, StreamsException))
         code = 1
+        with suppress(OSError):
+            reasons.send(text_of(error))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or nobody reads it any more
             stream.flush()
     # Threads of a job that hangs would keep the interpreter from ending.
     os._exit(code)
+
+
+def _forget_missing_main() -> None:
+    """Of a program that Python reads from its standard input multiprocessing would look for a file `<stdin>`."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is not None and getattr(main, "__spec__", None) is None and not Path(file).exists():
+        del main.__file__
 
 
 class LocalProcessLauncher:
@@ -58,6 +72,8 @@ class LocalProcessLauncher:
             self._context.set_forkserver_preload(["task_assignor.runtime.client_shell"])
         self._plan: LaunchPlan | None = None
         self._processes: dict[str, BaseProcess] = {}
+        self._reasons: dict[str, Connection] = {}
+        """Client -> where its process says why it ends."""
 
     @property
     def coordinator_host(self) -> str:
@@ -80,18 +96,23 @@ class LocalProcessLauncher:
             self._start(bootstrap)
 
     def _start(self, bootstrap: ClientBootstrap) -> None:
+        payload = pickle_bootstrap(bootstrap)
+        reader, writer = self._context.Pipe(duplex=False)
         # Before anything is imported there: polars reads it when it starts.
         before = os.environ.get("POLARS_MAX_THREADS")
         os.environ["POLARS_MAX_THREADS"] = before or "1"
         try:
+            _forget_missing_main()
             process = self._context.Process(  # type: ignore[attr-defined]
-                target=_main, args=(bootstrap,), name=bootstrap.spec.name, daemon=True
+                target=_main, args=(payload, writer), name=bootstrap.spec.name, daemon=True
             )
             process.start()
         finally:
             if before is None:
                 del os.environ["POLARS_MAX_THREADS"]
+            writer.close()
         self._processes[bootstrap.spec.name] = process
+        self._reasons[bootstrap.spec.name] = reader
 
     def replace(self, client: str) -> None:
         """Start another process for a client whose process has ended."""
@@ -106,6 +127,8 @@ class LocalProcessLauncher:
             process.join()
             code = process.exitcode or 0
             reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            with self._reasons.pop(name) as reader, suppress(EOFError, OSError):
+                reason = str(reader.recv()) if reader.poll() else reason
             del self._processes[name]
             exits.append(ClientExit(name, reason))
         return exits
@@ -122,4 +145,6 @@ class LocalProcessLauncher:
         for process in self._processes.values():
             process.join()
             process.close()
-        self._processes = {}
+        for reader in self._reasons.values():
+            reader.close()
+        self._processes, self._reasons = {}, {}

@@ -33,12 +33,15 @@ from task_assignor.runtime.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.deciding import Deciding
+from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.events import RunEvent
 from task_assignor.runtime.protocol import ToClient
 from task_assignor.runtime.transport import Channel, listen
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
+_DISK_ADVICE = "What was committed before stays; run the application again when the disk can be written."
 _POLL_S = 0.05
 """How often the launcher is asked for processes that ended."""
 
@@ -188,9 +191,11 @@ class CoordinatorServer:
                 case AskAssignor():
                     self._ask(leader, instruction)
                 case StoreGeneration(record):
-                    rebalances.append(record)
+                    with disk_errors(CommitLogException, "A rebalance cannot be stored", _DISK_ADVICE):
+                        rebalances.append(record)
                 case StoreCommit(record):
-                    commits.append(record)
+                    with disk_errors(CommitLogException, f"Batch {record.batch} cannot be committed", _DISK_ADVICE):
+                        commits.append(record)
                 case Announce(event):
                     announce(event)
                 case Finished(error):

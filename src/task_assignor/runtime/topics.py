@@ -18,8 +18,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.files import count_rows, open_arrow, write_arrow, write_json
+from task_assignor.runtime.frames import as_tables
 from task_assignor.runtime.keys import key_type_name, partitions_of, timestamps_in_ms
 from task_assignor.sdk.text import counted
 
@@ -177,7 +179,7 @@ class Topic:
         except FileNotFoundError:
             known = ", ".join(list_topics(root)) or "none"
             raise TopicException(f"There is no topic {name!r} in {root}; the topics there: {known}.") from None
-        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise TopicException(f"The description of topic {name!r} cannot be read: {path} ({error}).") from error
         return cls(root, spec)
 
@@ -416,7 +418,7 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
 def write_topic(
     root: str | Path,
     name: str,
-    rows: pa.Table | Iterable[pa.Table],
+    rows: Any,
     *,
     partitions: int,
     key: Sequence[str],
@@ -425,12 +427,13 @@ def write_topic(
     sort_by_timestamp: bool = False,
     segment_rows: int = DEFAULT_SEGMENT_ROWS,
 ) -> Topic:
-    """Write a new topic from Arrow tables, partitioned by Kafka's murmur2 of the key.
+    """Write a new topic from tables, partitioned by Kafka's murmur2 of the key.
 
     Args:
         root: folder of the topics.
         name: name of the topic.
-        rows: a table, or tables with equal columns; within a partition their order is kept.
+        rows: an Arrow table, a pandas or polars DataFrame, or an iterable of these with equal columns; within a
+            partition their order is kept.
         partitions: number of partitions.
         key: key columns.
         timestamp: column with the time of the event, or None.
@@ -443,27 +446,29 @@ def write_topic(
         The topic.
 
     Raises:
-        TopicException: a topic of this name exists, or the description or the rows are not allowed.
+        TopicException: a topic of this name exists, the description or the rows are not allowed, or the folder cannot
+            be written.
     """
     if segment_rows < 1:
         raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
-    tables = iter([rows] if isinstance(rows, pa.Table) else rows)
+    tables = as_tables(rows, f"topic {name!r}")
     first = next(tables, None)
     if first is None:
         raise TopicException(f"There are no tables to write to topic {name!r}. Maybe write one without rows.")
     spec = TopicSpec(name, partitions, first.schema.remove_metadata(), _names(key), timestamp, racks)
     if sort_by_timestamp and timestamp is None:
         raise TopicException(f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column.")
-    builder = TopicBuilder.create(root, spec)
-    try:
-        ends = [0] * partitions
-        while first is not None:
-            _append(builder, ends, first, sort_by_timestamp, segment_rows)
-            first = next(tables, None)
-        return builder.commit()
-    except BaseException:
-        builder.abort()
-        raise
+    with disk_errors(TopicException, f"Topic {name!r} cannot be written to {root}", "Maybe choose another root."):
+        builder = TopicBuilder.create(root, spec)
+        try:
+            ends = [0] * partitions
+            while first is not None:
+                _append(builder, ends, first, sort_by_timestamp, segment_rows)
+                first = next(tables, None)
+            return builder.commit()
+        except BaseException:
+            builder.abort()
+            raise
 
 
 def _append(builder: TopicBuilder, ends: list[int], rows: pa.Table, sort: bool, segment_rows: int) -> None:

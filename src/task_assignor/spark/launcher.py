@@ -17,10 +17,9 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
-from pyspark.cloudpickle import dumps as pickle_by_value
 from pyspark.sql import SparkSession
 
-from task_assignor.runtime import ClientException, ClientExit, LaunchPlan
+from task_assignor.runtime import ClientException, ClientExit, LaunchPlan, pickle_bootstrap
 from task_assignor.spark.jobs import failed_attempts, short_reason
 from task_assignor.spark.session import check_session, is_local
 
@@ -67,7 +66,7 @@ class SparkLauncher:
             raise ClientException("This SparkLauncher has been started before. Make a new one for every run.")
         check_session(self.spark, len(plan.bootstraps))
         self._names = tuple(bootstrap.spec.name for bootstrap in plan.bootstraps)
-        payloads = [pickle_by_value(bootstrap) for bootstrap in plan.bootstraps]  # type: ignore[no-untyped-call]
+        payloads = [pickle_bootstrap(bootstrap) for bootstrap in plan.bootstraps]
         run = client_function()
         context = self.spark.sparkContext
 

@@ -1,0 +1,79 @@
+"""Tables of other libraries as Arrow tables: pandas and polars frames, record batches, whatever speaks Arrow's C streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.text import failure
+
+_EXPECTED = "a pyarrow.Table, a pandas or polars DataFrame, or an iterable of these with equal columns"
+
+
+def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
+    """The tables in `rows`, which is one or gives several.
+
+    Args:
+        rows: a table of some kind, or an iterable of such.
+        what: what they are for, for messages.
+
+    Raises:
+        TopicException: they are something else, or cannot be converted.
+    """
+    if isinstance(rows, pa.RecordBatchReader):
+        rows = (pa.Table.from_batches([batch]) for batch in rows)
+    if _is_table(rows):
+        yield _as_table(rows, what)
+    elif isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, dict)):
+        for number, piece in enumerate(rows):
+            if not _is_table(piece):
+                raise TopicException(
+                    f"The rows for {what} must be {_EXPECTED}; item {number} is a {type(piece).__name__}."
+                )
+            yield _as_table(piece, what)
+    else:
+        advice = {
+            "LazyFrame": " Maybe call collect() first.",
+            "dict": " Maybe write pyarrow.table(...) around it.",
+        }.get(type(rows).__name__, "")
+        if type(rows).__module__.startswith("pyspark."):
+            advice = " Maybe use task_assignor.spark.write_topic."
+        raise TopicException(f"The rows for {what} must be {_EXPECTED}, not a {type(rows).__name__}.{advice}")
+
+
+def _is_table(rows: object) -> bool:
+    is_series = type(rows).__name__ == "Series"
+    return isinstance(rows, (pa.Table, pa.RecordBatch)) or (hasattr(rows, "__arrow_c_stream__") and not is_series)
+
+
+def _as_table(rows: Any, what: str) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    try:
+        if type(rows).__module__.startswith("pandas."):
+            # An index with a name is a column to whoever gave it one; one without is a number of rows.
+            is_named = any(name is not None for name in rows.index.names)
+            table = pa.Table.from_pandas(rows, preserve_index=is_named)
+        elif type(rows).__module__.startswith("polars."):
+            table = rows.to_arrow()
+        else:
+            table = pa.table(rows)
+        return table.cast(pa.schema([_plain(field) for field in table.schema]))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TopicException(
+            f"The {type(rows).__name__} for {what} cannot be made an Arrow table: {failure(error)}. Maybe give each "
+            "column one type first."
+        ) from error
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Without what its library notes about it, and without views, which are new to many a reader of files."""
+    field = field.remove_metadata()
+    if field.type == pa.string_view():
+        return field.with_type(pa.large_string())
+    if field.type == pa.binary_view():
+        return field.with_type(pa.large_binary())
+    return field

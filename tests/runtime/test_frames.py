@@ -1,0 +1,96 @@
+"""Frames of pandas and polars, and whatever else speaks Arrow, as rows of topics; and folders that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import CommitLogException, Topic, TopicException, write_topic
+from tests.runtime.support import application, count_topology, stream
+
+TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
+PANDAS, POLARS = TABLE.to_pandas(), pl.DataFrame({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        PANDAS,
+        PANDAS.set_index("k"),
+        POLARS,
+        POLARS.with_columns(pl.col("k").cast(pl.Categorical)),
+        [PANDAS[:1], POLARS[1:3], TABLE[3:]],
+        TABLE.to_batches()[0],
+        TABLE.to_reader(),
+        (piece for piece in [TABLE[:2], TABLE[2:]]),
+    ],
+    ids=["pandas", "pandas with a named index", "polars", "categorical", "mixed", "batch", "reader", "generator"],
+)
+def test_frames_become_the_same_topic_as_tables(tmp_path: Path, rows: Any) -> None:
+    written = write_topic(tmp_path, "t", rows, partitions=2, key=["k"])
+    expected = write_topic(tmp_path, "expected", TABLE, partitions=2, key=["k"])
+    assert written.end_offsets() == expected.end_offsets()
+    for partition, end in enumerate(expected.end_offsets()):
+        found, wanted = (topic.read(partition, 0, end) for topic in (written, expected))
+        assert found.select(["k", "v"]).to_pylist() == wanted.to_pylist()
+    assert not pa.types.is_string_view(written.spec.schema.field("k").type)
+
+
+def test_the_index_of_a_filtered_frame_is_no_column(tmp_path: Path) -> None:
+    assert write_topic(tmp_path, "t", PANDAS[PANDAS.v > 1], partitions=1, key=["k"]).spec.schema.names == ["k", "v"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (POLARS.lazy(), "not a LazyFrame. Maybe call collect"),
+        ({"k": [1]}, "not a dict. Maybe write pyarrow.table"),
+        ([{"k": 1}], "item 0 is a dict"),
+        ("rows.csv", "not a str"),
+        (None, "not a NoneType"),
+        (POLARS["k"], "item 0 is a str"),
+        (pd.DataFrame({"k": [1, "a"]}), "cannot be made an Arrow table: ArrowInvalid"),
+        (pd.concat([PANDAS, PANDAS], axis=1), "Duplicate column names"),
+        ([], "no tables to write"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_what_to_do(tmp_path: Path, rows: Any, told: str) -> None:
+    with pytest.raises(TopicException, match=told):
+        write_topic(tmp_path, "t", rows, partitions=1, key=["k"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def _write_topic(file: Path) -> None:
+    write_topic(file, "t", TABLE, partitions=1, key=["k"])
+
+
+def _open_topic(file: Path) -> None:
+    Topic.open(file, "t")
+
+
+def _run(file: Path) -> None:
+    write_topic(file.parent / "topics", "left", stream(10, 2, 1), partitions=1, key=["key"])
+    application(file.parent, count_topology(), run_dir=file).run()
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "told"),
+    [
+        (_write_topic, TopicException, "Topic 't' cannot be written to .*file.* Maybe choose another root"),
+        (_open_topic, TopicException, "The description of topic 't' cannot be read"),
+        (_run, CommitLogException, "The run folder .*file cannot be used.* Maybe use another run_dir"),
+    ],
+)
+def test_a_folder_that_is_a_file_is_named(
+    tmp_path: Path, use: Callable[[Path], None], error: type[Exception], told: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("x", encoding="utf-8")
+    with pytest.raises(error, match=told):
+        use(file)
