@@ -33,7 +33,7 @@ CODES = "reference-codes.md"
 # The command line (its reference is docs/cli.md), and rooms without public names: `utils` is their public face.
 NOT_TO_IMPORT = {"cli", "engine", "kafka_order"}
 # Rooms in the rooms, with names of their own.
-INNER_ROOMS = {"task_assignor.group.wire"}
+INNER_ROOMS = {"task_assignor.group.consumers", "task_assignor.group.wire"}
 NEEDS = {
     "task_assignor.kafka": "kafka",
     "task_assignor.runtime": "pyarrow",
@@ -54,6 +54,7 @@ WORDS = {
     "spark",
     "jre",
 }
+WORDS |= {"range", "roundrobin", "copartitioned"}
 WORDS |= {"JAVA_HOME", "PYTHONHASHSEED", "TASK_WITHOUT_ACTIVE"}
 
 

@@ -38,11 +38,15 @@ class Source:
     def take(self, size: int, what: str) -> bytes:
         """The next `size` bytes."""
         if size > self.left:
-            raise WireFormatException(
-                f"Cut off: {what} needs {size} bytes at offset {self.position}, {self.left} are left."
-            )
+            raise self.cut_off(size, what)
         self.position += size
         return self.data[self.position - size : self.position]
+
+    def cut_off(self, size: int, what: str) -> WireFormatException:
+        """The error for bytes that end too early."""
+        return WireFormatException(
+            f"Cut off: {what} needs {size} bytes at offset {self.position}, {self.left} are left."
+        )
 
 
 class Kind(Protocol):
@@ -90,7 +94,12 @@ class Whole:
 
     def read(self, source: Source, _version: int, /) -> int:
         """Two's complement."""
-        return int(self.packing.unpack(source.take(self.packing.size, f"an {self.name}"))[0])
+        start, end = source.position, source.position + self.packing.size
+        if end > len(source.data):
+            raise source.cut_off(self.packing.size, self.name)
+        source.position = end
+        number: int = self.packing.unpack_from(source.data, start)[0]
+        return number
 
 
 INT8: Final = Whole("int8", struct.Struct(">b"))
@@ -154,12 +163,16 @@ class Blob:
 
     def read(self, source: Source, version: int, /) -> Any:
         """Length and content."""
-        size = self.length.read(source, version)
+        size = self.length.read(source, version) * self.unit
         if size < 0:
-            if size == -1 and self.nullable:
+            if size == -self.unit and self.nullable:
                 return None
-            raise WireFormatException(f"A length is {size} at offset {source.position}.")
-        return self.decode(source.take(size * self.unit, self.name))
+            raise WireFormatException(f"The length of {self.name} is {size // self.unit} at offset {source.position}.")
+        start, end = source.position, source.position + size
+        if end > len(source.data):
+            raise source.cut_off(size, self.name)
+        source.position = end
+        return self.decode(source.data[start:end])
 
 
 def _utf8(text: str) -> bytes:
@@ -235,14 +248,15 @@ class Many:
     def read(self, source: Source, version: int, /) -> list[Any]:
         """Elements in the order of the bytes."""
         count = INT32.read(source, version)
-        if count < 0 or count * self.element.least(version) > source.left:
+        if count < 0 or (count and count * self.element.least(version) > source.left):
             raise WireFormatException(
                 f"A list of {count} elements at offset {source.position - 4} does not fit into the {source.left} bytes left."
             )
         if isinstance(self.element, Whole):
-            size = count * self.element.packing.size
-            packing = f">{count}{self.element.packing.format[1:]}"
-            return list(struct.unpack(packing, source.take(size, "a list")))
+            start = source.position
+            source.position += count * self.element.packing.size
+            # The module keeps the packings that were used last.
+            return [*struct.unpack_from(f">{count}{self.element.packing.format[1:]}", source.data, start)]
         return [self.element.read(source, version) for _ in range(count)]
 
 

@@ -64,6 +64,24 @@ def decode_sticky_user_data(data: bytes) -> StickyUserData:
     return StickyUserData(merged(owned), generation)
 
 
+def encode_generation(generation: int) -> bytes:
+    """User data of cooperative sticky members.
+
+    Raises:
+        WireFormatException: it does not fit.
+    """
+    return INT32.write(generation, 0)
+
+
+def decode_generation(data: bytes) -> int:
+    """The generation in the user data of a cooperative sticky member.
+
+    Raises:
+        WireFormatException: the bytes are of another kind.
+    """
+    return INT32.read(Source(data), 0)
+
+
 @attrs.frozen
 class StreamJoinUserData:
     """What a member of a stream join says that it owned (KIP-315).

@@ -1,0 +1,104 @@
+"""KIP-315's assignor: equal partition numbers of all topics share a member, and stay with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from task_assignor.group.consumers.assignors import ConsumerAssignor
+from task_assignor.group.consumers.even import deal_evenly
+from task_assignor.group.consumers.table import NOBODY, Claims, GroupTable
+from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
+from task_assignor.group.wire import (
+    StreamJoinUserData,
+    WireFormatException,
+    decode_stream_join_epoch,
+    decode_stream_join_user_data,
+    encode_stream_join_epoch,
+    encode_stream_join_user_data,
+)
+from task_assignor.sdk import Assignment
+from task_assignor.sdk.columns import Int64Array
+
+_LAST_EPOCH = 2**31 - 1
+
+
+class StickyStreamJoinAssignor(ConsumerAssignor):
+    """A partition number goes to one member, in every topic that this member subscribes to.
+
+    As many numbers are given out as the smallest topic has partitions; what a topic has beyond them is nobody's, and so
+    is a number in a topic that its member does not subscribe to (KIP-315, Assignment Strategy 1 and 5). Sizes differ by
+    one number at most, and as few numbers move as that allows. Of two claims the one with the newer epoch counts; of two
+    equally new ones neither. A topic that does not exist is as if it were not subscribed to.
+
+    Source: KIP-315. Its class was called `StickyStreamJoinAssignor`; Kafka ships none.
+    """
+
+    name = "stream-join"
+
+    def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+        """See `ConsumerAssignor`."""
+        table = GroupTable.of(topics, members)
+        said = [_said(member) for member in table.members]
+        epoch = min(max((each.epoch for each in said), default=0), _LAST_EPOCH - 1) + 1
+        count = int(np.diff(table.starts).min()) if table.topics else 0
+        owner = self._numbers(table, said, count)[np.minimum(table.partitions, count)]
+        answer = table.answer(np.where(table.subscribed(owner), owner, NOBODY))
+        told = dict.fromkeys(answer, encode_stream_join_epoch(epoch))
+        return ConsumerAssignment(answer.members, answer.topics, answer.partitions, answer.topic_of, answer.owner, told)
+
+    def user_data(self, assignment: Assignment, generation: int) -> bytes | None:
+        """The numbers it was given, and the epoch that came with them."""
+        del generation
+        try:
+            epoch = decode_stream_join_epoch(assignment.user_data)
+        except WireFormatException:
+            epoch = 0
+        numbers = sorted({found.partition for found in assignment.partitions})
+        if not numbers and not epoch:
+            return None
+        return encode_stream_join_user_data(StreamJoinUserData(tuple(numbers), epoch))
+
+    @staticmethod
+    def _numbers(table: GroupTable, said: list[StreamJoinUserData], count: int) -> Int64Array:
+        """(count + 1,) the member of each number; nobody has the last."""
+        if not count:
+            return np.full(1, NOBODY, dtype=np.int64)
+        # A member that reads none of the topics could only keep numbers from being read.
+        readers = np.unique(np.concatenate(table.crowds))
+        pairs = [
+            (number, place)
+            for place, member in enumerate(readers.tolist())
+            for number in said[member].partitions
+            if 0 <= number < count
+        ]
+        places, members = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        epochs = np.array([said[member].epoch for member in readers.tolist()], dtype=np.int64)
+        holder = Claims.of(count, places, members, epochs).holder
+        found = readers[deal_evenly(holder, np.arange(count), len(readers))]
+        return np.append(found, NOBODY)
+
+
+def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]:
+    """Partition numbers that several members have, in whatever topics: what a join of these topics does not survive.
+
+    Args:
+        assignment: member id -> topic -> partition numbers.
+
+    Returns:
+        Number -> its members, both in ascending order; empty if the assignment is co-partitioned.
+    """
+    members: dict[int, set[str]] = {}
+    for member, owned in assignment.items():
+        for numbers in owned.values():
+            for number in numbers:
+                members.setdefault(number, set()).add(member)
+    return {number: tuple(sorted(members[number])) for number in sorted(members) if len(members[number]) > 1}
+
+
+def _said(member: ConsumerMember) -> StreamJoinUserData:
+    try:
+        return decode_stream_join_user_data(member.user_data)
+    except WireFormatException:
+        return StreamJoinUserData()

@@ -1,0 +1,182 @@
+"""What a consumer-level assignor sees and answers: the topics, the members of a group, who gets which partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.group.errors import GroupException
+from task_assignor.group.wire.consumer_protocol import by_topic
+from task_assignor.sdk import Assignment, Subscription, TopicPartition
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.ids import java_string_key
+from task_assignor.sdk.text import shown
+
+Owned = Mapping[str, Sequence[int]]
+MOST_PARTITIONS = 2**31 - 1
+
+
+# Without type variables: mypy's attrs plug-in cannot solve those.
+def _names(topics: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        raise GroupException(
+            f"The topics of a member ({shown(topics)}) must be several strings. Maybe ({shown(topics)},)."
+        )
+    return tuple(topics)
+
+
+@attrs.frozen
+class GroupTopics:
+    """What the leader knows of the topics.
+
+    Args:
+        counts: topic -> number of partitions.
+        racks: topic -> racks that hold a replica, partition by partition; None, or a topic that is missing: not known.
+
+    Raises:
+        GroupException: a number of partitions is negative, or the racks are not those of all partitions.
+    """
+
+    counts: Mapping[str, int]
+    racks: Mapping[str, Sequence[Iterable[str] | None]] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        for topic, count in self.counts.items():
+            if type(count) is not int or not 0 <= count <= MOST_PARTITIONS:
+                raise GroupException(
+                    f"The number of partitions of the topic {topic!r} ({shown(count)}) must be an int, at least 0."
+                )
+        for topic, racks in self.racks.items():
+            if len(racks) != self.counts.get(topic, -1):
+                raise GroupException(
+                    f"The topic {topic!r} has {self.counts.get(topic, 0)} partitions, but racks of {len(racks)} are given."
+                )
+
+
+@attrs.frozen
+class ConsumerMember:
+    """A member of the group: its subscription, as it is on the wire.
+
+    Args:
+        member_id: its id in the group.
+        topics: topics it subscribes to.
+        user_data: what its own assignor added, or None.
+        owned: topic -> partitions that it owns, of cooperative members.
+        generation: generation of `owned`; -1: not said.
+        rack_id: its rack, if known.
+        group_instance_id: its static member id, or None.
+
+    Raises:
+        GroupException: `topics` is one string.
+    """
+
+    member_id: str
+    topics: tuple[str, ...] = attrs.field(converter=_names)
+    user_data: bytes | None = None
+    owned: Owned = attrs.field(factory=dict)
+    generation: int = -1
+    rack_id: str | None = None
+    group_instance_id: str | None = None
+
+    @classmethod
+    def of(cls, member_id: str, subscription: Subscription) -> ConsumerMember:
+        """The member that sent a subscription."""
+        return cls(
+            member_id,
+            subscription.topics,
+            subscription.user_data,
+            dict(by_topic(subscription.owned_partitions)),
+            subscription.generation_id,
+            subscription.rack_id,
+            subscription.group_instance_id,
+        )
+
+
+@attrs.frozen(eq=False)
+class ConsumerAssignment(Mapping[str, Mapping[str, list[int]]]):
+    """Who gets what: member id -> topic -> partition numbers, ascending; every member of the group is there.
+
+    Kept as columns; a member's part is made when it is asked for.
+
+    Args:
+        members: (M,) member ids, sorted.
+        topics: (T,) topics, sorted.
+        partitions: (P,) partitions that are given out: first of the first topic, then of the next.
+        topic_of: (P,) their topics, as positions in `topics`.
+        owner: (P,) their members, as positions in `members`; -1: nobody this time.
+        user_data: member id -> what its assignor shall be told beside.
+    """
+
+    members: Sequence[str]
+    topics: Sequence[str]
+    partitions: Int64Array = attrs.field(repr=False)
+    topic_of: Int64Array = attrs.field(repr=False)
+    owner: Int64Array = attrs.field(repr=False)
+    user_data: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
+    _order: npt.NDArray[np.intp] = attrs.field(init=False, repr=False)
+    _starts: Int64Array = attrs.field(init=False, repr=False)
+    _positions: Mapping[str, int] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        order = np.argsort(self.owner, kind="stable")
+        object.__setattr__(self, "_order", order)
+        object.__setattr__(self, "_starts", np.searchsorted(self.owner[order], np.arange(len(self.members) + 1)))
+        positions = {member: number for number, member in enumerate(self.members)}
+        object.__setattr__(self, "_positions", MappingProxyType(positions))
+
+    def __getitem__(self, member: str) -> dict[str, list[int]]:
+        mine = self._of(member)
+        topics = self.topic_of[mine]
+        cuts = np.flatnonzero(np.diff(topics, prepend=-1)).tolist()
+        numbers = self.partitions[mine].tolist()
+        names = [self.topics[topic] for topic in topics[cuts].tolist()]
+        ends = [*cuts, len(numbers)][1:]
+        return {name: numbers[start:end] for name, start, end in zip(names, cuts, ends, strict=True)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return dict(self.items()) == {member: dict(topics) for member, topics in other.items()}
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.members))
+
+    def sizes(self) -> dict[str, int]:
+        """Member id -> number of its partitions."""
+        return dict(zip(self.members, np.diff(self._starts).tolist(), strict=True))
+
+    def to_assignment(self, member: str) -> Assignment:
+        """What a member is sent."""
+        mine = self._of(member)
+        pairs = zip(self.topic_of[mine].tolist(), self.partitions[mine].tolist(), strict=True)
+        return Assignment(
+            tuple([TopicPartition(self.topics[topic], number) for topic, number in pairs]), self.user_data.get(member)
+        )
+
+    def _of(self, member: str) -> npt.NDArray[np.intp]:
+        position = self._positions[member]
+        return self._order[self._starts[position] : self._starts[position + 1]]
+
+
+def sorted_members(members: Iterable[ConsumerMember]) -> list[ConsumerMember]:
+    """The members by id, as Java orders strings.
+
+    Raises:
+        GroupException: an id is there twice.
+    """
+    found = sorted(members, key=lambda member: java_string_key(member.member_id))
+    for first, second in pairwise(found):
+        if first.member_id == second.member_id:
+            raise GroupException(f"The member id {first.member_id!r} is in the group twice.")
+    return found
