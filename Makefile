@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broker fuzz test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo broker bridge-jar fuzz test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-kafka: $(VENV)/.installed-dev ## the tests that need a Kafka broker (Java, 
 
 test-kafka-long: $(VENV)/.installed-dev ## those of them that take long
 	$(BIN)/python -m pytest -q -m 'kafka and slow' -rs $(ARGS) tests
+
+bridge-jar: $(VENV)/.installed-dev ## build the jar of the bridge anew from java/ (JDK 17, and Maven or KAFKA_HOME)
+	$(BIN)/python -m tests.bridge.jar
 
 test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES random examples per property
 	TASK_ASSIGNOR_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m 'slow and not kafka' $(ARGS)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from task_assignor import __version__
+from task_assignor.cli import bridge
 from task_assignor.cli.assignors import assignors
 from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
@@ -48,6 +49,7 @@ app.command("assignors")(assignors)
 app.command("wire")(wire)
 app.command("inspect")(inspect)
 app.command("demo")(demo)
+app.add_typer(bridge.app, name="bridge")
 
 
 def main() -> None:

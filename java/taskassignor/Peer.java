@@ -1,0 +1,206 @@
+package taskassignor;
+
+import java.io.DataInputStream;
+import java.io.BufferedInputStream;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.SocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The other end: a child process or a connection to a server, which lives from one rebalance to the next. Kafka makes a
+ * new assignor per rebalance, so peers are kept here, by what they were made of.
+ */
+final class Peer {
+    private static final Logger log = LoggerFactory.getLogger("taskassignor");
+    private static final int LONGEST_MESSAGE = 1 << 30;
+    private static final Map<List<Object>, Peer> PEERS = new ConcurrentHashMap<>();
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> daemon(task, "task-assignor-bridge"));
+
+    static {
+        // A child also ends by itself when its standard input does: that covers a JVM that is killed.
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> PEERS.values().forEach(Peer::close), "task-assignor-bridge-end"));
+    }
+
+    private final Settings settings;
+    private final ReentrantLock turn = new ReentrantLock();
+    private volatile Process process;
+    private volatile SocketChannel channel;
+    private DataInputStream in;
+    private OutputStream out;
+    private List<String> keys;
+
+    private Peer(final Settings settings) {
+        this.settings = settings;
+    }
+
+    static Peer of(final Settings settings) {
+        final List<Object> made = List.of(settings.application, settings.assignor, settings.address, settings.command);
+        return PEERS.computeIfAbsent(made, any -> new Peer(settings));
+    }
+
+    interface Request {
+        /** The message, given the names of the settings that the assignor declares. */
+        byte[] message(List<String> keys);
+    }
+
+    /**
+     * Sends a request and waits for its answer; whatever goes wrong, this takes no longer than the timeout.
+     *
+     * @throws Exception the peer died, sent nonsense, or did not answer in time; it is started anew the next time.
+     */
+    byte[] ask(final Request request) throws Exception {
+        final long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(settings.timeoutMs);
+        if (!turn.tryLock(settings.timeoutMs, TimeUnit.MILLISECONDS)) {
+            throw new TimeoutException("another rebalance was waiting for it for " + settings.timeoutMs + " ms");
+        }
+        final Future<byte[]> answer = THREADS.submit(() -> exchange(request));
+        try {
+            return answer.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+        } catch (final TimeoutException late) {
+            close();
+            throw new TimeoutException("no answer within " + settings.timeoutMs + " ms");
+        } catch (final ExecutionException failed) {
+            close();
+            throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
+        } catch (final InterruptedException interrupted) {
+            close();
+            throw interrupted;
+        } finally {
+            answer.cancel(true);
+            turn.unlock();
+        }
+    }
+
+    private byte[] exchange(final Request request) throws Exception {
+        final boolean reused = out != null;
+        try {
+            return once(request);
+        } catch (final IOException broken) {
+            if (!reused) {
+                throw broken;
+            }
+            // It may have been restarted since the last rebalance.
+            close();
+            return once(request);
+        }
+    }
+
+    private byte[] once(final Request request) throws Exception {
+        if (out == null) {
+            open();
+            keys = Wire.welcome(call(Wire.hello(settings.assignor)));
+        }
+        return call(request.message(keys));
+    }
+
+    private byte[] call(final byte[] message) throws IOException, Wire.WireException {
+        try {
+            // One write: half a message would wait for the other end to confirm it.
+            out.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
+            out.flush();
+            final int length = in.readInt();
+            if (length < 0 || length > LONGEST_MESSAGE) {
+                throw new Wire.WireException("what came is not a message of the bridge");
+            }
+            final byte[] answer = in.readNBytes(length);
+            if (answer.length < length) {
+                throw new IOException("the answer broke off");
+            }
+            return answer;
+        } catch (final java.io.EOFException ended) {
+            throw new IOException("it ended without an answer");
+        }
+    }
+
+    private void open() throws Exception {
+        if (settings.address.isEmpty()) {
+            final Process child = new ProcessBuilder(settings.command).start();
+            process = child;
+            THREADS.submit(() -> logLines(child.getErrorStream()));
+            in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
+            out = child.getOutputStream();
+        } else {
+            channel = SocketChannel.open(address(settings.address));
+            in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(channel), 1 << 16));
+            out = Channels.newOutputStream(channel);
+        }
+    }
+
+    private static SocketAddress address(final String text) throws Exception {
+        if (text.startsWith("unix:")) {
+            try {
+                return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class)
+                    .invoke(null, text.substring("unix:".length()));
+            } catch (final ClassNotFoundException old) {
+                throw new IOException("Unix sockets need Java 16 or newer; use a loopback address such as 127.0.0.1:7777");
+            }
+        }
+        final int colon = text.lastIndexOf(':');
+        if (colon < 0) {
+            throw new IOException("the address " + text + " must be host:port or unix:/path");
+        }
+        final InetAddress host = InetAddress.getByName(text.substring(0, colon).replace("[", "").replace("]", ""));
+        if (!host.isLoopbackAddress()) {
+            throw new IOException("the address " + text + " must be one of this host (127.0.0.1): the bridge has no passwords");
+        }
+        return new InetSocketAddress(host, Integer.parseInt(text.substring(colon + 1)));
+    }
+
+    private static void logLines(final InputStream stream) {
+        try (BufferedReader lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                log.info("python: {}", line);
+            }
+        } catch (final IOException ended) {
+            // With the process.
+        }
+    }
+
+    private void close() {
+        final Process child = process;
+        if (child != null) {
+            // A wrapper script may stand between us and Python.
+            child.descendants().forEach(ProcessHandle::destroyForcibly);
+            child.destroyForcibly();
+        }
+        final SocketChannel connection = channel;
+        if (connection != null) {
+            try {
+                connection.close();
+            } catch (final IOException ignored) {
+                // It is of no use any more.
+            }
+        }
+        process = null;
+        channel = null;
+        in = null;
+        out = null;
+    }
+
+    static Thread daemon(final Runnable task, final String name) {
+        final Thread thread = new Thread(task, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+}

@@ -1,0 +1,113 @@
+package taskassignor;
+
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The settings of the bridge, read from those of the application. A value that is wrong is logged and replaced by the
+ * default: an exception here would end the stream thread.
+ */
+final class Settings {
+    static final String PREFIX = "python.task.assignor.";
+    private static final Logger log = LoggerFactory.getLogger("taskassignor");
+
+    final Map<String, ?> all;
+    final String application;
+    final String assignor;
+    final List<String> command;
+    final String address;
+    final long timeoutMs;
+    final long retryMs;
+    final boolean raiseOnFailure;
+    final String javaClass;
+    final Path recordDir;
+    final long recordMaxBytes;
+
+    Settings(final Map<String, ?> all) {
+        this.all = all;
+        final String id = text(all.get("application.id"), "");
+        application = id.isEmpty() ? text(all.get("group.id"), "unknown") : id;
+        assignor = text(all.get(PREFIX + "class"), "sticky");
+        command = words(text(all.get(PREFIX + "command"), "task-assignor bridge serve"));
+        address = text(all.get(PREFIX + "address"), "");
+        timeoutMs = number("timeout.ms", 10_000, 1);
+        retryMs = number("retry.ms", 60_000, 1_000);
+        final String onFailure = text(all.get(PREFIX + "on.failure"), "keep");
+        raiseOnFailure = onFailure.equals("exception");
+        if (!raiseOnFailure && !onFailure.equals("keep")) {
+            log.error("The setting {}on.failure ({}) must be keep or exception; keep is used.", PREFIX, onFailure);
+        }
+        javaClass = text(all.get(PREFIX + "java.class"), "");
+        final String dir = text(all.get(PREFIX + "record.dir"), "");
+        recordDir = dir.isEmpty() ? null : Paths.get(dir);
+        recordMaxBytes = number("record.max.bytes", 100_000_000, 1_000);
+    }
+
+    /** Where states go when no directory is set: beside the state of the application, not in it. */
+    Path defaultRecordDir() {
+        final String stateDir = text(all.get("state.dir"), Paths.get(System.getProperty("java.io.tmpdir"), "kafka-streams").toString());
+        return Paths.get(stateDir, "task-assignor-recordings", application);
+    }
+
+    /** The value of any setting as text; lists with commas between. */
+    static String text(final Object value, final String otherwise) {
+        if (value == null) {
+            return otherwise;
+        }
+        final String text = value instanceof Collection
+            ? ((Collection<?>) value).stream().map(String::valueOf).collect(Collectors.joining(","))
+            : value instanceof Class ? ((Class<?>) value).getName() : value.toString();
+        return text.trim().isEmpty() ? otherwise : text.trim();
+    }
+
+    private long number(final String name, final long otherwise, final long least) {
+        final String text = text(all.get(PREFIX + name), Long.toString(otherwise));
+        try {
+            final long value = Long.parseLong(text);
+            if (value >= least) {
+                return value;
+            }
+        } catch (final NumberFormatException wrong) {
+            // Said below.
+        }
+        log.error("The setting {}{} ({}) must be an integer of at least {}; {} is used.", PREFIX, name, text, least, otherwise);
+        return otherwise;
+    }
+
+    /** Words between blanks; quotes keep blanks in a word. */
+    static List<String> words(final String line) {
+        final List<String> words = new ArrayList<>();
+        StringBuilder word = null;
+        char quote = 0;
+        for (final char one : line.toCharArray()) {
+            if (quote == 0 && Character.isWhitespace(one)) {
+                if (word != null) {
+                    words.add(word.toString());
+                }
+                word = null;
+                continue;
+            }
+            if (word == null) {
+                word = new StringBuilder();
+            }
+            if (quote == 0 && (one == '"' || one == '\'')) {
+                quote = one;
+            } else if (quote != 0 && one == quote) {
+                quote = 0;
+            } else {
+                word.append(one);
+            }
+        }
+        if (word != null) {
+            words.add(word.toString());
+        }
+        return words;
+    }
+}

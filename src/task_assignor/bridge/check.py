@@ -1,0 +1,222 @@
+"""What would happen with the settings of a Java application: which assignor decides, and what is wrong or without effect."""
+
+from __future__ import annotations
+
+import enum
+import os
+import shlex
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import attrs
+
+from task_assignor import __version__
+from task_assignor.bridge import wire
+from task_assignor.bridge.keys import JAVA_CLASSES, KEYS, PREFIX, PYTHON_CLASS, RECORDING_CLASS, SHADOW_CLASS
+from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk.config_values import ValueProblem, parse_value
+from task_assignor.sdk.properties import read_properties
+from task_assignor.sdk.text import listed, nearest, shown
+
+_CLASS: Final = "task.assignor.class"
+_GROUP_PROTOCOL: Final = "group.protocol"
+_MAX_POLL: Final = "max.poll.interval.ms"
+_MAX_POLL_DEFAULT_MS: Final = 300_000
+
+
+class Verdict(enum.Enum):
+    """How much a finding matters."""
+
+    FINE = "fine"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@attrs.frozen
+class Finding:
+    """One thing to say about settings.
+
+    Args:
+        verdict: whether it is wrong, or likely not meant.
+        message: a sentence.
+    """
+
+    verdict: Verdict
+    message: str
+
+
+def check_properties(path: str | os.PathLike[str]) -> list[Finding]:
+    """What would happen with the settings in a `.properties` file. Where Python is to be asked, it is: once, with hello.
+
+    Raises:
+        ConfigException: the file cannot be read.
+    """
+    settings = {entry.key: entry.value.strip() for entry in read_properties(path)}
+    return list(_findings(settings))
+
+
+def _findings(settings: Mapping[str, str]) -> Iterator[Finding]:
+    chosen = settings.get(_CLASS, "")
+    if settings.get(_GROUP_PROTOCOL, "classic").lower() == "streams":
+        yield Finding(
+            Verdict.ERROR,
+            f"{_GROUP_PROTOCOL}=streams: the brokers decide, and Kafka ignores {_CLASS} without a word. "
+            f"Set {_GROUP_PROTOCOL}=classic.",
+        )
+    if chosen not in JAVA_CLASSES:
+        near = nearest(chosen, JAVA_CLASSES, 0.8) if chosen else None
+        advice = f" Maybe {near} is meant." if near else f" Maybe set it to {PYTHON_CLASS}."
+        yield Finding(
+            Verdict.ERROR, f"{_CLASS} is {shown(chosen) if chosen else 'not set'}: the bridge plays no part.{advice}"
+        )
+    else:
+        yield Finding(Verdict.FINE, f"{_CLASS}={chosen}: {JAVA_CLASSES[chosen]}")
+    values: dict[str, Any] = {}
+    for key in settings:
+        if key.startswith(PREFIX):
+            yield from _own(key, settings[key], values)
+    values = {**{name: key.default for name, key in KEYS.items()}, **values}
+    yield from _assignment_settings(settings, values[f"{PREFIX}class"], chosen)
+    yield from _times(settings, values)
+    if chosen == RECORDING_CLASS or values[f"{PREFIX}record.dir"]:
+        yield from _recording(settings, values[f"{PREFIX}record.dir"], values[f"{PREFIX}record.max.bytes"])
+    if chosen in (PYTHON_CLASS, SHADOW_CLASS):
+        yield from _ask(values)
+        if values[f"{PREFIX}on.failure"] == "exception":
+            yield Finding(
+                Verdict.WARNING, f"{PREFIX}on.failure=exception: without an answer all members of the group stop."
+            )
+        elif chosen == PYTHON_CLASS:
+            wait = values[f"{PREFIX}retry.ms"] / 1000
+            yield Finding(
+                Verdict.FINE,
+                "Without a valid answer in time all tasks stay where they are, those without owner go to a standby or to the "
+                f"least loaded client, and the group asks again after {wait:g} s.",
+            )
+
+
+def _own(key: str, text: str, values: dict[str, Any]) -> Iterator[Finding]:
+    declared = KEYS.get(key)
+    if declared is None:
+        near = nearest(key, KEYS)
+        advice = f" Maybe {near} is meant." if near else ""
+        yield Finding(Verdict.WARNING, f"{key} is not a setting of the bridge; it changes nothing.{advice}")
+        return
+    if not text:
+        return
+    try:
+        values[key] = parse_value(declared, text)
+    except ValueProblem as problem:
+        # Java does not stop for it.
+        yield Finding(
+            Verdict.ERROR, f"{key} ({text}) must be {problem.expected}; {shown(declared.default)} would be used."
+        )
+
+
+def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str) -> Iterator[Finding]:
+    others = {key: value for key, value in settings.items() if not key.startswith(PREFIX) and key != _CLASS}
+    if chosen in (PYTHON_CLASS, SHADOW_CLASS):
+        others[_CLASS] = assignor
+    try:
+        config = StreamsConfig(others)
+    except ConfigException as error:
+        for problem in error.problems:
+            key = f"{PREFIX}class" if problem.key == _CLASS else problem.key
+            advice = f" {problem.advice}" if problem.advice else ""
+            yield Finding(Verdict.ERROR, f"{key} ({shown(problem.value)}) must be {problem.expected}.{advice}")
+        return
+    if chosen in (PYTHON_CLASS, SHADOW_CLASS):
+        declared = [key.name for key in config.task_assignor_class.config_keys]
+        given = [f"{key}={settings[key]}" for key in declared if key in settings]
+        yield Finding(
+            Verdict.FINE,
+            f"{PREFIX}class={assignor}: {config.task_assignor_class.__module__}.{config.task_assignor_class.__qualname__}, "
+            + (f"with {listed(given)}." if given else "with no settings of its own."),
+        )
+
+
+def _times(settings: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Finding]:
+    prefixed = (settings.get(prefix + _MAX_POLL) for prefix in ("main.consumer.", "consumer.", ""))
+    text = next((value for value in prefixed if value), "")
+    longest = int(text) if text.isdigit() else _MAX_POLL_DEFAULT_MS
+    timeout = values[f"{PREFIX}timeout.ms"]
+    if timeout >= longest:
+        yield Finding(
+            Verdict.ERROR,
+            f"{PREFIX}timeout.ms ({timeout}) must be less than {_MAX_POLL} ({longest}): a rebalance that waits longer "
+            "throws the leader out of the group.",
+        )
+
+
+def _recording(settings: Mapping[str, str], folder: str | None, most: int) -> Iterator[Finding]:
+    state_dir = settings.get("state.dir", "<java.io.tmpdir>/kafka-streams")
+    where = folder or f"{state_dir}/task-assignor-recordings/{settings.get('application.id', '<application.id>')}"
+    existing = next((parent for parent in (Path(where), *Path(where).parents) if parent.exists()), Path())
+    if folder and not (existing.is_dir() and os.access(existing, os.W_OK)):
+        yield Finding(
+            Verdict.ERROR, f"{PREFIX}record.dir ({where}) cannot be written: {existing} is no folder of this user's."
+        )
+    else:
+        yield Finding(Verdict.FINE, f"States and decisions are recorded in {where}, {most / 1e6:g} MB at most.")
+
+
+def _ask(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Say hello as the application would."""
+    address, command = values[f"{PREFIX}address"], shlex.split(values[f"{PREFIX}command"])
+    target = f"{PREFIX}address={address}" if address else f"{PREFIX}command={shlex.join(command)}"
+    timeout = values[f"{PREFIX}timeout.ms"] / 1000
+    start = time.monotonic()
+    try:
+        with _connected(address, command, timeout) as (source, sink):
+            hello = struct.pack(">Bi", wire.HELLO, wire.PROTOCOL) + wire.text_bytes(values[f"{PREFIX}class"])
+            sink.write(struct.pack(">i", len(hello)) + hello)
+            sink.flush()
+            reply = source.read(int.from_bytes(source.read(4), "big"))
+    except (OSError, ValueError) as error:
+        yield Finding(Verdict.ERROR, f"{target}: nobody answers ({error}).")
+        return
+    took = time.monotonic() - start
+    if reply[:1] == bytes([wire.WELCOME]):
+        version = wire.welcome_version(reply)
+        yield Finding(Verdict.FINE, f"{target}: task-assignor {version} answers after {took:.1f} s.")
+        if version != __version__:
+            yield Finding(Verdict.WARNING, f"{target}: that is another version than the one you ask ({__version__}).")
+    elif reply[:1] == bytes([wire.ERROR]):
+        yield Finding(Verdict.ERROR, f"{target}: {wire.error_text(reply)}")
+    else:
+        yield Finding(
+            Verdict.ERROR,
+            f"{target}: what answers is not `task-assignor bridge serve` (no answer within {timeout:g} s?).",
+        )
+
+
+@contextmanager
+def _connected(address: str | None, command: list[str], timeout: float) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    if address:
+        unix = address.startswith("unix:")
+        with socket.socket(socket.AF_UNIX) if unix else socket.socket() as connection:
+            connection.settimeout(timeout)
+            host, _, port = address.rpartition(":")
+            connection.connect(address.removeprefix("unix:") if unix else (host.strip("[]"), int(port)))
+            stream = connection.makefile("rwb")
+            yield cast(BinaryIO, stream), cast(BinaryIO, stream)
+        return
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # What never answers is ended, and then the read is, too.
+    ending = threading.Timer(timeout, process.kill)
+    ending.start()
+    try:
+        yield cast(BinaryIO, process.stdout), cast(BinaryIO, process.stdin)
+    finally:
+        ending.cancel()
+        process.kill()
+        process.communicate()

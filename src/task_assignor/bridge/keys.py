@@ -1,0 +1,111 @@
+"""The settings of the bridge: what a Java application may say in `python.task.assignor.*`, and the classes that read it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from task_assignor.sdk import ConfigKey
+
+PREFIX: Final = "python.task.assignor."
+PYTHON_CLASS: Final = "taskassignor.PythonTaskAssignor"
+SHADOW_CLASS: Final = "taskassignor.ShadowTaskAssignor"
+RECORDING_CLASS: Final = "taskassignor.RecordingTaskAssignor"
+JAVA_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        PYTHON_CLASS: "Python decides.",
+        SHADOW_CLASS: "Java decides as it does without the bridge; Python is asked too, and the differences are logged.",
+        RECORDING_CLASS: "Java decides as it does without the bridge; states and decisions are recorded. No Python is started.",
+    }
+)
+"""Values of `task.assignor.class` in the Java application, and what each does."""
+
+
+def _address_problem(value: object) -> str | None:
+    text = str(value)
+    if text.startswith("unix:"):
+        return None if len(text) > len("unix:") else "unix:/path or host:port"
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        return "unix:/path or host:port"
+    return None if is_loopback(host) else "an address of this host, such as 127.0.0.1:7777: the bridge has no passwords"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            ConfigKey(
+                name=f"{PREFIX}address",
+                type="string",
+                default=None,
+                validator=_address_problem,
+                doc="Where `task-assignor bridge serve --listen` is: `host:port` of this host, or `unix:/path`; in place of a command.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}class",
+                type="string",
+                default="sticky",
+                doc="The assignor in Python: a name that `task-assignor assignors` lists, or a dotted path.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}command",
+                type="string",
+                default="task-assignor bridge serve",
+                doc="What starts Python; blanks separate words, quotes keep them together.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}java.class",
+                type="string",
+                default=None,
+                doc="The `TaskAssignor` in Java that decides in shadow mode and while recording; not set: Kafka's default one.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}on.failure",
+                type="string",
+                default="keep",
+                choices=("keep", "exception"),
+                doc="Without a valid answer: keep the assignment and ask again, or stop the application.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}record.dir",
+                type="string",
+                default=None,
+                doc="Folder for the states and decisions of every rebalance; not set: they are not recorded "
+                "(`RecordingTaskAssignor`: in `task-assignor-recordings` under `state.dir`).",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}record.max.bytes",
+                type="long",
+                default=100_000_000,
+                minimum=1_000,
+                doc="What the recorded files may take together; the oldest are deleted.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}retry.ms",
+                type="long",
+                default=60_000,
+                minimum=1_000,
+                doc="Milliseconds until the group asks again after a failure; doubled after each further one, up to 16 times.",
+            ),
+            ConfigKey(
+                name=f"{PREFIX}timeout.ms",
+                type="long",
+                default=10_000,
+                minimum=1,
+                doc="Milliseconds that a rebalance waits for Python, its start included.",
+            ),
+        )
+    }
+)
+"""Key -> its declaration."""

@@ -1,0 +1,137 @@
+"""Serves many applications on a loopback address or a Unix socket: a process per connection, which speaks for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from task_assignor.bridge.keys import is_loopback
+from task_assignor.sdk import StreamsException, registered_assignors
+
+logger = logging.getLogger(__name__)
+_UNIX: Final = "unix:"
+
+
+class ServeException(StreamsException):
+    """The address cannot be listened on; the message says why."""
+
+
+class BridgeServer:
+    """Listens; a connection gets a process of its own, so a slow or dying assignor hurts nobody else's.
+
+    Args:
+        address: `host:port` of this host (port 0: a free one), or `unix:/path`.
+        allow: assignors that may be asked beside the registered ones, as dotted paths.
+
+    Raises:
+        ServeException: the address is not of this host, or taken.
+    """
+
+    def __init__(self, address: str, allow: Sequence[str] = ()) -> None:
+        allowed = [option for name in (*registered_assignors(), *allow) for option in ("--only", name)]
+        self._command = [sys.executable, "-m", "task_assignor", "bridge", "serve", *allowed]
+        self._workers: set[subprocess.Popen[bytes]] = set()
+        self._closing = threading.Event()
+        self._path: Path | None = None
+        try:
+            self._socket = self._listen(address)
+        except OSError as error:
+            raise ServeException(f"The address {address} cannot be listened on: {error.strerror or error}.") from error
+        self._socket.listen()
+
+    def _listen(self, address: str) -> socket.socket:
+        if address.startswith(_UNIX):
+            path = Path(address.removeprefix(_UNIX))
+            _remove_stale(path)
+            listening = socket.socket(socket.AF_UNIX)
+            # Whoever may connect may have code of this user run.
+            before = os.umask(0o177)
+            try:
+                listening.bind(str(path))
+            finally:
+                os.umask(before)
+            self._path = path
+            return listening
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or not is_loopback(host):
+            raise ServeException(
+                f"The address {address} must be host:port of this host, such as 127.0.0.1:7777, or unix:/path: "
+                "the bridge has no passwords."
+            )
+        family, kind, protocol, _, name = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(name)
+        return listening
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `python.task.assignor.address` takes it."""
+        if self._path is not None:
+            return f"{_UNIX}{self._path}"
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def run(self) -> None:
+        """Serve until `close` is called in another thread, or this one is interrupted."""
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                if self._closing.is_set():
+                    return
+                raise
+            with connection:
+                worker = subprocess.Popen(self._command, stdin=connection.fileno(), stdout=connection.fileno())
+            self._workers.add(worker)
+            logger.info("Process %d serves a new connection.", worker.pid)
+            threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
+
+    def _await_end(self, worker: subprocess.Popen[bytes]) -> None:
+        code = worker.wait()
+        self._workers.discard(worker)
+        logger.info("Process %d ended with exit code %d.", worker.pid, code)
+
+    def close(self) -> None:
+        """Stop listening and end all processes."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            # Wakes the thread that waits in accept().
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        for worker in list(self._workers):
+            worker.kill()
+            worker.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _remove_stale(path: Path) -> None:
+    """Delete a socket that a server left behind, but nothing else and none that is in use."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(ConnectionRefusedError):
+        probe.connect(str(path))
+        return
+    path.unlink(missing_ok=True)

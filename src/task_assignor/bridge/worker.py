@@ -1,0 +1,137 @@
+"""The Python end of one connection: reads questions, asks the assignor, writes answers, and never outlives who asked."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import queue
+import struct
+import sys
+import threading
+from typing import BinaryIO, Final
+
+from task_assignor import __version__
+from task_assignor.bridge import wire
+from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignor
+from task_assignor.sdk.assignor_classes import find_assignor_class
+from task_assignor.sdk.text import failure
+from task_assignor.validation.measures import measure
+
+logger = logging.getLogger(__name__)
+
+_ENDED: Final = None
+_GRACE_S: Final = 1.0
+
+
+class Worker:
+    """Answers messages, one after the other; knows nothing of where they come from.
+
+    Args:
+        allowed: names of assignors that may be asked; None: all that can be imported.
+    """
+
+    def __init__(self, allowed: frozenset[str] | None = None) -> None:
+        self._allowed = allowed
+        self._assignor: type[TaskAssignor] | None = None
+
+    def answer(self, message: bytes) -> bytes:
+        """The answer to a message; whatever is wrong with it or with the assignor, there is one."""
+        try:
+            said = wire.read_message(message)
+            return self._welcome(said) if isinstance(said, wire.Hello) else self._answer(said)
+        except StreamsException as problem:
+            return wire.error(str(problem))
+        except (Exception, SystemExit) as problem:
+            logger.warning("The assignor failed.", exc_info=problem)
+            return wire.error(f"The assignor failed with {failure(problem)}")
+
+    def _welcome(self, hello: wire.Hello) -> bytes:
+        if hello.protocol != wire.PROTOCOL:
+            return wire.error(
+                f"The jar speaks version {hello.protocol} of the bridge, task-assignor {__version__} speaks {wire.PROTOCOL}. "
+                "Use the jar that `task-assignor bridge jar` prints."
+            )
+        if self._allowed is not None and hello.assignor not in self._allowed:
+            return wire.error(
+                f"The assignor {hello.assignor} is not one that this server may ask ({', '.join(sorted(self._allowed))}). "
+                "Maybe start it with --allow."
+            )
+        self._assignor = find_assignor_class(hello.assignor)
+        return wire.welcome(__version__, [key.name for key in self._assignor.config_keys])
+
+    def _answer(self, request: wire.Request) -> bytes:
+        if self._assignor is None:
+            return wire.error("The first message must be hello.")
+        config = StreamsConfig.of_state(request.state, {**request.settings, "task.assignor.class": self._assignor})
+        assignment = config.task_assignor().assign(request.state)
+        if request.java is None:
+            return wire.answer(request.state, assignment)
+        java, python = (measure(request.state, one).values() for one in (request.java, assignment))
+        return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
+
+
+def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = None) -> None:
+    """Answer messages until there are no more.
+
+    While an assignor runs, the end of the messages ends this process, and so does a question that takes longer than
+    who asked will wait: even code that never comes back to Python cannot make it stay.
+
+    Args:
+        source: messages.
+        sink: answers.
+        allowed: see `Worker`.
+    """
+    messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    busy = threading.Event()
+    threading.Thread(target=_read, args=(source, messages, busy), name="bridge-reader", daemon=True).start()
+    worker = Worker(allowed)
+    while (message := messages.get()) is not _ENDED:
+        busy.set()
+        timeout_ms = _timeout_ms(message)
+        if timeout_ms:
+            faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True)
+        try:
+            reply = worker.answer(message)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        busy.clear()
+        # Nobody may be there any more.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sink.write(struct.pack(">i", len(reply)) + reply)
+            sink.flush()
+
+
+def _timeout_ms(message: bytes) -> int:
+    """How long who asked will wait, from the head of a question; 0: it is no question."""
+    if message[:1] != bytes([wire.ASSIGN]) or len(message) < 9:
+        return 0
+    return max(1, int.from_bytes(message[1:9], "big", signed=True))
+
+
+def _read(source: BinaryIO, messages: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:
+    try:
+        while len(head := source.read(4)) == 4:
+            (length,) = struct.unpack(">i", head)
+            if not 0 <= length <= wire.LONGEST_MESSAGE:
+                logger.error("A message of %d bytes cannot be: this is not the bridge's Java side.", length)
+                break
+            message = source.read(length)
+            if len(message) < length:
+                break
+            messages.put(message)
+    except OSError:
+        pass
+    messages.put(_ENDED)
+    if busy.is_set():
+        # The main thread may be anywhere; nobody waits for what it does.
+        os._exit(0)
+
+
+def serve_standard_streams(allowed: frozenset[str] | None = None) -> None:
+    """`serve` on standard input and output. What code of an assignor prints goes to standard error instead."""
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    serve(sys.stdin.buffer, sink, allowed)

@@ -1,0 +1,73 @@
+"""Builds the jar of the bridge, the same bytes wherever it is built with the same release of the JDK."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from task_assignor.bridge import jar_path
+from tests.kafka.jars import KafkaUnavailableError, class_path, run_tool
+
+SOURCES: Final = Path(__file__).parents[2] / "java" / "taskassignor"
+JAVA_RELEASE: Final = "11"
+JDK: Final = 17
+"""The release of the JDK whose compiler made the jar in the package; others may write other bytes."""
+_LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def jdk_release() -> int:
+    """The release of the JDK on this machine.
+
+    Raises:
+        KafkaUnavailableError: there is none.
+    """
+    if shutil.which("javac") is None:
+        raise KafkaUnavailableError(
+            "needs a JDK: install one (Debian: openjdk-17-jdk-headless) and put javac on the PATH"
+        )
+    found = re.search(r"javac (\d+)", run_tool(["javac", "-version"]))
+    assert found
+    return int(found[1])
+
+
+def compile_java(sources: list[Path], target: Path, libraries: str) -> None:
+    """Compile Java files for Java 11.
+
+    Raises:
+        ToolError: the compiler finds something wrong.
+        KafkaUnavailableError: there is no compiler.
+    """
+    jdk_release()
+    options = ["-nowarn", "-Xlint:-options", "-g:source,lines", "-proc:none", "--release", JAVA_RELEASE]
+    run_tool(["javac", *options, "-cp", libraries, "-d", str(target), *map(str, sorted(sources))])
+
+
+def build_jar(path: Path, version: str | None = None) -> None:
+    """Build the jar.
+
+    Args:
+        path: file to write.
+        version: release of Kafka to compile against; None: that of the tests.
+
+    Raises:
+        KafkaUnavailableError: no JDK, or no jars of Kafka.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        compile_java(list(SOURCES.glob("*.java")), Path(folder), class_path(version))
+        # Not compressed: compressors differ. No dates, and in order.
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as jar:
+            jar.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _LONG_AGO), "Manifest-Version: 1.0\r\n\r\n")
+            for file in sorted(Path(folder).rglob("*.class")):
+                jar.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix(), _LONG_AGO), file.read_bytes())
+
+
+if __name__ == "__main__":
+    try:
+        build_jar(jar_path())
+    except KafkaUnavailableError as error:
+        sys.exit(f"The jar of the bridge {error}.")
