@@ -11,6 +11,7 @@ import typer
 from task_assignor import __version__
 from task_assignor.cli import bridge
 from task_assignor.cli.assignors import assignors
+from task_assignor.cli.compare import compare
 from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
@@ -45,6 +46,7 @@ def _options(
 
 app.command("plan")(plan)
 app.command("validate")(validate)
+app.command("compare")(compare)
 app.command("assignors")(assignors)
 app.command("wire")(wire)
 app.command("inspect")(inspect)

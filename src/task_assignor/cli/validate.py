@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -20,9 +19,8 @@ from task_assignor.cli.output import (
     write_line,
 )
 from task_assignor.cli.planning import error_to_json
-from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment, iter_states
-from task_assignor.sdk.snapshot_assignment import assignment_of_value
-from task_assignor.sdk.snapshot_files import JsonDocument, iter_documents
+from task_assignor.cli.recorded import RecordedAnswers
+from task_assignor.sdk import SnapshotException, iter_states
 from task_assignor.validation import ValidationReport, report_violations
 
 
@@ -99,42 +97,15 @@ class _Verdict:
 
 
 def _verdicts(state_path: str, assignment_path: str) -> Iterator[_Verdict]:
-    pairs = itertools.zip_longest(iter_states(state_path), iter_documents(assignment_path))
-    for number, (record, document) in enumerate(pairs, 1):
-        if record is None:
-            raise SnapshotException(
-                f"{assignment_path} has more assignments than {state_path} has states ({number - 1})."
-            )
-        if document is None:
-            raise SnapshotException(
-                f"{state_path} has more states than {assignment_path} has assignments ({number - 1})."
-            )
+    answers = RecordedAnswers(assignment_path, state_path)
+    for record in iter_states(state_path):
+        document = answers.advance()
         try:
             if record.state is None:
                 raise record.error or SnapshotException("There is no state.")
-            report = report_violations(record.state, _assignment(document, record, assignment_path))
+            report = report_violations(record.state, answers.read(document, record))
         except SnapshotException as error:
             yield _Verdict(record.line, record.id, None, str(error))
         else:
             yield _Verdict(record.line, record.id, report)
-
-
-def _assignment(document: JsonDocument, record: StateRecord, path: str) -> TaskAssignment:
-    place = f"the assignment in {path}, line {document.line}" if document.line else f"the assignment in {path}"
-    try:
-        if document.error is not None:
-            raise document.error
-        value = document.value
-        if isinstance(value, dict):
-            if record.id is not None and value.get("id", record.id) != record.id:
-                raise SnapshotException(
-                    f"$.id: The value must be {record.id!r}, the id of the state, but is {value['id']!r}."
-                )
-            if "error" in value and "assignment" not in value:
-                raise SnapshotException(f"There is no assignment, but the error: {value['error']}")
-            if "state" in value and "assignment" in value:
-                # A scenario: what else it says plays no part.
-                value = value["assignment"]
-        return assignment_of_value(value)
-    except SnapshotException as error:
-        raise SnapshotException(f"{place}: {error}", error.path) from error
+    answers.expect_end()

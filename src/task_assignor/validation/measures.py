@@ -30,8 +30,9 @@ class Measures:
     Args:
         moved: tasks that are active on a client where they were not, of those that were active somewhere.
         standbys_moved: standbys on clients that had the task in no role before.
-        lag_to_restore: offsets behind, summed over all placements of tasks with a changelog.
-        lag_unknown: placements whose lag is not known; they are not in `lag_to_restore`.
+        lag_to_restore: offsets that active tasks are behind where they are placed: processing waits for them.
+        standby_lag: offsets that standbys are behind where they are placed: traffic that nobody waits for.
+        lag_unknown: placements whose lag is not known; they are in neither.
         active_spread: active tasks per thread, the fullest client less the emptiest; up to 1 is as even as it goes with
             one thread each.
         spread: the same of active tasks and standbys.
@@ -49,6 +50,7 @@ class Measures:
     moved: int
     standbys_moved: int
     lag_to_restore: int
+    standby_lag: int
     lag_unknown: int
     active_spread: float
     spread: float
@@ -89,7 +91,8 @@ def measure(application_state: ApplicationState, task_assignment: TaskAssignment
     client, task, role = client[known], rows.task[known], rows.role[known]
     report = report_violations(application_state, task_assignment)
     active, standby = role == Role.ACTIVE, role == Role.STANDBY
-    lag, unknown = _lag(columns, client, task)
+    lag, unknown = _lag(columns, client[active], task[active])
+    standby_lag, unknown_standby = _lag(columns, client[standby], task[standby])
     wanted = min(configs.num_standby_replicas, max(len(columns.clients) - 1, 0))
     placed = np.bincount(task[standby], minlength=len(columns.tasks))[columns.tasks.has_changelog]
     crossings = _crossings(columns, client[active], task[active], columns.tasks.partition_is_source)
@@ -99,7 +102,8 @@ def measure(application_state: ApplicationState, task_assignment: TaskAssignment
         moved=_moved(columns, client[active], task[active]),
         standbys_moved=_new_standbys(columns, client[standby], task[standby]),
         lag_to_restore=lag,
-        lag_unknown=unknown,
+        standby_lag=standby_lag,
+        lag_unknown=unknown + unknown_standby,
         active_spread=_spread(columns, client[active]),
         spread=_spread(columns, client),
         standbys=int(standby.sum()),

@@ -1,0 +1,132 @@
+"""`task-assignor compare`: assignors and recorded answers beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from task_assignor.sdk import state_from_json
+from task_assignor.validation import measure
+from task_assignor.validation.measures import HIGHER_IS_BETTER
+from tests.cli.conftest import Runner
+from tests.sdk.documents import FIRST, SECOND, document
+
+Written = Callable[..., Path]
+GOOD = [
+    {"processId": FIRST, "activeTasks": ["0_0", "orders__1_0"], "standbyTasks": ["0_1"]},
+    {"processId": SECOND, "activeTasks": ["0_1"], "standbyTasks": ["0_0"]},
+]
+WRONG = [GOOD[0], {**GOOD[1], "activeTasks": [], "standbyTasks": []}]
+
+
+def test_an_assignor_and_its_recorded_answer_measure_the_same(run: Runner, written: Written) -> None:
+    state = written("s.json", document())
+    answers = written("a.jsonl", *run("plan", state, "-a", "sticky", "--json").lines)
+    done = run("compare", state, "sticky", answers, "--json")
+    assert (done.code, done.err) == (0, "")
+    (line,) = done.lines
+    first, second = line["measures"]
+    assert (first.pop("name"), second.pop("name")) == ("sticky", str(answers))
+    assert first == second
+    assert line["differ"] is False
+    assert list(first) == list(HIGHER_IS_BETTER)
+
+
+def test_many_states_give_sums_the_worst_and_where_they_differ(run: Runner, written: Written) -> None:
+    state = written("s.jsonl", {**document(), "id": "calm"}, {**document(), "id": "storm"})
+    one, other = written("one.jsonl", GOOD, GOOD), written("other.jsonl", GOOD, WRONG)
+    done = run("compare", state, one, other, "--json")
+    assert done.code == 1
+    calm, storm, total = done.lines
+    assert [calm["differ"], storm["differ"]] == [False, True]
+    assert total["differing"] == ["storm"]
+    assert total["states"] == 2
+    assert [of["errors"] for of in total["sums"]] == [0, storm["measures"][1]["errors"]]
+    assert total["worst"][1]["errors"] == {"value": storm["measures"][1]["errors"], "state": "storm"}
+    shown = run("compare", state, one, other)
+    assert "All 2 states" in shown.out
+    assert "They differ on 1 state: storm." in shown.out
+    assert "(storm)" in shown.out.splitlines()[-1]
+
+
+def test_a_state_without_an_answer_is_said_and_not_summed(run: Runner, written: Written) -> None:
+    state = written("s.jsonl", {**document(), "id": 1}, {**document(), "id": 2})
+    answers = written("a.jsonl", {"id": 1, "assignment": GOOD}, {"id": 2, "error": "gave up"})
+    done = run("compare", state, "sticky", answers, "--json")
+    assert done.code == 2
+    assert "gave up" in done.lines[1]["measures"][1]["error"]
+    assert done.lines[2]["sums"][0]["standbys"] == done.lines[0]["measures"][0]["standbys"]
+    assert "gave up" in run("compare", state, "sticky", answers).err
+
+
+def test_answers_must_be_as_many_as_the_states(run: Runner, written: Written) -> None:
+    state = written("s.jsonl", document(), document())
+    for name, answers, text in (
+        ("few.jsonl", [GOOD], "has more states than"),
+        ("many.jsonl", [GOOD] * 3, "has more assignments than"),
+    ):
+        done = run("compare", state, written(name, *answers))
+        assert done.code == 2
+        assert text in done.err
+
+
+def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, written: Written) -> None:
+    state = written("s.json", document())
+    assert "stiky" in run("compare", state, "stiky").err
+    assert "once only" in run("compare", "-", "-").err
+
+
+def test_measures_are_what_they_say() -> None:
+    from task_assignor.sdk import assignment_from_json
+
+    partitions = [
+        {"topic": "in", "partition": 0, "isSource": True, "isChangelog": False, "rackIds": ["a"]},
+        {"topic": "log", "partition": 0, "isSource": False, "isChangelog": True, "rackIds": ["b"]},
+    ]
+    client = {"numProcessingThreads": 2, "taskLags": {}, "clientTags": {"zone": "z"}}
+    state = state_from_json(
+        {
+            "configs": {"numStandbyReplicas": 1, "rackAwareTrafficCost": 10, "rackAwareAssignmentTags": ["zone"]},
+            "tasks": [
+                {"id": f"0_{number}", "isStateful": True, "endOffsetSum": 100, "topicPartitions": partitions}
+                for number in range(3)
+            ],
+            "clients": [
+                {**client, "processId": FIRST, "rackId": "a", "previousActiveTasks": ["0_0"], "taskLags": {"0_0": -2}},
+                {
+                    **client,
+                    "processId": SECOND,
+                    "rackId": "b",
+                    "previousStandbyTasks": ["0_0"],
+                    "taskLags": {"0_0": 7, "0_2": -3},
+                },
+            ],
+        }
+    )
+    answer = assignment_from_json(
+        [
+            {"processId": FIRST, "activeTasks": ["0_1"], "standbyTasks": ["0_0"], "followupRebalanceDeadlineMs": 5},
+            {"processId": SECOND, "activeTasks": ["0_0", "0_2"], "standbyTasks": []},
+        ]
+    )
+    found = measure(state, answer)
+    assert found.moved == 1  # 0_0; the others were nowhere
+    assert found.standbys_moved == 0  # it was there before, as active
+    assert found.lag_to_restore == 7 + 100
+    assert found.standby_lag == 0
+    assert found.lag_unknown == 1
+    assert found.active_spread == 0.5
+    assert found.spread == 0
+    assert (found.standbys, found.standbys_missing) == (1, 2)
+    assert found.tag_values == 1  # both holders of 0_0 are in zone z
+    assert found.cross_rack_cost == 10 * (2 + 1)  # two sources read from b, one changelog from a
+    assert found.errors == 0
+    assert found.warnings == 2
+    assert found.followups == 1
+
+
+def test_json_is_one_line_per_state(run: Runner, written: Written) -> None:
+    done = run("compare", written("s.jsonl", {"tasks": 1}), "sticky", "--json")
+    assert done.code == 2
+    assert json.loads(done.out)["error"]
