@@ -87,6 +87,9 @@ def test_join_with_two_clients_equals_the_plain_computation(tmp_path: Path) -> N
     assert expected.num_rows > 1_000
     assert in_order(expected).equals(in_order(result.table("joined")))
     assert (4_000 + 2_000, expected.num_rows) == (result.rows_in, result.rows_out)
+    told = str(result)
+    assert told.startswith(f"test: 6,000 rows read, {result.rows_out:,} rows written in ")
+    assert told.endswith(f"; {result.batches} batches committed, 1 rebalance. Outputs are in {result.run_dir}.")
     assert _check_placement(result.run_dir) == sum(len(record.tasks) for record in result.commits.records())
     attempts = {commit.attempt for record in result.commits.records() for commit in record.tasks.values()}
     assert {f"pid {event.pid}" for event in watch.of(ClientJoined)} == attempts

@@ -36,6 +36,7 @@ from task_assignor.runtime.events import (
     TaskRestored,
 )
 from task_assignor.runtime.files import write_json
+from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.progress import Progress
@@ -43,7 +44,7 @@ from task_assignor.runtime.server import CoordinatorServer
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
-from task_assignor.sdk.text import named
+from task_assignor.sdk.text import counted, duration, named
 
 _log = logging.getLogger(__name__)
 _LEAVE_S, _HURRY_S = 2.0, 0.5
@@ -54,7 +55,7 @@ _EARLY_EXITS = {False: 3, True: 50}
 
 @attrs.frozen
 class RunResult:
-    """What came of a run.
+    """What came of a run; printed, it is a summary.
 
     Args:
         application_id: `application.id`.
@@ -79,6 +80,15 @@ class RunResult:
     restores: tuple[TaskRestored, ...]
     lost_clients: tuple[ClientLost, ...]
     refused_results: tuple[ResultRefused, ...]
+
+    def __str__(self) -> str:
+        lost = f", {counted(len(self.lost_clients), 'client')} lost" if self.lost_clients else ""
+        refused = f", {counted(len(self.refused_results), 'late answer')} refused" if self.refused_results else ""
+        return (
+            f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
+            f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
+            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. Outputs are in {self.run_dir}."
+        )
 
     @property
     def commits(self) -> CommitLog:
@@ -172,7 +182,8 @@ class StreamsApplication:
         self._config = config
         self._topics_root = Path(topics_root).absolute()
         self._layout = RunLayout(Path(run_dir).absolute())
-        self._options = options or RuntimeOptions()
+        self._options = options_with(config, options or RuntimeOptions())
+        warn_of_idle_settings(config)
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
         self._clients = _specs(clients, config)
@@ -283,6 +294,10 @@ class StreamsApplication:
     def _bind_host(self) -> str:
         return self._options.bind_host or self._launcher.coordinator_host
 
+    def _state_dir(self, client: str) -> str:
+        root = str(self._config.values["state.dir"])
+        return str(Path(root) / client if root else self._layout.client(client))
+
     def _plan(self, run_id: str, port: int, authkey: bytes) -> LaunchPlan:
         address = (self._options.advertised_host or self._bind_host, port)
         return LaunchPlan(
@@ -298,7 +313,7 @@ class StreamsApplication:
                     self._topology,
                     str(self._topics_root),
                     str(self._layout.run_dir),
-                    spec.state_dir or str(self._layout.client(spec.name)),
+                    spec.state_dir or self._state_dir(spec.name),
                     self._options,
                 )
                 for spec in self._clients

@@ -1,0 +1,77 @@
+"""Kafka's settings that the runtime honours in its own options, and those that do nothing here, which are named once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from task_assignor.runtime.launcher import RuntimeOptions
+from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk.config_keys import OTHER_KAFKA_KEYS
+
+_log = logging.getLogger(__name__)
+_OPTIONS: Final = {
+    "session.timeout.ms": "session_timeout_ms",
+    "heartbeat.interval.ms": "heartbeat_interval_ms",
+    "max.poll.interval.ms": "max_poll_interval_ms",
+}
+_CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
+"""A key with one of these is about the consumer that processes; the first wins, as in Kafka."""
+_PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
+_FULFILLED: Final = frozenset({"processing.guarantee"})
+"""Whatever they say: every batch is committed as a whole."""
+_named: set[str] = set()
+
+
+def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptions:
+    """The options with the times that the settings give in Kafka's keys.
+
+    Raises:
+        ConfigException: an option and its setting differ, or a value is not allowed.
+    """
+    given: dict[str, Any] = {}
+    for key, name in _OPTIONS.items():
+        for spelling, value in _spellings(config, key):
+            default = getattr(RuntimeOptions(), name)
+            if getattr(options, name) not in (default, value):
+                raise ConfigException(
+                    f"The setting {spelling} ({value}) and the {name} ({getattr(options, name)}) of the RuntimeOptions "
+                    "differ. Maybe leave one of them out."
+                )
+            given[name] = value
+            break
+    return attrs.evolve(options, **given)
+
+
+def _spellings(config: StreamsConfig, key: str) -> Iterator[tuple[str, int]]:
+    """The setting as it is given, the spelling that counts most first."""
+    for prefix in _CONSUMER_PREFIXES:
+        if prefix + key in config.originals:
+            # Read as the plain key would be, errors included.
+            value = StreamsConfig({key: config.originals[prefix + key]}).values[key]
+            yield prefix + key, _int(value)
+    value = config.values[key]
+    if value is not None:
+        yield key, _int(value)
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def warn_of_idle_settings(config: StreamsConfig) -> None:
+    """Name the settings of Kafka's that do nothing here; each once in the life of the process."""
+    honoured = {prefix + key for prefix in _CONSUMER_PREFIXES for key in _OPTIONS}
+    idle = {
+        key
+        for key in config.originals
+        if (key in OTHER_KAFKA_KEYS or key.startswith(_PREFIXES)) and key not in honoured | _FULFILLED
+    }
+    new = sorted(idle - _named)
+    if new:
+        _named.update(new)
+        _log.warning("These settings of Kafka do nothing in this runtime: %s.", ", ".join(new))
