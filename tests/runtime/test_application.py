@@ -319,6 +319,29 @@ def test_two_sub_topologies_run_side_by_side(tmp_path: Path) -> None:
     assert {str(task) for task in tasks} == {"0_0", "0_1", "0_2", "0_3", "1_0", "1_1", "1_2"}
 
 
+def test_named_topologies_run_side_by_side_and_go_on(tmp_path: Path) -> None:
+    """Their tasks have the name in front, in commits, snapshots and messages; a later run finds their state."""
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=100)
+    more = stream(1_000, keys=20, seed=3)
+    write_topic(tmp_path / "topics", "more", more, partitions=3, key=["key"], timestamp="at")
+    joins, counts = join_topology().sub_topologies, count_topology("more").sub_topologies
+    topology = Topology(
+        [attrs.evolve(sub, topology=name) for name, subs in (("pairs", joins), ("sums", counts)) for sub in subs]
+    )
+    watch = Watch()
+    config = settings(num_standby_replicas=1)
+    first = application(tmp_path, topology, clients=2, config=config)
+    watch.on(BatchCommitted, lambda event: first.request_stop("enough") if event.batch == 0 else None)
+    first.run(watch)
+    result = application(tmp_path, topology, clients=2, config=config).run()
+    assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
+    totals = {row["key"]: row["count"] for row in result.table("totals-out").to_pylist()}
+    assert Counter(more.column("key").to_pylist()) == Counter(totals)
+    tasks = {str(task) for record in result.commits.records() for task in record.tasks}
+    assert tasks == {*(f"pairs__0_{number}" for number in range(4)), *(f"sums__0_{number}" for number in range(3))}
+    assert {event.origin for event in result.restores if event.role == "active"} == {"snapshot"}
+
+
 def test_clients_with_several_threads(tmp_path: Path) -> None:
     left, right = write_streams(tmp_path / "topics", rows=4_000, keys=150)
     result = application(tmp_path, join_topology(), clients=2, config=settings(num_stream_threads=2)).run()

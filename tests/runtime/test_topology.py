@@ -51,6 +51,27 @@ def _topic(name: str, partitions: int = 3, kind: pa.DataType | None = None, time
     return TopicSpec(name, partitions, schema, ("key",), timestamp, racks)
 
 
+def test_named_topologies_count_their_sub_topologies_each_from_0() -> None:
+    topology = Topology(
+        [
+            SubTopology("one", "a", Pass, topology="billing"),
+            SubTopology("two", "b", Pass, [STORE], topology="audit"),
+            SubTopology("three", "c", Pass, topology="billing"),
+        ]
+    )
+    tasks = topology.bind("app", {name: _topic(name, partitions=1) for name in "abc"})
+    assert list(map(str, tasks)) == ["audit__0_0", "billing__0_0", "billing__1_0"]
+    assert [topology.sub_topology_of(task).name for task in tasks] == ["two", "one", "three"]
+    changelogs = [found.topic_partition.topic for found in tasks[TaskId(0, 0, "audit")].topic_partitions]
+    assert changelogs == ["b", "app-audit-store-changelog"]
+
+
+@pytest.mark.parametrize(("name", "told"), [("a/b", "The topology name"), ("a__b", "must not contain '__'")])
+def test_names_of_topologies_are_parts_of_task_ids_and_folders(name: str, told: str) -> None:
+    with pytest.raises(TopologyException, match=told):
+        SubTopology("one", "a", Pass, topology=name)
+
+
 def test_tasks_have_their_partitions_stores_and_racks() -> None:
     unlogged = KeyValueStoreSpec("cache", STORE.key, STORE.value, logged=False)
     topology = Topology(

@@ -6,7 +6,8 @@ Kafka silently allows source topics of unequal partition counts, because then a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -23,11 +24,23 @@ class SubTopologyShape:
         sources: its source topics.
         changelogs: store -> its changelog topic; None: the store is not logged. A changelog that is also a source (a
             source changelog) is allowed.
+        topology: the named topology that it belongs to; None: the application has but one, without a name.
     """
 
     name: str
     sources: tuple[str, ...]
     changelogs: Mapping[str, str | None] = attrs.field(factory=dict)
+    topology: str | None = None
+
+
+def number_sub_topologies(topologies: Iterable[str | None]) -> list[tuple[str | None, int]]:
+    """For each sub-topology its topology and its number there: each named topology counts from 0."""
+    seen: Counter[str | None] = Counter()
+    numbers = []
+    for topology in topologies:
+        numbers.append((topology, seen[topology]))
+        seen[topology] += 1
+    return numbers
 
 
 def make_tasks(
@@ -36,6 +49,8 @@ def make_tasks(
     racks: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
 ) -> dict[TaskId, TaskInfo]:
     """The tasks of all sub-topologies: `i_p` for sub-topology i and each partition p of its sources.
+
+    With named topologies `name__i_p`, where i counts the sub-topologies of that name.
 
     Args:
         shapes: the sub-topologies, in the order of their numbers.
@@ -49,12 +64,13 @@ def make_tasks(
         GroupException: a source topic is unknown or empty, or the sources of a sub-topology have unequal counts.
     """
     tasks: dict[TaskId, TaskInfo] = {}
-    for number, shape in enumerate(shapes):
+    numbers = number_sub_topologies(shape.topology for shape in shapes)
+    for shape, (topology, number) in zip(shapes, numbers, strict=True):
         count = _partition_count(shape, partitions)
         changelogs = [topic for topic in shape.changelogs.values() if topic is not None]
         topics = list(dict.fromkeys([*shape.sources, *changelogs]))
         for partition in range(count):
-            task = TaskId(number, partition)
+            task = TaskId(number, partition, topology)
             tasks[task] = TaskInfo(
                 task,
                 bool(shape.changelogs),
@@ -69,7 +85,7 @@ def make_tasks(
                     for topic in topics
                 ],
             )
-    return tasks
+    return {task: tasks[task] for task in sorted(tasks)}
 
 
 def _partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:

@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.group import SubTopologyShape, make_tasks
+from task_assignor.group.topology import number_sub_topologies
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores import KeyValueStoreSpec, StoreSpec, WindowStoreSpec
@@ -65,6 +66,8 @@ class SubTopology:
         stores: its stores.
         outputs: names, or `Output`s with a schema. May be empty.
         tables: sources to look things up in: a task reads them to their end before it reads any other source.
+        topology: name of the topology it belongs to, if the application has several (Kafka's named topologies, each
+            of which numbers its sub-topologies from 0); None: the one without a name.
 
     Raises:
         TopologyException: something of it is not allowed.
@@ -76,9 +79,12 @@ class SubTopology:
     stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=_to_stores)
     outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
     tables: tuple[str, ...] = attrs.field(default=(), converter=_to_names)
+    topology: str | None = None
 
     def __attrs_post_init__(self) -> None:
         where = f"The sub-topology {self.name!r}"
+        if self.topology is not None:
+            _check_topology_name(where, self.topology)
         if not isinstance(self.name, str) or not self.name:
             raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text.")
         if not self.sources:
@@ -119,6 +125,18 @@ class SubTopology:
             pass  # no signature to be had: the first task will show
 
 
+def _check_topology_name(where: str, name: str) -> None:
+    try:
+        check_name("topology", name)
+    except TopicException as error:
+        raise TopologyException(f"{where}: {error}") from None
+    if "__" in name:
+        # It is written `name__0_1`.
+        raise TopologyException(
+            f"{where}: the topology name ({name!r}) must not contain '__', which ends it in task ids."
+        )
+
+
 def processor_name(factory: object) -> str:
     """What to call a processor in messages."""
     wrapped = getattr(factory, "func", factory)
@@ -131,7 +149,7 @@ def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> t
 
 @attrs.frozen
 class Topology:
-    """All sub-topologies of an application. The i-th has the tasks `i_0`, `i_1` and so on.
+    """All sub-topologies of an application. The i-th (of its named topology) has the tasks `i_0`, `i_1` and so on.
 
     Args:
         sub_topologies: the sub-topologies.
@@ -168,7 +186,8 @@ class Topology:
 
     def sub_topology_of(self, task: TaskId) -> SubTopology:
         """The sub-topology that a task belongs to."""
-        return self.sub_topologies[task.subtopology]
+        numbers = number_sub_topologies(sub.topology for sub in self.sub_topologies)
+        return self.sub_topologies[numbers.index((task.topology_name, task.subtopology))]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -213,9 +232,10 @@ class Topology:
                 sub.name,
                 sub.sources,
                 {
-                    store.name: changelog_topic(application_id, store.name) if store.logged else None
+                    store.name: changelog_topic(application_id, store.name, sub.topology) if store.logged else None
                     for store in sub.stores
                 },
+                sub.topology,
             )
             for sub in self.sub_topologies
         ]
@@ -227,9 +247,9 @@ class Topology:
             raise TopologyException(str(error)) from None
 
 
-def changelog_topic(application_id: str, store: str) -> str:
+def changelog_topic(application_id: str, store: str, topology: str | None = None) -> str:
     """Kafka's name for the changelog of a store."""
-    return f"{application_id}-{store}-changelog"
+    return "-".join(part for part in (application_id, topology, store, "changelog") if part is not None)
 
 
 def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Maybe rename one.") -> None:
