@@ -29,7 +29,8 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("command", "output"), examples(), ids=lambda text: text.splitlines()[0][:60] if text else "")
 def test_an_example_prints_what_it_says(command: str, output: str, tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text(blocks("json")[0], encoding="utf-8")
+    for name, block in zip(("state.json", "group.json"), blocks("json"), strict=False):
+        (tmp_path / name).write_text(block, encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(

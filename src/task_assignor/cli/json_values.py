@@ -9,7 +9,7 @@ import attrs
 
 from task_assignor.sdk import SnapshotException, StreamsException
 from task_assignor.sdk.ids import ProcessId, TaskId, TopicPartition
-from task_assignor.sdk.json_checks import Bad, check_integer, parse_process_id, wrong
+from task_assignor.sdk.json_checks import Bad, check_integer, check_members, parse_process_id, wrong
 from task_assignor.sdk.json_text import member_path
 
 T = TypeVar("T")
@@ -49,6 +49,10 @@ class JsonValue:
         if not isinstance(self.value, dict):
             raise wrong(self.value, "an object").at(self.path)
         return [(name, JsonValue(item, self.path + member_path("", name))) for name, item in self.value.items()]
+
+    def check_names(self, known: frozenset[str]) -> None:
+        """An object has no other members."""
+        self.checked(lambda: check_members(self.value, known))
 
     def text(self, default: Any = _NOTHING) -> str:
         """A string."""

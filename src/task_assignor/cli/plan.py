@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from task_assignor.cli.group_plans import GroupPlanner, is_group, show_group
 from task_assignor.cli.output import (
     FINE,
     printable,
@@ -31,7 +32,10 @@ from task_assignor.sdk.text import counted
 def plan(
     state: Annotated[
         str,
-        typer.Argument(metavar="STATE", help="A snapshot, or many as JSON Lines; may be gzipped; - is standard input."),
+        typer.Argument(
+            metavar="STATE",
+            help="A snapshot or a consumer group, or many as JSON Lines; may be gzipped; - is standard input.",
+        ),
     ],
     assignor: Annotated[
         str | None,
@@ -57,14 +61,17 @@ def plan(
         bool, typer.Option("--traceback", help="Show where an assignor failed, on standard error.")
     ] = False,
 ) -> None:
-    """Show what an assignor would do with a state.
+    """Show what an assignor would do with a state, or with the members and topics of a plain consumer group.
 
-    Exit code 0: every state has a valid plan. 1: a plan is not valid. 2: a state has no plan, because the input is
-    bad or the assignor failed.
+    Exit code 0: every state has a valid plan. 1: a plan is not valid, or a group has none. 2: a state has no plan,
+    because the input is bad or the assignor failed.
     """
     survive_any_text()
+    given = parse_settings(settings or [], assignor)
+    groups = GroupPlanner(given)
     try:
-        planner = Planner(parse_settings(settings or [], assignor), config)
+        # What is the name of no task assignor can only be meant for groups.
+        planner = Planner({} if groups.is_only_for_groups else given, config)
     except ConfigException as error:
         if with_traceback and error.__cause__ is not None:
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
@@ -73,6 +80,11 @@ def plan(
         write_to_stderr(f"Warning: {printable(sentence)}\n")
     worst = FINE
     for record in iter_states(state):
+        if is_group(record.document):
+            worst = max(worst, show_group(groups, record, as_json=as_json, file=state))
+            continue
+        if groups.is_only_for_groups:
+            raise ConfigException(groups.not_for_states(record.line))
         found = planner.plan(record)
         worst = max(worst, found.exit_code)
         where = f"{state}, line {record.line}: " if record.line else f"{state}: "

@@ -9,9 +9,13 @@ from task_assignor.group.consumers.assignors import (
 from task_assignor.group.consumers.classic import RangeAssignor, RoundRobinAssignor
 from task_assignor.group.consumers.copartitioned import CopartitionedAssignor
 from task_assignor.group.consumers.joins import StickyStreamJoinAssignor, split_numbers
+from task_assignor.group.consumers.metrics import AssignmentMetrics, measure
+from task_assignor.group.consumers.table import Claim
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
 
 __all__ = [
+    "AssignmentMetrics",
+    "Claim",
     "ConsumerAssignment",
     "ConsumerAssignor",
     "ConsumerMember",
@@ -23,5 +27,6 @@ __all__ = [
     "RoundRobinAssignor",
     "StickyAssignor",
     "StickyStreamJoinAssignor",
+    "measure",
     "split_numbers",
 ]

@@ -71,6 +71,11 @@ class ConsumerAssignor(ABC):
         del assignment, generation
         return None
 
+    def claim(self, member: ConsumerMember) -> Claim:
+        """What a member's subscription says that it had; nothing where the assignor does not ask."""
+        del member
+        return Claim()
+
 
 class StickyAssignor(ConsumerAssignor):
     """Balanced, and as few partitions move as balance allows.

@@ -56,7 +56,7 @@ class CopartitionedAssignor(ConsumerAssignor):
         """See `ConsumerAssignor`; the standbys are in the `user_data` (`decode_copartitioned_user_data`)."""
         table = GroupTable.of(topics, members)
         said = {member.member_id: _said(member) for member in table.members}
-        claims = table.claims(lambda member: Claim(said[member.member_id].active, said[member.member_id].generation))
+        claims = table.claims(self.claim)
         groups = _groups(table)
         items = [
             item
@@ -90,6 +90,11 @@ class CopartitionedAssignor(ConsumerAssignor):
         return encode_copartitioned_user_data(
             CopartitionedUserData(dict(by_topic(assignment.partitions)), standby, generation)
         )
+
+    def claim(self, member: ConsumerMember) -> Claim:
+        """What it says that it processed."""
+        said = _said(member)
+        return Claim(said.active, said.generation)
 
 
 @attrs.frozen(eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.even import deal_evenly
-from task_assignor.group.consumers.table import NOBODY, Claims, GroupTable
+from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
 from task_assignor.group.wire import (
     StreamJoinUserData,
@@ -59,6 +59,11 @@ class StickyStreamJoinAssignor(ConsumerAssignor):
         if not numbers and not epoch:
             return None
         return encode_stream_join_user_data(StreamJoinUserData(tuple(numbers), epoch))
+
+    def claim(self, member: ConsumerMember) -> Claim:
+        """Its numbers, in the topics that it subscribes to."""
+        said = _said(member)
+        return Claim(dict.fromkeys(member.topics, said.partitions), said.epoch)
 
     @staticmethod
     def _numbers(table: GroupTable, said: list[StreamJoinUserData], count: int) -> Int64Array:

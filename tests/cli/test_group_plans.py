@@ -1,0 +1,112 @@
+"""`task-assignor plan` with consumer groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Runner
+from tests.sdk.documents import document
+from tests.vectors import FOLDER, lines_of
+
+Written = Callable[..., Path]
+GROUPS = FOLDER.parent / "consumer_level"
+GROUP: dict[str, Any] = {"topics": {"t": 4}, "members": [{"id": "a", "topics": ["t"]}, {"id": "b", "topics": ["t"]}]}
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative_sticky"])
+@pytest.mark.parametrize("said", [True, False])
+def test_the_recorded_groups_as_they_stand(run: Runner, name: str, said: bool) -> None:
+    option = ("--assignor", name.replace("_", "-")) if said else ()
+    done = run("plan", GROUPS / f"{name}.jsonl.gz", *option, "--json")
+    lines = lines_of(f"consumer_level/{name}")
+    assert (done.code, done.err) == (0, "")
+    assert [found["id"] for found in done.lines] == [line["id"] for line in lines]
+    exact = 0
+    for found, line in zip(done.lines, lines, strict=True):
+        if line["exact"] and line.get("path", "equal") == "equal" and (name == "range" or "racks" not in line):
+            assert found["assignment"] == line["assignment"]
+            exact += 1
+            metrics = line["metrics"]
+            same = {"partitions", "assigned", "min", "max", "kept", "moved", "previously_owned"}
+            assert {key: found["metrics"][key] for key in same} == {key: metrics[key] for key in same}
+            assert found["metrics"]["withheld"] == metrics["partitions"] - metrics["assigned"]
+    assert exact >= 60
+
+
+def test_stream_join_and_copartitioned_say_what_they_add(run: Runner, written: Written) -> None:
+    path = written("g.json", GROUP)
+    (join,) = run("plan", path, "-a", "stream-join", "--json").lines
+    assert (join["assignment"], join["epoch"]) == ({"a": {"t": [0, 2]}, "b": {"t": [1, 3]}}, 1)
+    (tables,) = run("plan", path, "-a", "copartitioned", "--json").lines
+    assert tables["standby"] == {"a": {"t": [1, 3]}, "b": {"t": [0, 2]}}
+    (alone,) = run("plan", path, "-a", "copartitioned", "--set", "num.standby.replicas=0", "--json").lines
+    assert alone["standby"] == {"a": {}, "b": {}}
+    claims = {"owned": {"t": [1, 2]}, "generation": 4, "standby": {"t": [0]}}
+    claiming = {**GROUP, "members": [{**GROUP["members"][0], "claims": claims}, GROUP["members"][1]]}
+    for name in ("stream-join", "copartitioned", "sticky"):
+        (kept,) = run("plan", written("c.json", claiming), "-a", name, "--json").lines
+        assert kept["assignment"]["a"] == {"t": [1, 2]}
+
+
+def test_a_state_and_a_group_in_one_file(run: Runner, written: Written) -> None:
+    path = written("both.jsonl", document(), {**GROUP, "id": 3})
+    done = run("plan", path, "--assignor", "sticky", "--json")
+    assert done.code == 0
+    assert isinstance(done.lines[0]["assignment"], list)
+    assert done.lines[1]["assignor"] == "sticky"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"topics": {"t": -1}}, "-1"),
+        ({"topics": {"t": "4"}}, "$.topics.t"),
+        ({"topics": []}, "$.topics"),
+        ({"members": [{"id": "a"}]}, "$.members[0].topics"),
+        ({"members": [{"topics": ["t"]}]}, "$.members[0].id"),
+        ({"members": [{"id": "a", "topics": ["t"], "ownd": {}}]}, "owned is meant"),
+        ({"members": [{"id": "a", "topics": ["t"], "user_data": "xy"}]}, "hexadecimal"),
+        ({"members": [*GROUP["members"], *GROUP["members"]]}, "twice"),
+        ({"racks": {"t": [["r"]]}}, "racks of 1"),
+    ],
+)
+def test_a_wrong_group_is_one_error_and_hides_no_other(
+    run: Runner, written: Written, change: dict[str, Any], told: str
+) -> None:
+    path = written("g.jsonl", {**GROUP, **change, "id": "bad"}, {**GROUP, "id": "good"})
+    done = run("plan", path, "--assignor", "sticky", "--json")
+    assert done.code == 1
+    assert done.lines[0]["id"] == "bad"
+    assert told in done.lines[0]["error"]
+    assert done.lines[1]["assignment"]
+    shown = run("plan", path, "--assignor", "sticky")
+    assert shown.code == 1
+    assert told in shown.err
+    assert "4 partitions" in shown.out
+
+
+def test_names_that_are_none(run: Runner, written: Written) -> None:
+    group, state = written("g.json", GROUP), written("s.json", document())
+    without = run("plan", group, "--json")
+    assert without.code == 1
+    assert "cooperative-sticky" in without.lines[0]["error"]
+    assert run("plan", group, "--assignor", "min-cost", "--json").code == 1
+    for_state = run("plan", state, "--assignor", "range")
+    assert for_state.code == 2
+    assert "no consumer group" in for_state.err
+    standbys = run("plan", group, "--assignor", "copartitioned", "--set", "num.standby.replicas=-1", "--json")
+    assert standbys.code == 1
+    assert "standbys" in standbys.lines[0]["error"]
+
+
+def test_standard_input_and_strange_names(run: Runner) -> None:
+    group = {"topics": {"t\x1b[31m": 1}, "members": [{"id": "m\x07", "topics": ["t\x1b[31m"]}]}
+    done = run("plan", "-", "--assignor", "range", stdin=json.dumps(group).encode())
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "\x07" not in done.out
