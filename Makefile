@@ -65,11 +65,9 @@ bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
 
 # The rooms that the base install carries, with the oldest versions that pyproject.toml allows.
 CORE := sdk validation engine kafka_order utils builtin_assignors testing group cli
-# What the demo alone needs of cli, and what the base install has no packages for.
-DEMO_ONLY := src/task_assignor/cli/flights.py src/task_assignor/cli/screen.py
 test-lower-bounds: $(VENV)-lower-bounds/.installed ## the core's tests with the oldest supported versions
 	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider \
-		-m 'not slow and not spark and not jvm and not kafka' $(DEMO_ONLY:%=--ignore=%) $(ARGS) tests/packaging/test_import.py \
+		-m 'not slow and not spark and not jvm and not kafka' $(ARGS) tests/packaging/test_import.py \
 		$(wildcard $(CORE:%=tests/%) $(CORE:%=src/task_assignor/%))
 	$(VENV)-lower-bounds/bin/python -m pytest -q -p no:cacheprovider -m 'kafka and not slow' -rs tests/kafka
 

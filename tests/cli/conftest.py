@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import sys
@@ -14,9 +13,6 @@ import attrs
 import pytest
 
 from task_assignor.cli import main
-
-# The demo's screen shows what the runtime says; the base install is tested without that room.
-collect_ignore = [] if importlib.util.find_spec("pyarrow") else ["test_screen.py"]
 
 
 @attrs.frozen

