@@ -68,7 +68,7 @@ def run_demo(
 
 
 def aside_from_interrupts(program: Callable[[], None], console: Console) -> None:
-    """Run a program that uses Spark so that Ctrl-C ends it at once and without a word, wherever it is.
+    """Run a program that uses Spark so that Ctrl-C ends it at once and with one line, wherever it is.
 
     Spark's own handler cancels jobs from inside the call to Java that it interrupts; that fails, at length. It is
     installed by the main thread only, so that does nothing but wait here.
@@ -90,6 +90,7 @@ def aside_from_interrupts(program: Callable[[], None], console: Console) -> None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         console.show_cursor()
+        console.print("\nStopped by Ctrl-C.")
         # What fails now fails because of this.
         console.quiet = True
         logging.disable()
