@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from task_assignor.cli.tables import ranges
 from task_assignor.sdk import TaskId, registered_assignors
+from task_assignor.sdk.text import ranges
 from tests.cli.conftest import Runner
 
 

@@ -22,10 +22,9 @@ from task_assignor.cli.output import (
     write_line,
     write_pretty,
 )
-from task_assignor.cli.tables import ranges
 from task_assignor.sdk import TopicPartition
 from task_assignor.sdk.properties import read_properties
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, ranges
 
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster, GroupMember, Inspection
