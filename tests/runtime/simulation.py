@@ -50,6 +50,7 @@ from task_assignor.runtime.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.events import RunEvent
+from task_assignor.runtime.files import Seal
 from task_assignor.runtime.launcher import ClientSpec, RuntimeOptions
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import (
@@ -428,7 +429,9 @@ class World:
         assert name not in self.files, f"two tries wrote the same file {name}"
         self.files[name] = lineage
         path = f"{task}/{order.batch}-{order.generation}"
-        return TaskResult(task, order.batch, order.generation, {"out": FileRef(path, rows)}, {}, reached)
+        return TaskResult(
+            task, order.batch, order.generation, {"out": FileRef(path, Seal(rows, rows, ""))}, {}, reached
+        )
 
     def _restore(self, client: SimulatedClient, task: TaskId, target: Position) -> Restored:
         """What `StreamTask.restore` does, on lineages."""

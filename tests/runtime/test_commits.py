@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from task_assignor.runtime import (
     CommitRecord,
     CorruptLogException,
     FileRef,
+    ProcessorException,
     RebalanceLog,
     RebalanceRecord,
     TaskCommit,
@@ -33,13 +33,14 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layout = RunLayout(root)
-        write_json(self.layout.application, {"applicationId": "app", "outputs": {"out": None}})
+        write_json(self.layout.application, {"formatVersion": 2, "applicationId": "app", "outputs": {"out": None}})
 
     def file(self, partition: int, batch: int, generation: int, rows: pa.Table) -> FileRef:
         """An output file; it does not count yet."""
         path = self.layout.output("out", TaskId(0, partition), batch, generation)
-        write_arrow(path, rows)
-        return FileRef(path.relative_to(self.root).as_posix(), rows.num_rows)
+        seal = write_arrow(path, rows)
+        columns = [(field.name, str(field.type)) for field in rows.schema]
+        return FileRef(path.relative_to(self.root).as_posix(), seal, columns)
 
     def record(self, batch: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
         """A commit record of those files."""
@@ -53,7 +54,7 @@ class Folder:
                 generation,
                 {"topic": (batch, batch + 1)},
                 {"out": file},
-                {"store": FileRef("x", 3)},
+                {"store": FileRef(file.path, file.seal)},
                 9,
                 {"late": 1},
                 0.25,
@@ -124,35 +125,127 @@ def test_a_log_with_a_gap_is_refused(folder: Folder) -> None:
         list(CommitLog(folder.root).records())
 
 
-@pytest.mark.parametrize("change", [b"{", b"[]", b'{"formatVersion": 7}'])
-def test_a_record_that_cannot_be_read_is_named(folder: Folder, change: bytes) -> None:
-    CommitLog(folder.root).append(folder.record(0, {}))
-    folder.layout.commit(0).write_bytes(change)
-    with pytest.raises(CommitLogException, match=r"commit record of batch 0 cannot be read: .*0+\.json"):
-        CommitLog(folder.root).record(0)
+def _with_batches(folder: Folder, batches: int) -> list[Path]:
+    log = CommitLog(folder.root)
+    for batch in range(batches):
+        log.append(folder.record(batch, {0: folder.file(0, batch, 1, _rows(batch))}))
+    return [folder.layout.commit(batch) for batch in range(batches)]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, -1])
+def test_a_torn_last_record_is_explained_and_set_aside(
+    folder: Folder, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Readers say what to do; the next coordinator does it, and the batch can be committed again."""
+    last = _with_batches(folder, 3)[-1]
+    last.write_bytes(last.read_bytes()[:kept])
+    with pytest.raises(
+        CommitLogException, match=r"batch 2 .*0+2\.json \(its end is missing\).*never acknowledged: run the application"
+    ):
+        read_output(folder.root, "out")
+    log = CommitLog(folder.root)
+    log.set_aside_torn()
+    assert "was cut off while it was being written" in caplog.text
+    assert log.last_batch == 1
+    assert read_output(folder.root, "out").column("x").to_pylist() == [0, 1]
+    log.append(folder.record(2, {0: folder.file(0, 2, 2, _rows(7))}))
+    log.set_aside_torn()
+    assert read_output(folder.root, "out").column("x").to_pylist() == [0, 1, 7]
+
+
+def test_a_record_of_zeros_is_torn(folder: Folder) -> None:
+    """What file systems leave of a file that was never written out."""
+    last = _with_batches(folder, 1)[-1]
+    last.write_bytes(bytes(last.stat().st_size))
+    log = CommitLog(folder.root)
+    log.set_aside_torn()
+    assert log.last_batch == -1
+
+
+def test_a_damaged_record_is_an_error_that_says_what_to_do(folder: Folder) -> None:
+    paths = _with_batches(folder, 3)
+    for path, advice in ((paths[1], "a new run_dir"), (paths[2], "or delete it and run the application again")):
+        whole = path.read_bytes()
+        for damaged in (whole.replace(b'"rows', b'"Rows').replace(b"1000", b"1001"), whole[:-9] + b"}}}}}}}}\n"):
+            path.write_bytes(damaged)
+            log = CommitLog(folder.root)
+            log.set_aside_torn()
+            with pytest.raises(CommitLogException, match=rf"cannot be read: .*checksum is wrong.*{advice}"):
+                list(log.records())
+        path.write_bytes(whole)
+    paths[1].write_bytes(paths[1].read_bytes()[:-9])
+    CommitLog(folder.root).set_aside_torn()
+    with pytest.raises(CommitLogException, match=r"batch 1 cannot be read.*its end is missing.*a new run_dir"):
+        list(CommitLog(folder.root).records())
     with pytest.raises(CommitLogException, match="Batch 5 is not committed"):
         CommitLog(folder.root).record(5)
+
+
+def test_every_flipped_bit_of_a_record_is_noticed(folder: Folder) -> None:
+    path = _with_batches(folder, 1)[0]
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(CommitLogException, match="cannot be read"):
+            CommitLog(folder.root).record(0)
 
 
 def test_a_committed_file_that_changed_is_named(folder: Folder) -> None:
     file = folder.file(0, 0, 1, _rows(1, 2))
     CommitLog(folder.root).append(folder.record(0, {0: file}))
-    write_arrow(folder.root / file.path, _rows(1))
-    with pytest.raises(CorruptLogException, match="output file of out, partition 0, batch 0 has 1 rows, but 2 were"):
+    path = folder.root / file.path
+    whole = path.read_bytes()
+    write_arrow(path, _rows(1, 2, *range(100)))
+    with pytest.raises(CorruptLogException, match=r"output file of out, partition 0, offset 0 .*bytes, but \d+ were"):
         read_output(folder.root, "out")
-    (folder.root / file.path).unlink()
+    write_arrow(path, _rows(1, 3))
+    with pytest.raises(CorruptLogException, match=r"its checksum is .*, but .* was written.*new run_dir"):
+        read_output(folder.root, "out")
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(CorruptLogException, match="checksum"):
+            read_output(folder.root, "out")
+    path.unlink()
     with pytest.raises(CorruptLogException, match="it is missing"):
         read_output(folder.root, "out")
 
 
-def test_columns_that_differ_between_batches_are_told_with_advice(folder: Folder) -> None:
+@pytest.mark.parametrize("damage", ["missing", "cut", "elsewhere"])
+def test_a_file_that_the_coordinator_does_not_see_is_not_committed(folder: Folder, damage: str) -> None:
+    """A run folder that is not shared ended without an error and without rows."""
+    file = folder.file(0, 0, 1, _rows(1, 2))
+    path = folder.root / file.path
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        file = FileRef("../out.arrow", file.seal, file.columns)
+    with pytest.raises(CommitLogException) as caught:
+        CommitLog(folder.root).append(folder.record(0, {0: file}))
+    expected = "is not in" if damage == "elsewhere" else "on storage that the coordinator and all clients share"
+    assert expected in str(caught.value)
+    assert CommitLog(folder.root).last_batch == -1
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("other", [pa.table({"x": ["text"]}), pa.table({"y": [1]}), pa.table({"x": [1], "y": [1]})])
+def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other: pa.Table, resumes: bool) -> None:
     log = CommitLog(folder.root)
-    for batch, rows in enumerate((_rows(1), pa.table({"x": ["text"]}))):
-        log.append(folder.record(batch, {0: folder.file(0, batch, 1, rows)}))
+    log.append(folder.record(0, {0: folder.file(0, 0, 1, pa.table({"x": pa.nulls(1)}))}))
+    log.append(folder.record(1, {1: folder.file(1, 1, 1, _rows(1))}))
+    if resumes:
+        log = CommitLog(folder.root)
+    given = ", ".join(f"{field.name}: {field.type}" for field in other.schema)
     with pytest.raises(
-        CommitLogException, match=r"do not have the same columns .* Maybe declare them: Output\('out', schema\)"
+        ProcessorException,
+        match=rf"Batch 2 is not committed: task 0_1 gave the output 'out' the columns {given}, but it had x: int64 before"
+        r".* Maybe declare them: Output\('out', schema\)",
     ):
-        read_output(folder.root, "out")
+        log.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(5)), 1: folder.file(1, 2, 1, other)}))
+    log.append(folder.record(2, {1: folder.file(1, 2, 2, _rows(3))}))
+    assert read_output(folder.root, "out").column("x").to_pylist() == [None, 1, 3]
+    assert output_schema(folder.root, "out") == pa.schema([("x", pa.int64())])
 
 
 def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:
@@ -160,6 +253,6 @@ def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:
         read_output(tmp_path / "elsewhere", "out")
     with pytest.raises(CommitLogException, match="no output 'other'; its outputs: out"):
         read_output(folder.root, "other")
-    folder.layout.application.write_text(json.dumps("x")[:-1])
+    folder.layout.application.write_text('"x')
     with pytest.raises(CommitLogException, match="description of the run cannot be read"):
         read_output(folder.root, "out")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     partitions_of,
     write_topic,
 )
+from task_assignor.runtime.files import read_json, write_arrow, write_json
 from tests.budget import examples
 
 ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "at": list(range(40, 0, -1)), "n": list(range(40))})
@@ -65,17 +66,17 @@ def test_a_table_can_be_sorted_by_time_before_it_is_written(tmp_path: Path) -> N
 def test_the_description_comes_back_as_it_was(tmp_path: Path) -> None:
     kinds = pa.schema([("k", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("x", pa.list_(pa.float32()))])
     spec = TopicSpec("t", 2, kinds, ("k",), "at", (frozenset({"r1", "r2"}), None))
-    TopicBuilder.create(tmp_path, spec).commit()
+    TopicBuilder.create(tmp_path, spec).commit([])
     assert spec == Topic.open(tmp_path, "t").spec
     assert list_topics(tmp_path) == ["t"]
 
 
 def test_a_topic_is_visible_only_when_it_is_whole(tmp_path: Path) -> None:
     builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
-    offset = builder.write(0, 0, ROWS.slice(0, 10))
+    first = builder.write(0, 0, ROWS.slice(0, 10))
     assert list_topics(tmp_path) == []
-    builder.write(0, offset, ROWS.slice(10))
-    topic = builder.commit()
+    second = builder.write(0, first.end, ROWS.slice(10))
+    topic = builder.commit([second, first])
     assert ROWS.equals(topic.read(0, 0, 40))
     with pytest.raises(TopicException, match="already is a topic 't'"):
         TopicBuilder.create(tmp_path, topic.spec)
@@ -85,18 +86,16 @@ def test_writing_a_file_again_replaces_it(tmp_path: Path) -> None:
     """A Spark task that is tried again writes the same files."""
     builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
     builder.write(0, 0, ROWS.slice(0, 10))
-    builder.write(0, 0, ROWS)
-    assert builder.commit().end_offset(0) == 40
+    assert builder.commit([builder.write(0, 0, ROWS)]).end_offset(0) == 40
 
 
 def test_files_that_do_not_follow_each_other_are_not_committed(tmp_path: Path) -> None:
     builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
-    builder.write(0, 0, ROWS.slice(0, 10))
-    builder.write(0, 11, ROWS.slice(11))
+    segments = [builder.write(0, 0, ROWS.slice(0, 10)), builder.write(0, 11, ROWS.slice(11))]
     with pytest.raises(
         CorruptLogException, match=r"offsets are missing .* starts at offset 11, but should start at 10"
     ):
-        builder.commit()
+        builder.commit(segments)
     assert list_topics(tmp_path) == []
 
 
@@ -129,17 +128,20 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_missing_rows_are_named(tmp_path: Path) -> None:
     topic, path = _damaged(tmp_path)
+    with pytest.raises(CorruptLogException, match=r"offsets 35 to 44 were asked for, but .* hold only 5 of these 10"):
+        topic.read(0, 35, 45)
     path.unlink()
-    with pytest.raises(CorruptLogException, match=r"offsets 15 to 24 were asked for, but .* hold only 5 of these 10"):
-        topic.read(0, 15, 25)
-    with pytest.raises(CorruptLogException, match=r"partition 0: offsets are missing before the file .*00030\.arrow"):
-        topic.end_offset(0)
+    for look in (lambda: topic.read(0, 15, 25), lambda: topic.end_offset(0)):
+        with pytest.raises(
+            CorruptLogException, match=r"t, partition 0, offset 20 cannot be read: .*it is missing.*write"
+        ):
+            look()
 
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     topic, path = _damaged(tmp_path)
-    other = write_topic(tmp_path, "other", ROWS.drop_columns(["n"]), partitions=1, key=["key"])
-    path.write_bytes((other.path / "0" / f"{0:020d}.arrow").read_bytes())
+    seal = write_arrow(path, ROWS.drop_columns(["n"]).slice(0, 10))
+    topic = Topic(tmp_path, topic.spec, topic.topic_id, [[attrs.evolve(topic.segments(0)[2], seal=seal)]])
     with pytest.raises(CorruptLogException, match="offset 20 has other columns"):
         topic.read(0, 20, 30)
 
@@ -153,11 +155,14 @@ def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path) -> No
 def test_a_broken_description_is_named(tmp_path: Path) -> None:
     topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
     path = topic.path / "topic.json"
-    document = json.loads(path.read_text())
-    for broken in ("{", json.dumps({**document, "formatVersion": 9}), json.dumps({**document, "partitions": 0})):
-        path.write_text(broken)
-        with pytest.raises(TopicException):
+    document = read_json(path)
+    for change in ({"formatVersion": 1}, {"partitions": 0}, {"id": "x"}, {"files": 7}):
+        write_json(path, {**document, **change})
+        with pytest.raises(TopicException, match=r"topic 't'|topic t"):
             Topic.open(tmp_path, "t")
+    path.write_text(path.read_text().replace('"partitions":1', '"partitions":2'))
+    with pytest.raises(TopicException, match="its checksum is wrong"):
+        Topic.open(tmp_path, "t")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,6 @@ from task_assignor.runtime.commits import (
     RebalanceLog,
     RebalanceRecord,
     TaskCommit,
-    committed_files,
-    output_schema,
-    read_output,
 )
 from task_assignor.runtime.errors import (
     ClientException,
@@ -44,6 +41,7 @@ from task_assignor.runtime.events import (
     RunFinished,
     TaskRestored,
 )
+from task_assignor.runtime.files import Seal
 from task_assignor.runtime.join import LateRecordException, WindowedJoin
 from task_assignor.runtime.keys import murmur2, partitions_of
 from task_assignor.runtime.launcher import (
@@ -56,9 +54,11 @@ from task_assignor.runtime.launcher import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.local import LocalProcessLauncher
+from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
 from task_assignor.runtime.stores import KeyValueStore, KeyValueStoreSpec, Store, WindowStore, WindowStoreSpec
-from task_assignor.runtime.topics import Topic, TopicBuilder, TopicSpec, list_topics, write_topic
+from task_assignor.runtime.topic_writing import TopicBuilder, write_topic
+from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
@@ -96,6 +96,8 @@ __all__ = [
     "RunFinished",
     "RunResult",
     "RuntimeOptions",
+    "Seal",
+    "Segment",
     "Store",
     "StoreException",
     "StreamsApplication",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import json
 import logging
 import os
 import secrets
@@ -20,7 +19,14 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
-from task_assignor.runtime.commits import CommitLog, RebalanceLog, RunLayout, read_output
+from task_assignor.runtime.commits import (
+    FORMAT_VERSION,
+    CommitLog,
+    RebalanceLog,
+    RunLayout,
+    read_application,
+    run_folder,
+)
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.disk import disk_errors
@@ -39,9 +45,10 @@ from task_assignor.runtime.files import write_json
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
 from task_assignor.runtime.local import LocalProcessLauncher
+from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.server import CoordinatorServer
-from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.topics import Topic, topics_folder
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted, duration, named
@@ -180,8 +187,8 @@ class StreamsApplication:
     ) -> None:
         self._topology = topology
         self._config = config
-        self._topics_root = Path(topics_root).absolute()
-        self._layout = RunLayout(Path(run_dir).absolute())
+        self._topics_root = topics_folder(topics_root).absolute()
+        self._layout = RunLayout(run_folder(run_dir).absolute())
         self._options = options_with(config, options or RuntimeOptions())
         warn_of_idle_settings(config)
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
@@ -222,6 +229,7 @@ class StreamsApplication:
         """
         with self._owned_folder() as run_id:
             commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
+            commits.set_aside_torn()
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
@@ -346,9 +354,9 @@ class StreamsApplication:
             write_json(path, self._description(run_id))
             return run_id
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_application(self._layout)
             owner, run_id, topology = found["applicationId"], str(found["runId"]), found["topology"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise CommitLogException(f"The description of the run cannot be read: {path} ({error!r}).") from error
         if owner != self._application_id:
             raise CommitLogException(
@@ -375,7 +383,7 @@ class StreamsApplication:
                 encoded = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
                 outputs[output.name] = encoded
         return {
-            "formatVersion": 1,
+            "formatVersion": FORMAT_VERSION,
             "applicationId": self._application_id,
             "runId": run_id,
             "topology": self._topology.fingerprint,

@@ -14,6 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import attrs
+
 from task_assignor.runtime.client import (
     ClientEvent,
     ClientInstruction,
@@ -33,9 +35,18 @@ from task_assignor.runtime.client import (
 )
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.files import Syncer
 from task_assignor.runtime.heartbeat import HeartbeatProcess
 from task_assignor.runtime.launcher import ClientBootstrap
-from task_assignor.runtime.protocol import Hello, Restored, TaskFailure, TaskResult, ToCoordinator
+from task_assignor.runtime.protocol import (
+    Hello,
+    Restored,
+    TaskDone,
+    TaskFailed,
+    TaskFailure,
+    TaskResult,
+    ToCoordinator,
+)
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.transport import Channel, connect
@@ -68,6 +79,13 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
     return _ClientShell(bootstrap, attempt).run()
 
 
+@attrs.frozen
+class _ReadyToSend:
+    """A message that had to wait for the disk."""
+
+    message: ToCoordinator
+
+
 class _ClientShell:
     def __init__(self, bootstrap: ClientBootstrap, attempt: str) -> None:
         self._bootstrap = bootstrap
@@ -84,11 +102,13 @@ class _ClientShell:
             bootstrap.options.compression,
         )
         self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)
-        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent | _ReadyToSend]] = queue.SimpleQueue()
         self._channel: Channel | None = None
         self._heartbeats: HeartbeatProcess | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
+        self._syncer = Syncer(run_dir)
+        self._syncs = ThreadPoolExecutor(bootstrap.spec.threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._ended: str | None = None
         self._was_told = False
 
@@ -105,10 +125,15 @@ class _ClientShell:
                 self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
-                self._carry_out(self._machine.handle(event))
+                if isinstance(event, _ReadyToSend):
+                    self._send(event.message)
+                else:
+                    self._carry_out(self._machine.handle(event))
         self._drop_channel()
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._syncs.shutdown(wait=False, cancel_futures=True)
+        self._syncer.close()
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
@@ -118,6 +143,9 @@ class _ClientShell:
             match instruction:
                 case RunJob(job):
                     self._workers.submit(self._run_job, job)
+                case SendToCoordinator(TaskDone(result)):
+                    # Meanwhile the next task is processed.
+                    self._syncs.submit(self._make_durable, result, self._channel)
                 case SendToCoordinator(message):
                     self._send(message)
                 case StartHeartbeats(member_id):
@@ -222,6 +250,16 @@ class _ClientShell:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)
+
+    def _make_durable(self, result: TaskResult, channel: Channel | None) -> None:
+        """A result is told only when no power failure can take its files away."""
+        message: ToCoordinator = TaskDone(result)
+        try:
+            files = [*result.outputs.values(), *result.changelogs.values()]
+            self._syncer.sync(map(self._environment.layout.file, files))
+        except Exception as error:  # noqa: BLE001 - it travels to the application
+            message = TaskFailed(failure_of(result.task, error))
+        self._events.put((channel, _ReadyToSend(message)))
 
     def _close(self, task_id: TaskId) -> None:
         task = self._tasks.pop(task_id, None)

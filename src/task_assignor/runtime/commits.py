@@ -1,25 +1,42 @@
 """The commit log of a run: which files count, and who made them. Only what is recorded here exists for readers.
 
 A batch is one JSON file, `commits/<batch>.json`, that appears whole under a name that nobody else can have taken. It
-names the files of output and changelog, the offsets, and for each task client, process, attempt and generation.
-`rebalances/<generation>.json` says in the same way who was to run what.
+names the files of output and changelog with sizes and checksums, the offsets, and for each task client, process, attempt
+and generation. `rebalances/<generation>.json` says in the same way who was to run what.
+
+Before a record is written, every file that it names must be there as the coordinator sees the folder, and the columns of
+an output must be those of the batches before: what could not be read afterwards is not committed.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.errors import CommitLogException, CorruptLogException
-from task_assignor.runtime.files import open_arrow, write_json
+from task_assignor.runtime.errors import CommitLogException, ProcessorException
+from task_assignor.runtime.files import DamagedDocumentError, Seal, local_path, open_arrow, read_json, write_json
 from task_assignor.sdk import StreamsException, TaskId
 
-FORMAT_VERSION: Final = 1
+_log = logging.getLogger(__name__)
+FORMAT_VERSION: Final = 2
+_TORN: Final = ".torn"
+
+
+def run_folder(run_dir: str | Path) -> Path:
+    """The folder of a run, as a path.
+
+    Raises:
+        CommitLogException: it is a URL.
+    """
+    try:
+        return local_path("run_dir", run_dir)
+    except ValueError as error:
+        raise CommitLogException(str(error)) from None
 
 
 @attrs.frozen
@@ -30,7 +47,7 @@ class RunLayout:
         run_dir: the folder.
     """
 
-    run_dir: Path = attrs.field(converter=Path)
+    run_dir: Path = attrs.field(converter=run_folder)
 
     @property
     def application(self) -> Path:
@@ -62,9 +79,24 @@ class RunLayout:
         """State directory of a client, unless it has one of its own."""
         return self.run_dir / "clients" / name
 
+    def file(self, ref: FileRef) -> Path:
+        """Where a file of a commit is.
+
+        Raises:
+            CommitLogException: not in the folder of the run.
+        """
+        path = PurePosixPath(ref.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise CommitLogException(f"A commit names the file {ref.path!r}, which is not in {self.run_dir}.")
+        return self.run_dir / path
+
 
 def _file(batch: int, generation: int) -> str:
     return f"{batch:012d}-{generation:08d}.arrow"
+
+
+def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, kind) for name, kind in columns)
 
 
 @attrs.frozen
@@ -73,11 +105,28 @@ class FileRef:
 
     Args:
         path: relative to the folder of the run.
-        rows: its rows.
+        seal: its rows, bytes and checksum.
+        columns: names and types of its columns.
     """
 
     path: str
-    rows: int
+    seal: Seal
+    columns: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_to_columns)
+
+    @property
+    def rows(self) -> int:
+        """Its rows."""
+        return self.seal.rows
+
+    def to_json(self) -> list[Any]:
+        """For the commit record."""
+        return [self.path, *self.seal.to_json(), [list(column) for column in self.columns]]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> FileRef:
+        """What `to_json` wrote."""
+        path, rows, size, checksum, columns = document
+        return cls(path, Seal(rows, size, checksum), columns)
 
 
 @attrs.frozen
@@ -131,8 +180,8 @@ class TaskCommit:
             "attempt": self.attempt,
             "generation": self.generation,
             "offsets": {topic: list(span) for topic, span in self.offsets.items()},
-            "outputs": {name: [file.path, file.rows] for name, file in self.outputs.items()},
-            "changelogs": {name: [file.path, file.rows] for name, file in self.changelogs.items()},
+            "outputs": {name: file.to_json() for name, file in self.outputs.items()},
+            "changelogs": {name: file.to_json() for name, file in self.changelogs.items()},
             "changelogOffset": self.changelog_offset,
             "counters": dict(self.counters),
             "seconds": round(self.seconds, 6),
@@ -149,8 +198,8 @@ class TaskCommit:
             document["attempt"],
             document["generation"],
             {topic: (start, end) for topic, (start, end) in document["offsets"].items()},
-            {name: FileRef(*file) for name, file in document["outputs"].items()},
-            {name: FileRef(*file) for name, file in document["changelogs"].items()},
+            {name: FileRef.from_json(file) for name, file in document["outputs"].items()},
+            {name: FileRef.from_json(file) for name, file in document["changelogs"].items()},
             document["changelogOffset"],
             document["counters"],
             document["seconds"],
@@ -219,8 +268,10 @@ class CommitLog:
     """
 
     def __init__(self, run_dir: str | Path) -> None:
-        self.layout = RunLayout(Path(run_dir))
+        self.layout = RunLayout(run_dir)
         self._records: dict[int, CommitRecord] = {}
+        self._columns: dict[str, dict[str, str]] | None = None
+        """Output -> column -> type, of all committed batches; None: not looked at yet."""
 
     @property
     def last_batch(self) -> int:
@@ -249,12 +300,12 @@ class CommitLog:
         if found is None:
             path = self.layout.commit(batch)
             try:
-                found = CommitRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+                found = CommitRecord.from_json(read_json(path))
             except FileNotFoundError:
                 raise CommitLogException(f"Batch {batch} is not committed: there is no {path}.") from None
-            except (ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
                 raise CommitLogException(
-                    f"The commit record of batch {batch} cannot be read: {path} ({error})."
+                    f"The commit record of batch {batch} cannot be read: {path} ({error}). {self._advice(batch, error)}"
                 ) from error
             self._records[batch] = found
         return found
@@ -264,12 +315,58 @@ class CommitLog:
         for batch in range(after + 1, self.last_batch + 1):
             yield self.record(batch)
 
-    def append(self, record: CommitRecord) -> None:
-        """Commit a batch: from now on its files count.
+    def _advice(self, batch: int, error: Exception) -> str:
+        if batch < self.last_batch:
+            return "Maybe restore the file from a copy; without it the run needs a new run_dir."
+        if isinstance(error, DamagedDocumentError) and error.is_torn:
+            return (
+                "It is the last one and was never acknowledged: run the application again, which does the batch anew."
+            )
+        return (
+            "It is the last one. Maybe restore the file from a copy, or delete it and run the application again, which "
+            "does the batch anew."
+        )
+
+    def set_aside_torn(self) -> None:
+        """Rename the last record if its end is missing: it was never acknowledged, so its batch is done anew.
+
+        Only for who owns the folder. A torn record before the last one stays where it is, and reading it is an error.
 
         Raises:
-            CommitLogException: the batch is committed already: another coordinator works on this run.
+            CommitLogException: a batch before the last is missing, or the folder cannot be changed.
         """
+        path = self.layout.commit(self.last_batch)
+        try:
+            read_json(path)
+        except FileNotFoundError:
+            return
+        except DamagedDocumentError as error:
+            if not error.is_torn:
+                return
+            aside = path.with_name(path.name + _TORN)
+            try:
+                path.replace(aside)
+            except OSError as problem:
+                raise CommitLogException(f"The torn commit record {path} cannot be set aside: {problem}.") from problem
+            _log.warning(
+                "The last commit record was cut off while it was being written, by a crash or a full disk. Nobody was told "
+                "of it; it is %s now, and the batch is done anew",
+                aside,
+            )
+
+    def append(self, record: CommitRecord) -> None:
+        """Commit a batch: from now on its files count, and no power failure takes them away.
+
+        Raises:
+            CommitLogException: the batch is committed already: another coordinator works on this run; or a file that a
+                client says it wrote is not there.
+            ProcessorException: an output has other columns than in the batches before, or in another task.
+        """
+        for commit in record.tasks.values():
+            for what, files in (("output", commit.outputs), ("changelog", commit.changelogs)):
+                for name, file in files.items():
+                    self._check_is_there(commit, f"{what} {name!r}", file, record.batch)
+        columns = self._columns_with(record)
         path = self.layout.commit(record.batch)
         try:
             write_json(path, record.to_json(), exclusive=True)
@@ -279,93 +376,79 @@ class CommitLog:
                 "Maybe a second coordinator runs on the same folder; this one stops, its batch does not count."
             ) from None
         self._records[record.batch] = record
+        self._columns = columns
 
+    def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef, batch: int) -> None:
+        path = self.layout.file(file)
+        try:
+            size: int | str = path.stat().st_size
+        except OSError as error:
+            size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
+        if size != file.seal.size:
+            raise CommitLogException(
+                f"Batch {batch} is not committed: the client {commit.client!r} says that it wrote {file.seal.size} bytes of "
+                f"the {what} of task {commit.task} to {path}, but the coordinator sees {size} there. Maybe the client has "
+                "another folder of that name: run_dir must be on storage that the coordinator and all clients share."
+            )
 
-def committed_files(run_dir: str | Path, output: str) -> list[Path]:
-    """The Arrow files of an output that count, by batch, then task."""
-    layout = RunLayout(Path(run_dir))
-    return [
-        layout.run_dir / record.tasks[task].outputs[output].path
-        for record in CommitLog(run_dir).records()
-        for task in sorted(record.tasks)
-        if output in record.tasks[task].outputs
-    ]
+    def _columns_with(self, record: CommitRecord) -> dict[str, dict[str, str]]:
+        """The columns of all outputs after a record.
 
-
-def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
-    """The columns of an output: as declared, else those of its first committed file; None: neither is there."""
-    document = _application(RunLayout(Path(run_dir)))
-    declared = document.get("outputs", {}).get(output)
-    if declared is not None:
-        import base64
-
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(declared)))
-    files = committed_files(run_dir, output)
-    if not files:
-        return None
-    with pa.memory_map(str(files[0]), "rb") as source, pa.ipc.open_file(source) as reader:
-        return reader.schema
-
-
-def read_output(run_dir: str | Path, output: str) -> pa.Table:
-    """All committed rows of an output, by batch, then task; uncommitted files are not looked at.
-
-    Raises:
-        CommitLogException: there is no such output.
-        CorruptLogException: a committed file cannot be read, or has not the rows that were committed.
-    """
-    layout = RunLayout(Path(run_dir))
-    known = _application(layout).get("outputs", {})
-    if output not in known:
-        raise CommitLogException(
-            f"The run in {run_dir} has no output {output!r}; its outputs: {', '.join(sorted(known))}."
-        )
-    tables = []
-    for record in CommitLog(run_dir).records():
+        A column of type null (a batch that has only nulls in it) goes with any type.
+        """
+        if self._columns is None:
+            self._columns = {}
+            for earlier in self.records():
+                self._columns = self._columns_with(earlier)
+        known = dict(self._columns)
         for task in sorted(record.tasks):
-            file = record.tasks[task].outputs.get(output)
-            if file is not None:
-                tables.append(open_committed(layout, file, "output", output, task.partition, record.batch))
-    schema = output_schema(run_dir, output)
-    if not tables:
-        return pa.table({}) if schema is None else schema.empty_table()
-    try:
-        return pa.concat_tables(tables, promote_options="default")
-    except pa.ArrowException as error:
-        raise CommitLogException(
-            f"The rows of the output {output!r} do not have the same columns in all batches ({error}). "
-            f"Maybe declare them: Output({output!r}, schema)."
-        ) from error
+            for output, file in record.tasks[task].outputs.items():
+                now, before = dict(file.columns), known.get(output)
+                if before is None:
+                    known[output] = now
+                    continue
+                if now.keys() != before.keys() or any(
+                    "null" not in (now[c], before[c]) and now[c] != before[c] for c in now
+                ):
+                    raise ProcessorException(
+                        f"Batch {record.batch} is not committed: task {task} gave the output {output!r} the columns "
+                        f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot change. Maybe declare them: "
+                        f"Output({output!r}, schema), which also casts to them.",
+                        str(task),
+                    )
+                known[output] = {c: now[c] if kind == "null" else kind for c, kind in before.items()}
+        return known
+
+
+def _shown(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in columns.items())
 
 
 def open_committed(layout: RunLayout, file: FileRef, what: str, name: str, partition: int, batch: int) -> pa.Table:
-    """A file of a commit, checked against the number of rows that were committed.
+    """A file of a commit.
 
     Raises:
-        CorruptLogException: it cannot be read, or has another number of rows.
+        CorruptLogException: it is missing or is not what was committed.
     """
-    path = layout.run_dir / file.path
-    table = open_arrow(path, what, name, partition, batch)
-    if table.num_rows != file.rows:
-        raise CorruptLogException(
-            f"The {what} file of {name}, partition {partition}, batch {batch} has {table.num_rows} rows, but "
-            f"{file.rows} were committed: {path}. Maybe it was changed afterwards.",
-            name,
-            partition,
-            batch,
-            str(path),
-        )
-    return table
+    return open_arrow(layout.file(file), file.seal, what, name, partition, batch)
 
 
-def _application(layout: RunLayout) -> dict[str, Any]:
+def read_application(layout: RunLayout) -> dict[str, Any]:
+    """The description of the run.
+
+    Raises:
+        CommitLogException: it cannot be read.
+    """
     try:
-        document: dict[str, Any] = json.loads(layout.application.read_text(encoding="utf-8"))
+        document = read_json(layout.application)
+        if document["formatVersion"] != FORMAT_VERSION:
+            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
     except FileNotFoundError:
         raise CommitLogException(f"There is no run in {layout.run_dir}: {layout.application} is missing.") from None
-    except ValueError as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommitLogException(
-            f"The description of the run cannot be read: {layout.application} ({error})."
+            f"The description of the run cannot be read: {layout.application} ({error}). Maybe restore the file from a "
+            "copy; without it the run needs a new run_dir."
         ) from error
     return document
 
@@ -441,7 +524,7 @@ class RebalanceLog:
     """
 
     def __init__(self, run_dir: str | Path) -> None:
-        self.layout = RunLayout(Path(run_dir))
+        self.layout = RunLayout(run_dir)
 
     @property
     def last_generation(self) -> int:
@@ -465,6 +548,16 @@ class RebalanceLog:
             ) from None
 
     def records(self) -> Iterator[RebalanceRecord]:
-        """All rebalances, oldest first."""
+        """All rebalances, oldest first.
+
+        Raises:
+            CommitLogException: a record cannot be read.
+        """
         for path in sorted(self.layout.rebalance(0).parent.glob("*.json")):
-            yield RebalanceRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+            try:
+                yield RebalanceRecord.from_json(read_json(path))
+            except (OSError, ValueError, KeyError, TypeError, StreamsException) as error:
+                raise CommitLogException(
+                    f"The record of a rebalance cannot be read: {path} ({error}). No result depends on what it says. "
+                    "Maybe restore the file from a copy; do not delete it, its name makes sure that the number is not used twice."
+                ) from error

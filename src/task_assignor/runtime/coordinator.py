@@ -1,7 +1,8 @@
 """The coordinator as a state machine: members, generations, micro-batches, commits. Sans-IO: no sockets, files, clocks.
 
 Its shell (`server`) brings events, each with the time, and carries out instructions in order; if storing a record
-fails, it stops and carries out nothing that follows. Three rules make the result exact:
+fails, it stops and carries out nothing that follows. Orders for the next batch go out before the record of the last one
+is stored: what comes of them counts only after it. Three rules make the result exact:
 
 1. A batch fixes, per task, the offsets and the position the state must start from. It is committed as a whole.
 2. Of each task exactly one order is open: (member, batch, generation). An answer counts only if it is the answer to
@@ -489,6 +490,21 @@ class Coordinator:
             yield Announce(RunFinished(batches, self._rows_in, self._rows_out, seconds))
             yield from self._stop("all rows are processed", None, now_ms)
             return
+        yield from self._begin_batch(ranges, now_ms)
+
+    def _order_ahead(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Let clients work on the next batch while the disk is busy with the record of the last one.
+
+        Nothing of it can be committed before that record; if it cannot be stored, nobody asks for the answers.
+        """
+        is_rebalance_due = self._reasons or (self._followup_ms is not None and now_ms >= self._followup_ms)
+        ranges = self._progress.next_ranges(self._options.max_batch_rows)
+        if ranges and not self._stop_reason and not is_rebalance_due:
+            yield from self._begin_batch(ranges, now_ms)
+
+    def _begin_batch(
+        self, ranges: Mapping[TaskId, Mapping[str, tuple[int, int]]], now_ms: int
+    ) -> Iterator[CoordinatorInstruction]:
         if any(self._members.owner_of(task) is None for task in ranges):
             return  # until somebody comes, or the assignor is asked again
         self._batch = Batch(self._progress.last_batch + 1, now_ms, ranges)
@@ -521,9 +537,10 @@ class Coordinator:
 
     def _commit(self, batch: Batch, now_ms: int) -> Iterator[CoordinatorInstruction]:
         record = batch.record(self._application_id, self._generation, now_ms)
-        yield StoreCommit(record)
         self._progress.advance(record)
         self._batch = None
+        yield from self._order_ahead(now_ms)
+        yield StoreCommit(record)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
         rows: dict[str, int] = {}

@@ -1,16 +1,85 @@
-"""Arrow files on disk: written so that they appear whole or not at all, read through memory maps; no meaning of their own."""
+"""Files on disk: written whole or not at all, made durable, and checked when they are read; no meaning of their own.
+
+Every Arrow file has a `Seal` - rows, bytes, checksum - that is kept elsewhere, in a file that somebody commits; reading
+it without is not possible. JSON documents carry their checksum in themselves. So a file that is missing, cut off,
+exchanged or has one wrong bit is an error that names it, never other rows.
+
+The checksum is CRC-32 (zlib's): it finds every error of up to 32 bits in a row and misses one of 4 billion others. It
+guards against broken disks and copies, not against people who want to deceive.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import threading
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
+import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+SYNC_THREADS: Final = 8
+"""Files synced at the same time. One flush of the disk serves all that wait for one."""
+
+
+def local_path(what: str, path: str | Path) -> Path:
+    """The path, if it is one of a file system.
+
+    Args:
+        what: what it is for, for the message.
+        path: what the user gave.
+
+    Raises:
+        ValueError: it is a URL. Taken as a path, `s3://bucket/x` would be a local folder named `s3:`.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"The {what} ({path!r}) must be the path of a folder.")
+    if _SCHEME.match(text):
+        scheme = text.partition(":")[0]
+        advice = (
+            f"Maybe {'/' + text.partition(':')[2].lstrip('/')!r}."
+            if scheme.lower() == "file"
+            else "Maybe mount the storage and give the path of the mount."
+        )
+        raise ValueError(
+            f"The {what} ({text!r}) must be the path of a folder, not a URL: {scheme}: is not read. {advice}"
+        )
+    return Path(text)
+
+
+@attrs.frozen
+class Seal:
+    """What an Arrow file was when it was written: by this it is known again.
+
+    Args:
+        rows: its rows.
+        size: its bytes.
+        checksum: CRC-32 of its bytes, 8 hexadecimal digits.
+    """
+
+    rows: int
+    size: int
+    checksum: str
+
+    def to_json(self) -> list[Any]:
+        """The seal as a list."""
+        return [self.rows, self.size, self.checksum]
+
+
+def checksum_of(data: pa.Buffer | bytes) -> str:
+    """CRC-32 of some bytes, 8 hexadecimal digits."""
+    return f"{zlib.crc32(data):08x}"
 
 
 def temporary_name(path: Path) -> Path:
@@ -18,83 +87,216 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
 
 
-def write_arrow(path: Path, table: pa.Table, compression: str | None = None) -> int:
-    """Write a table as an Arrow IPC file under a temporary name, then rename it. Returns its size in bytes."""
+def write_arrow(path: Path, table: pa.Table, compression: str | None = None) -> Seal:
+    """Write a table as an Arrow IPC file under a temporary name, then rename it. Gives its seal; it is not synced yet."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    data = sink.getvalue()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_name(path)
-    options = pa.ipc.IpcWriteOptions(compression=compression)
     try:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
-            writer.write_table(table)
-        size = temporary.stat().st_size
+        with temporary.open("wb", buffering=0) as file:
+            _write_all(file.fileno(), memoryview(data))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return size
+    return Seal(int(table.num_rows), data.size, checksum_of(data))
 
 
-def write_json(path: Path, document: Any, *, exclusive: bool = False) -> None:
-    """Write a JSON document under a temporary name, then give it its own.
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def write_json(path: Path, document: dict[str, Any], *, exclusive: bool = False, is_durable: bool = True) -> None:
+    """Write a JSON document with its checksum under a temporary name, then give it its own.
 
     Args:
         path: where it goes.
-        document: what to write.
+        document: what to write; not empty.
         exclusive: fail if the name is taken, instead of replacing it.
+        is_durable: come back when a power failure cannot take it away any more.
 
     Raises:
         FileExistsError: `exclusive`, and the name is taken.
     """
+    body = (json.dumps(document, separators=(",", ":"))[1:] + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_name(path)
     try:
-        temporary.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+        with temporary.open("wb") as file:
+            file.write(b'{"checksum":"%s",%s' % (checksum_of(body).encode(), body))
+            file.flush()
+            if is_durable:
+                os.fsync(file.fileno())
         if exclusive:
             # A hard link is atomic and, unlike a rename, does not replace what is there.
             os.link(temporary, path)
         else:
             temporary.replace(path)
+        if is_durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def open_arrow(path: Path, what: str, topic: str, partition: int, offset: int) -> pa.Table:
-    """A table over the memory map of an Arrow IPC file, checked so that reading its values is safe.
+class DamagedDocumentError(ValueError):
+    """A JSON document is not what was written.
+
+    Args:
+        message: what is wrong with it.
+        is_torn: its end is missing, as after a power failure while it was being written.
+    """
+
+    def __init__(self, message: str, *, is_torn: bool) -> None:
+        super().__init__(message)
+        self.is_torn = is_torn
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The document that `write_json` wrote.
+
+    Raises:
+        OSError: the file cannot be read.
+        DamagedDocumentError: it was cut off or changed.
+    """
+    raw = path.read_bytes()
+    found = _ENVELOPE.match(raw)
+    if found and checksum_of(raw[found.end() :]).encode() == found[1]:
+        document: dict[str, Any] = json.loads(b"{" + raw[found.end() :])
+        return document
+    # A document has no zero bytes; a file system that lost power gives them for what it had not written yet.
+    is_torn = not raw.endswith(b"}\n") or b"\0" in raw
+    problem = "its end is missing" if is_torn else "its checksum is missing" if not found else "its checksum is wrong"
+    raise DamagedDocumentError(problem, is_torn=is_torn)
+
+
+def open_arrow(path: Path, seal: Seal, what: str, topic: str, partition: int, offset: int) -> pa.Table:
+    """A table over the memory map of an Arrow IPC file, if the file is still the one that was sealed.
 
     Args:
         path: the file.
+        seal: what it was when it was written.
         what: what the file is, for the message: "topic", "changelog", "snapshot", ...
         topic: name of the topic (or store) it belongs to.
         partition: its partition.
         offset: its first offset (or batch).
 
     Raises:
-        CorruptLogException: the file is missing or is not a whole Arrow file.
+        CorruptLogException: the file is missing, or is not the file that was sealed.
     """
     try:
-        with pa.memory_map(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
+        check_size(path, seal, what, topic, partition, offset)
+        with pa.memory_map(str(path), "rb") as source:
+            data = source.read_buffer()
+        found = checksum_of(data)
+        if (data.size, found) != (seal.size, seal.checksum):
+            raise ValueError(f"its checksum is {found}, but {seal.checksum} was written")
+        with pa.ipc.open_file(data) as reader:
+            return reader.read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _corrupt(path, what, topic, partition, offset, error) from error
-    return table
+        raise corrupt(path, what, topic, partition, offset, error) from error
 
 
-def count_rows(path: Path, what: str, topic: str, partition: int, offset: int) -> int:
-    """Number of rows of an Arrow IPC file, from its footer and batch headers; the arguments are those of `open_arrow`."""
+def check_size(path: Path, seal: Seal, what: str, topic: str, partition: int, offset: int) -> None:
+    """Make sure that a file is there and as long as it was; the arguments are those of `open_arrow`.
+
+    Raises:
+        CorruptLogException: it is not.
+    """
     try:
-        with pa.memory_map(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
-            return sum(int(reader.get_batch(number).num_rows) for number in range(reader.num_record_batches))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _corrupt(path, what, topic, partition, offset, error) from error
+        size = path.stat().st_size
+        if size != seal.size:
+            raise ValueError(f"it has {size} bytes, but {seal.size} were written")
+    except (OSError, ValueError) as error:
+        raise corrupt(path, what, topic, partition, offset, error) from error
 
 
-def _corrupt(path: Path, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
-    reason = "it is missing" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+def corrupt(path: Path, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
+    """The error for a file that cannot be read; the arguments are those of `open_arrow`."""
+    reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
+    advice = (
+        "write the topic again"
+        if what == "topic"
+        else "run the application again with a new run_dir, which computes everything anew"
+    )
     return CorruptLogException(
-        f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {path} "
-        f"({reason}). Maybe it was cut off or changed; write the {what} again or restore the file.",
+        f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {path} ({reason}). "
+        f"Maybe it was cut off, changed or deleted: restore the file from a copy, or {advice}.",
         topic,
         partition,
         offset,
         str(path),
     )
+
+
+# Durability.
+
+
+def sync(path: Path) -> None:
+    """Come back when a power failure cannot take away what the file or folder holds now."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Syncer:
+    """Makes files under a folder durable, many at a time.
+
+    Args:
+        root: the folder; it is durable itself.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: set[Path] = set()
+        self._pool = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync")
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Come back when the files and their names are durable.
+
+        All at the same time: nobody looks for the names before this call is over, so their order does not matter.
+
+        Raises:
+            OSError: the disk says no.
+        """
+        files = list(files)
+        parents = {file.parent for file in files}
+        # Folders above may have been made for these files; once is enough.
+        above = {folder for parent in parents - self._known for folder in parent.parents if self._is_inside(folder)}
+        list(self._pool.map(sync, [*files, *sorted(parents | above)]))
+        self._known |= parents
+
+    def _is_inside(self, folder: Path) -> bool:
+        return folder == self._root or self._root in folder.parents
+
+    def close(self) -> None:
+        """End its threads."""
+        self._pool.shutdown(wait=False)
+
+
+# Locks.
+
+
+def lock_file(path: Path) -> IO[str] | None:
+    """Lock a file, which is made if it is not there; None: somebody else has it.
+
+    The lock ends when the file is closed, or with the process, however that ends.
+    """
+    while True:
+        handle = path.open("a")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have removed the name since it was opened.
+            if os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
+                return handle
+        except FileNotFoundError:
+            pass
+        except OSError:
+            handle.close()
+            return None
+        handle.close()

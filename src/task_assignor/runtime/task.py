@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import shutil
 import time
@@ -15,16 +15,18 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import CommitLog, FileRef, RunLayout, TaskCommit, open_committed
-from task_assignor.runtime.errors import CorruptLogException, ProcessorException
-from task_assignor.runtime.files import open_arrow, write_arrow, write_json
+from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TopicException
+from task_assignor.runtime.files import DamagedDocumentError, Seal, open_arrow, read_json, write_arrow, write_json
 from task_assignor.runtime.processor import Processor, TaskContext
 from task_assignor.runtime.protocol import START, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.runtime.stores import Store
-from task_assignor.runtime.topics import Topic, fit_to_schema
+from task_assignor.runtime.topic_writing import fit_to_schema
+from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import SubTopology, processor_name
 from task_assignor.sdk import StreamsException, TaskId
 
-SNAPSHOT_VERSION: Final = 1
+_log = logging.getLogger(__name__)
+SNAPSHOT_VERSION: Final = 2
 
 
 @attrs.frozen(eq=False)
@@ -68,10 +70,12 @@ class Snapshot:
     Args:
         path: its folder.
         position: what it holds.
+        files: store -> what its file is.
     """
 
     path: Path
     position: Position
+    files: Mapping[str, Seal]
 
 
 def list_snapshots(environment: TaskEnvironment, task: TaskId) -> list[Snapshot]:
@@ -80,16 +84,18 @@ def list_snapshots(environment: TaskEnvironment, task: TaskId) -> list[Snapshot]
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         try:
-            document = json.loads((path / "snapshot.json").read_text(encoding="utf-8"))
+            document = read_json(path / "snapshot.json")
             if (document["formatVersion"], document["runId"], document["topology"]) == (
                 SNAPSHOT_VERSION,
                 environment.run_id,
                 environment.fingerprint,
             ):
                 position = Position(document["batch"], document["generation"], document["changelogOffset"])
-                found.append(Snapshot(path, position))
+                found.append(Snapshot(path, position, {name: Seal(*seal) for name, seal in document["files"].items()}))
+        except DamagedDocumentError as error:
+            _log.warning("The snapshot %s of task %s is damaged and not used: %s", path, task, error)
         except (OSError, ValueError, KeyError, TypeError):
-            # Half written, or something else: a snapshot that cannot be read is no snapshot.
+            # Half written, or something else: what has no description is no snapshot.
             continue
     return sorted(found, key=lambda snapshot: (snapshot.position.batch, snapshot.position.generation), reverse=True)
 
@@ -207,10 +213,23 @@ class StreamTask:
         position = snapshot.position
         try:
             tables = {
-                name: open_arrow(snapshot.path / f"{name}.arrow", "snapshot", name, self.task.partition, position.batch)
+                name: open_arrow(
+                    snapshot.path / f"{name}.arrow",
+                    snapshot.files[name],
+                    "snapshot",
+                    name,
+                    self.task.partition,
+                    position.batch,
+                )
                 for name in self._logged
             }
-        except CorruptLogException:
+        except (CorruptLogException, KeyError) as error:
+            _log.warning(
+                "The snapshot %s of task %s is damaged; the changelog is read instead: %s",
+                snapshot.path,
+                self.task,
+                error,
+            )
             shutil.rmtree(snapshot.path, ignore_errors=True)
             return None
         self._reset()
@@ -249,7 +268,7 @@ class StreamTask:
         # From here to the end the stores are between two positions.
         self.position = None
         outputs, counters = self._run_processor(order, batch)
-        written = {name: self._write_output(name, tables, order) for name, tables in outputs.items()}
+        written = {name: self._write_output(name, table, order) for name, table in outputs.items()}
         changelogs = self._write_changelogs(order)
         offset = order.base.changelog_offset + sum(file.rows for file in changelogs.values())
         self.position = Position(order.batch, order.generation, offset)
@@ -260,7 +279,7 @@ class StreamTask:
 
     def _run_processor(
         self, order: TaskOrder, batch: Mapping[str, pa.Table]
-    ) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
         context = self._context
         process = os.getpid()
         try:
@@ -273,21 +292,27 @@ class StreamTask:
             if rows is not None:
                 context.forward(rows)
             outputs, counters = context.finish()
-            fitted = {name: self._fit(name, tables) for name, tables in outputs.items()}
+            fitted = {name: self._fit(name, tables) for name, tables in outputs.items() if any(map(len, tables))}
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
             raise ProcessorException(self._story(order, error), str(self.task), traceback_of(error)) from error
         finally:
             if os.getpid() != process:
                 # The processor has forked and its child has come out here, where it has nothing to do.
                 os._exit(1)
-        return {name: tables for name, tables in fitted.items() if tables}, counters
+        return fitted, counters
 
-    def _fit(self, output: str, tables: list[pa.Table]) -> list[pa.Table]:
+    def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
         schema = next(found.schema for found in self._sub_topology.outputs if found.name == output)
         tables = [table for table in tables if table.num_rows]
-        if schema is None or not tables:
-            return tables
-        return [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
+        if schema is not None:
+            tables = [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
+        try:
+            return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+        except pa.ArrowException as error:
+            raise TopicException(
+                f"The rows for the output {output!r} do not have the same columns ({error}). "
+                f"Maybe declare them: Output({output!r}, schema)."
+            ) from error
 
     def _story(self, order: TaskOrder, error: BaseException) -> str:
         ranges = "; ".join(
@@ -301,8 +326,7 @@ class StreamTask:
             f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"
         )
 
-    def _write_output(self, name: str, tables: list[pa.Table], order: TaskOrder) -> FileRef:
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+    def _write_output(self, name: str, table: pa.Table, order: TaskOrder) -> FileRef:
         path = self._environment.layout.output(name, self.task, order.batch, order.generation)
         return self._write(path, table)
 
@@ -316,13 +340,20 @@ class StreamTask:
         return written
 
     def _write(self, path: Path, table: pa.Table) -> FileRef:
-        write_arrow(path, table.combine_chunks(), self._environment.compression)
-        return FileRef(path.relative_to(self._environment.run_dir).as_posix(), int(table.num_rows))
+        seal = write_arrow(path, table.combine_chunks(), self._environment.compression)
+        columns = [(field.name, str(field.type)) for field in table.schema]
+        return FileRef(path.relative_to(self._environment.run_dir).as_posix(), seal, columns)
 
     # Snapshots.
 
     def snapshot(self) -> bool:
-        """Write the state to the state directory and remove older snapshots. False: there was nothing new to write."""
+        """Write the state to the state directory and remove older snapshots. False: there was nothing new to write.
+
+        Snapshots are not synced: one that a power failure damages is noticed by its checksum, and only saved time.
+
+        Raises:
+            OSError: the disk says no; older snapshots are still there.
+        """
         position = self.position
         if position is None or position.batch < 0 or not self._logged or position == self._snapshot_position:
             return False
@@ -330,19 +361,23 @@ class StreamTask:
         final = folder / f"{position.batch:012d}-{position.generation:08d}"
         temporary = folder / f".{final.name}.{id(self)}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
-        for name in self._logged:
-            write_arrow(temporary / f"{name}.arrow", self._stores[name].snapshot())
-        write_json(temporary / "snapshot.json", self._describe(position))
-        if final.exists():
-            shutil.rmtree(final)
-        temporary.rename(final)
+        try:
+            files = {
+                name: write_arrow(temporary / f"{name}.arrow", self._stores[name].snapshot()) for name in self._logged
+            }
+            write_json(temporary / "snapshot.json", self._describe(position, files), is_durable=False)
+            if final.exists():
+                shutil.rmtree(final)
+            temporary.rename(final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         self._snapshot_position = position
         for path in folder.iterdir():
             if path.name < final.name:
                 shutil.rmtree(path, ignore_errors=True)
         return True
 
-    def _describe(self, position: Position) -> dict[str, Any]:
+    def _describe(self, position: Position, files: Mapping[str, Seal]) -> dict[str, Any]:
         return {
             "formatVersion": SNAPSHOT_VERSION,
             "applicationId": self._environment.application_id,
@@ -352,6 +387,7 @@ class StreamTask:
             "batch": position.batch,
             "generation": position.generation,
             "changelogOffset": position.changelog_offset,
+            "files": {name: seal.to_json() for name, seal in files.items()},
         }
 
     def close(self) -> None:

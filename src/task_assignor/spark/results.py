@@ -6,9 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from task_assignor.runtime import CommitLog, RunResult, output_schema, read_output
+from task_assignor.runtime import RunResult, output_schema, read_output
+from task_assignor.runtime.commits import RunLayout, run_folder
+from task_assignor.runtime.outputs import committed_outputs
 from task_assignor.spark.jobs import even_shares
-from task_assignor.spark.source import FileSlice, check_rows, frame_of_files
+from task_assignor.spark.source import SealedFile, frame_of_files
 
 
 def read_results(spark: SparkSession, run: str | Path | RunResult, output: str) -> DataFrame:
@@ -22,19 +24,17 @@ def read_results(spark: SparkSession, run: str | Path | RunResult, output: str) 
     Raises:
         StreamsException: there is no such run or output, or a file of it cannot be read.
     """
-    run_dir = (run.run_dir if isinstance(run, RunResult) else Path(run)).absolute()
+    run_dir = run_folder(run.run_dir if isinstance(run, RunResult) else run).absolute()
     schema = output_schema(run_dir, output)
     if schema is None:
         # Nothing declared and nothing committed; an output that is not known is an error here.
         schema = read_output(run_dir, output).schema
-    slices = []
-    for record in CommitLog(run_dir).records():
-        for task in sorted(record.tasks):
-            file = record.tasks[task].outputs.get(output)
-            if file is not None:
-                slices.append(FileSlice(str(run_dir / file.path), output, task.partition, record.batch, file.rows))
-    for piece in slices:
-        # An error in a Spark task would be tried a thousand times before anybody sees it.
-        check_rows(piece)
-    groups = even_shares(slices, spark.sparkContext.defaultParallelism, lambda piece: piece.rows)
+    layout = RunLayout(run_dir)
+    files = [
+        SealedFile(str(layout.file(file)), "output", output, task.partition, record.batch, file.seal)
+        for record, task, file in committed_outputs(run_dir, output)
+    ]
+    for file in files:
+        file.check()
+    groups = even_shares(files, spark.sparkContext.defaultParallelism, lambda file: file.seal.rows)
     return frame_of_files(spark, groups, schema, with_offsets=False)

@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -26,8 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from task_assignor.runtime import CorruptLogException
-from task_assignor.runtime.files import count_rows, open_arrow, write_json
+from task_assignor.runtime.files import Seal, check_size, open_arrow, read_json, write_json
 from task_assignor.spark.shuffle import Shuffle, Shuffled
 
 BATCH_ROWS: Final = 100_000
@@ -91,7 +90,8 @@ class _ShuffleWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the names of the files that count, in the order of the rows in the DataFrame."""
         written = sorted((m for m in messages if isinstance(m, _Written)), key=lambda m: m.spark_partition)
-        write_json(Path(self.shuffle.folder, _MANIFEST), [[m.file, m.rows] for m in written])
+        document = {"files": [[m.file, m.rows] for m in written]}
+        write_json(Path(self.shuffle.folder, _MANIFEST), document, is_durable=False)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: the driver removes the folder."""
@@ -99,49 +99,61 @@ class _ShuffleWriter(DataSourceArrowWriter):
 
 def read_manifest(shuffle: Shuffle) -> list[Shuffled]:
     """What the Spark tasks of a finished job have written."""
-    entries = json.loads(Path(shuffle.folder, _MANIFEST).read_text(encoding="utf-8"))
+    entries = read_json(Path(shuffle.folder, _MANIFEST))["files"]
     return [Shuffled(file, tuple(map(tuple, rows))) for file, rows in entries]
 
 
 @attrs.frozen
-class FileSlice:
+class SealedFile:
     """An Arrow file to read.
 
     Args:
         path: where it is.
-        topic: name of the topic or output, for messages.
+        what: what it is, for messages: "topic" or "output".
+        topic: name of the topic or output.
         partition: its partition.
         base: offset (or batch) of its first row.
-        rows: how many rows to read, from the first.
+        seal: its rows, bytes and checksum.
     """
 
     path: str
+    what: str
     topic: str
     partition: int
     base: int
-    rows: int
+    seal: Seal
 
+    def check(self) -> None:
+        """Make sure that it is there and as long as it was.
 
-def check_rows(piece: FileSlice) -> None:
-    """Make sure that a file can be opened and has at least the rows that are to be read; reads only its index.
+        An error in a Spark task would be tried again and again before anybody sees it.
 
-    Raises:
-        CorruptLogException: it cannot, or it has not.
-    """
-    rows = count_rows(Path(piece.path), "committed", piece.topic, piece.partition, piece.base)
-    if rows < piece.rows:
-        raise CorruptLogException(
-            f"The file of {piece.topic}, partition {piece.partition}, offset {piece.base} has {rows} rows, but "
-            f"{piece.rows} were committed: {piece.path}. Maybe it was changed afterwards.",
-            piece.topic,
-            piece.partition,
-            piece.base,
-            piece.path,
-        )
+        Raises:
+            CorruptLogException: it is not.
+        """
+        check_size(Path(self.path), self.seal, self.what, self.topic, self.partition, self.base)
+
+    def open(self) -> pa.Table:
+        """Its rows.
+
+        Raises:
+            CorruptLogException: it is missing, or is not the file that was sealed.
+        """
+        return open_arrow(Path(self.path), self.seal, self.what, self.topic, self.partition, self.base)
+
+    def to_json(self) -> list[Any]:
+        """For an option of a data source."""
+        return [self.path, self.what, self.topic, self.partition, self.base, *self.seal.to_json()]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> SealedFile:
+        """What `to_json` wrote."""
+        path, what, topic, partition, base, *seal = document
+        return cls(path, what, topic, partition, base, Seal(*seal))
 
 
 class ArrowFiles(DataSource):
-    """Reads Arrow files. Options: `slices` (JSON, a list of lists: one list per Spark partition), `schema`, `offsets`."""
+    """Reads Arrow files. Options: `files` (JSON, a list of lists: one list per Spark partition), `schema`, `offsets`."""
 
     @classmethod
     def name(cls) -> str:
@@ -150,12 +162,12 @@ class ArrowFiles(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
         """The reader of one job."""
-        groups = [[FileSlice(*entry) for entry in group] for group in json.loads(self.options["slices"])]
+        groups = [[SealedFile.from_json(entry) for entry in group] for group in json.loads(self.options["files"])]
         return _FilesReader(groups, self.options["schema"], self.options["offsets"] == "true")
 
 
 class _FilesReader(DataSourceReader):
-    def __init__(self, groups: list[list[FileSlice]], schema: str, offsets: bool) -> None:
+    def __init__(self, groups: list[list[SealedFile]], schema: str, offsets: bool) -> None:
         self.groups = groups
         self.schema = schema
         self.offsets = offsets
@@ -168,7 +180,7 @@ class _FilesReader(DataSourceReader):
         """The rows of one group of files."""
         schema = decode_schema(self.schema)
         for piece in partition.value:
-            table = open_arrow(Path(piece.path), "file", piece.topic, piece.partition, piece.base).slice(0, piece.rows)
+            table = piece.open()
             if self.offsets:
                 offsets = np.arange(piece.base, piece.base + table.num_rows, dtype=np.int64)
                 numbers = np.full(table.num_rows, piece.partition, dtype=np.int32)
@@ -177,7 +189,7 @@ class _FilesReader(DataSourceReader):
 
 
 def frame_of_files(
-    spark: SparkSession, groups: Sequence[Sequence[FileSlice]], schema: pa.Schema, *, with_offsets: bool
+    spark: SparkSession, groups: Sequence[Sequence[SealedFile]], schema: pa.Schema, *, with_offsets: bool
 ) -> DataFrame:
     """The rows of Arrow files as a DataFrame.
 
@@ -191,12 +203,12 @@ def frame_of_files(
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
     spark_schema = from_arrow_schema(pa.schema(fields))
-    entries = [[[s.path, s.topic, s.partition, s.base, s.rows] for s in group] for group in groups]
+    entries = [[file.to_json() for file in group] for group in groups]
     spark.dataSource.register(ArrowFiles)
     return (
         spark.read.format(ArrowFiles.name())
         .schema(spark_schema)
-        .option("slices", json.dumps(entries))
+        .option("files", json.dumps(entries))
         .option("schema", encode_schema(to_arrow_schema(spark_schema, timezone="UTC")))
         .option("offsets", str(with_offsets).lower())
         .load()

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from task_assignor.runtime import Topic, TopicBuilder, TopicException, TopicSpec
+from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
 from task_assignor.runtime.keys import timestamps_in_ms
+from task_assignor.runtime.topics import topics_folder
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
 from task_assignor.spark.shuffle import Shuffle, Shuffled
-from task_assignor.spark.source import ArrowShuffle, FileSlice, encode_shuffle, frame_of_files, read_manifest
+from task_assignor.spark.source import ArrowShuffle, SealedFile, encode_shuffle, frame_of_files, read_manifest
 
 
 def write_topic(
@@ -61,7 +62,7 @@ def write_topic(
     spark = frame.sparkSession
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
-    builder = TopicBuilder.create(Path(root).absolute(), spec)
+    builder = TopicBuilder.create(topics_folder(root).absolute(), spec)
     # Beside the builder's own folder, so that a late attempt of a Spark task cannot write into a finished topic.
     folder = builder.staging.with_name(f"{builder.staging.name}-{uuid.uuid4().hex[:8]}")
     shuffle = Shuffle(str(folder), tuple(key), partitions, spec.schema)
@@ -70,7 +71,7 @@ def write_topic(
         with fail_fast(spark, f"Writing topic {name}"):
             manifest = _shuffle(frame, shuffle)
 
-            def gather(numbers: Iterable[int]) -> Iterable[int]:
+            def gather(numbers: Iterable[int]) -> Iterable[list[Segment]]:
                 for number in numbers:
                     yield _write_partition(builder, shuffle, manifest, number, sort_by_timestamp, segment_rows)
 
@@ -79,9 +80,10 @@ def write_topic(
             tasks = min(partitions, context.defaultParallelism)
             written = context.parallelize(range(partitions), tasks).mapPartitions(gather).collect()
             expected = [sum(chunk[number] for one in manifest for chunk in one.rows) for number in range(partitions)]
-            if written != expected:
-                raise TopicException(f"Topic {name}: {expected} rows came in, {written} were written. Write it again.")
-        return builder.commit()
+            rows = [sum(segment.seal.rows for segment in segments) for segments in written]
+            if rows != expected:
+                raise TopicException(f"Topic {name}: {expected} rows came in, {rows} were written. Write it again.")
+        return builder.commit(segment for segments in written for segment in segments)
     except BaseException:
         builder.abort()
         raise
@@ -109,7 +111,7 @@ def _write_partition(
     partition: int,
     sort: bool,
     segment_rows: int,
-) -> int:
+) -> list[Segment]:
     spec = builder.spec
     batches = shuffle.read(manifest, partition)
     if not sort or spec.timestamp is None:
@@ -120,16 +122,26 @@ def _write_partition(
     return _write_in_order(builder, partition, table.to_batches(), segment_rows)
 
 
-def _write_in_order(builder: TopicBuilder, partition: int, batches: Iterable[pa.RecordBatch], segment_rows: int) -> int:
-    end, pending, rows = 0, [], 0
+def _write_in_order(
+    builder: TopicBuilder, partition: int, batches: Iterable[pa.RecordBatch], segment_rows: int
+) -> list[Segment]:
+    segments: list[Segment] = []
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+
+    def write(table: pa.Table) -> None:
+        segments.append(builder.write(partition, segments[-1].end if segments else 0, table))
+
     for batch in batches:
         pending.append(batch)
         rows += batch.num_rows
         while rows >= segment_rows:
             table = pa.Table.from_batches(pending)
-            end = builder.write(partition, end, table.slice(0, segment_rows))
+            write(table.slice(0, segment_rows))
             pending, rows = table.slice(segment_rows).to_batches(), rows - segment_rows
-    return builder.write(partition, end, pa.Table.from_batches(pending)) if rows else end
+    if rows:
+        write(pa.Table.from_batches(pending))
+    return segments
 
 
 def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets: bool = False) -> DataFrame:
@@ -145,16 +157,14 @@ def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets
         TopicException: there is no such topic.
         CorruptLogException: a file of it cannot be read, or offsets are missing.
     """
-    topic = Topic.open(Path(root).absolute(), name)
+    topic = Topic.open(topics_folder(root).absolute(), name)
     groups = []
     for partition in range(topic.spec.partitions):
-        end = topic.end_offset(partition)
-        segments = topic.segments(partition)
-        ends = [*(segment.base for segment in segments[1:]), end] if segments else []
-        groups.append(
-            [
-                FileSlice(str(segment.path), name, partition, segment.base, stop - segment.base)
-                for segment, stop in zip(segments, ends, strict=True)
-            ]
-        )
+        files = [
+            SealedFile(str(segment.path(topic.path)), "topic", name, partition, segment.base, segment.seal)
+            for segment in topic.segments(partition)
+        ]
+        for file in files:
+            file.check()
+        groups.append(files)
     return frame_of_files(spark, groups, topic.spec.schema, with_offsets=with_offsets)
