@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException, TopologyException
+from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.stores import KeyValueStore, Store, WindowStore
 from task_assignor.runtime.topics import TopicSpec
 from task_assignor.sdk import TaskId
@@ -163,7 +167,14 @@ class Processor(ABC):
 class RecordProcessor(Processor):
     """For logic that is clearer row by row, and a hundred times slower: `process` sees one record at a time.
 
-    Records come source by source, in the order in which the sub-topology names them, each in offset order.
+    The records of a micro-batch come in the order of their times, whatever source they are from; of equal times those of
+    the source that the sub-topology names first. Within a source they stay in offset order, as in Kafka Streams: a record
+    that is older than the one before it, or has no time, comes as soon as that one has been. So a topic without a
+    timestamp column comes first.
+
+    What this does not cover: micro-batches are cut source by source, by rows and not by time, so a record of the next
+    batch may be older than one of this batch, and which ones do depends on `max_batch_rows`. Where a lookup must not
+    miss, declare what it looks in as `tables` of the sub-topology: they are read to their end first.
     """
 
     @abstractmethod
@@ -188,8 +199,32 @@ class RecordProcessor(Processor):
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Calls `process` for each record."""
         rows: list[Mapping[str, Any]] = []
-        for topic, table in batch.items():
-            for record in table.to_pylist():
-                rows.extend(self.process(topic, record, context) or ())
+        for topic, record in _in_order_of_time(batch, context.topics):
+            rows.extend(self.process(topic, record, context) or ())
         schema = self.output_schema()
         return pa.Table.from_pylist(rows, schema=schema) if rows else None
+
+
+def _in_order_of_time(
+    batch: Mapping[str, pa.Table], topics: Mapping[str, TopicSpec]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The records of all sources with their topics, ordered as `RecordProcessor` says."""
+    sources = [(topic, table.to_pylist()) for topic, table in batch.items() if table.num_rows]
+    if len(sources) == 1:
+        ((topic, records),) = sources
+        yield from ((topic, record) for record in records)
+        return
+    times = [_times_so_far(batch[topic], topics[topic].timestamp) for topic, _ in sources]
+    places = [(topic, record) for topic, records in sources for record in records]
+    for place in np.argsort(np.concatenate(times), kind="stable").tolist() if places else ():
+        yield places[place]
+
+
+def _times_so_far(table: pa.Table, timestamp: str | None) -> npt.NDArray[np.int64]:
+    """(N,) of each record the newest time up to it, ms; before all times while there is none."""
+    oldest = np.iinfo(np.int64).min
+    if timestamp is None:
+        return np.full(table.num_rows, oldest)
+    times = pc.fill_null(timestamps_in_ms(table.column(timestamp)), oldest)
+    newest: npt.NDArray[np.int64] = np.maximum.accumulate(times.to_numpy())
+    return newest

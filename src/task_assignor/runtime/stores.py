@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DELETED: Final = "__deleted"
 _METADATA: Final = b"task_assignor.store"
 DEAD_SHARE: Final = 0.5
-"""A chunk of a window store is rewritten once this share of its rows has expired; until then they stay, harmlessly."""
+"""A chunk of a window store is copied once this share of its rows has expired; until then their memory is not freed."""
 MAX_CHUNKS: Final = 32
 """More chunks than this are merged: a read of the store costs something for every chunk."""
 
@@ -312,7 +312,7 @@ class WindowStoreSpec:
 class _Chunk:
     """Rows that were appended together, with their range of times. The polars frame is made when somebody reads it."""
 
-    __slots__ = ("_frame", "first", "last", "number", "table")
+    __slots__ = ("_frame", "dead", "first", "is_sorted", "last", "number", "table")
 
     def __init__(
         self, table: pa.Table, time: str, frame: pl.DataFrame | None = None, number: float | None = None
@@ -320,6 +320,9 @@ class _Chunk:
         self.table = table
         times = self.times(time)
         self.first, self.last = int(times.min()), int(times.max())
+        self.is_sorted = bool((times[1:] >= times[:-1]).all())
+        self.dead = 0
+        """Rows before the table that are still in memory."""
         self._frame = frame
         self.number = number
         """What `WindowStore.sum_over_chunks` was told of it."""
@@ -328,6 +331,20 @@ class _Chunk:
         column = self.table.column(time)
         numbers: npt.NDArray[np.int64] = column.to_numpy()
         return numbers
+
+    def since(self, before_ms: int, time: str) -> _Chunk:
+        """The rows that are not older; there are some, and some that are."""
+        times = self.times(time)
+        if not self.is_sorted:
+            return _Chunk(self.table.filter(pa.array(times >= before_ms)), time)
+        # A slice costs nothing, but keeps all in memory.
+        start = int(np.searchsorted(times, before_ms))
+        dead = self.dead + start
+        if dead >= DEAD_SHARE * (self.dead + len(times)):
+            return _Chunk(self.table.take(pa.array(np.arange(start, len(times)))), time)
+        chunk = _Chunk(self.table.slice(start), time, None if self._frame is None else self._frame[start:], self.number)
+        chunk.dead = dead
+        return chunk
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -341,10 +358,11 @@ class _Chunk:
 
 
 class WindowStore(Store):
-    """Rows with a time, in the order in which they came.
+    """Rows with a time, in the order in which they came. What was expired stays so, here and on every client.
 
     Attributes:
         stream_time: newest time seen in the log that feeds the store, ms; None: nothing seen. Part of the state.
+        expired_before: rows older than this are forgotten, ms; None: none are. Part of the state.
     """
 
     def __init__(self, spec: WindowStoreSpec) -> None:
@@ -352,8 +370,10 @@ class WindowStore(Store):
         self._chunks: list[_Chunk] = []
         self._pending: list[pa.Table] = []
         self._schema: pa.Schema | None = None
-        self._logged_time: int | None = None
+        self._logged: tuple[int | None, int | None] = (None, None)
+        """Stream time and expiry that the changelog knows."""
         self.stream_time: int | None = None
+        self.expired_before: int | None = None
 
     @property
     def name(self) -> str:
@@ -383,21 +403,23 @@ class WindowStore(Store):
             self.stream_time = time_ms
 
     def expire(self, before_ms: int) -> None:
-        """Rows older than `before_ms` cannot matter any more; most of them are dropped now, all of them at some time."""
-        kept = []
-        for chunk in self._chunks:
-            if chunk.last < before_ms:
-                continue
-            if chunk.first < before_ms:
-                alive = chunk.times(self._spec.time) >= before_ms
-                if 1 - alive.mean() >= DEAD_SHARE:
-                    chunk = _Chunk(chunk.table.filter(pa.array(alive)), self._spec.time)
-            kept.append(chunk)
-        self._chunks = kept
+        """Forget the rows older than `before_ms`, those too that are added later in this batch; an older one changes nothing."""
+        if self.expired_before is None or before_ms > self.expired_before:
+            self.expired_before = before_ms
+        self._forget()
+
+    def _forget(self) -> None:
+        before = self.expired_before
+        if before is not None:
+            self._chunks = [
+                chunk if chunk.first >= before else chunk.since(before, self._spec.time)
+                for chunk in self._chunks
+                if chunk.last >= before
+            ]
 
     @property
     def rows(self) -> pa.Table | None:
-        """What the store holds (expired rows may still be there); None: nothing, and no columns are known yet."""
+        """What the store holds; None: nothing, and no columns are known yet."""
         if not self._chunks:
             return None if self._schema is None else self._schema.empty_table()
         return pa.concat_tables([chunk.table for chunk in self._chunks])
@@ -412,7 +434,7 @@ class WindowStore(Store):
         return pl.concat([chunk.frame for chunk in self._chunks], rechunk=False)
 
     def sum_over_chunks(self, measure: Callable[[pl.DataFrame], float]) -> float:
-        """The sum of a number over the pieces that the store is made of; each is measured once.
+        """The sum of a number over the pieces that the store is made of; each is measured once, before rows of it expire.
 
         Args:
             measure: the number of a piece; always the same function.
@@ -425,28 +447,33 @@ class WindowStore(Store):
         return total
 
     def drain_changes(self) -> pa.Table | None:
-        """The rows appended since the last call, with the stream time in the schema's metadata."""
-        if not self._pending and self.stream_time == self._logged_time:
+        """The rows appended since the last call, with stream time and expiry in the schema's metadata."""
+        # What was appended after `expire` in this batch: a replay knows the end of the batch only.
+        self._forget()
+        state = (self.stream_time, self.expired_before)
+        if not self._pending and state == self._logged:
             return None
         pending, self._pending = self._pending, []
-        self._logged_time = self.stream_time
+        self._logged = state
         if pending:
-            return self._with_time(pa.concat_tables(pending))
-        return self._with_time((self._schema or pa.schema([(self._spec.time, pa.int64())])).empty_table())
+            return self._with_state(pa.concat_tables(pending))
+        return self._with_state((self._schema or pa.schema([(self._spec.time, pa.int64())])).empty_table())
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
-        time = self._time_of(changes)
+        stream_time, expired_before = self._state_of(changes)
         if changes.num_rows:
             self._add(changes.replace_schema_metadata(None))
-        if time is not None:
-            self.observe(time)
-        self._logged_time = self.stream_time
+        if stream_time is not None:
+            self.observe(stream_time)
+        if expired_before is not None:
+            self.expire(expired_before)
+        self._logged = (self.stream_time, self.expired_before)
 
     def snapshot(self) -> pa.Table:
         """Everything, for `load`."""
         rows = self.rows
-        return self._with_time(pa.schema([(self._spec.time, pa.int64())]).empty_table() if rows is None else rows)
+        return self._with_state(pa.schema([(self._spec.time, pa.int64())]).empty_table() if rows is None else rows)
 
     def load(self, snapshot: pa.Table) -> None:
         """Replace everything."""
@@ -456,7 +483,8 @@ class WindowStore(Store):
     def clear(self) -> None:
         """Forget everything."""
         self._chunks, self._pending = [], []
-        self._schema, self.stream_time, self._logged_time = None, None, None
+        self._schema, self._logged = None, (None, None)
+        self.stream_time, self.expired_before = None, None
 
     def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
         if self._schema is None:
@@ -497,14 +525,14 @@ class WindowStore(Store):
             for group in groups
         ]
 
-    def _with_time(self, table: pa.Table) -> pa.Table:
-        return table.replace_schema_metadata({_METADATA: json.dumps({"streamTime": self.stream_time}).encode()})
+    def _with_state(self, table: pa.Table) -> pa.Table:
+        state = {"streamTime": self.stream_time, "expiredBefore": self.expired_before}
+        return table.replace_schema_metadata({_METADATA: json.dumps(state).encode()})
 
     @staticmethod
-    def _time_of(table: pa.Table) -> int | None:
-        metadata = table.schema.metadata or {}
-        time = json.loads(metadata[_METADATA])["streamTime"] if _METADATA in metadata else None
-        return None if time is None else int(time)
+    def _state_of(table: pa.Table) -> tuple[int | None, int | None]:
+        state = json.loads((table.schema.metadata or {}).get(_METADATA, b"{}"))
+        return state.get("streamTime"), state.get("expiredBefore")
 
 
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec

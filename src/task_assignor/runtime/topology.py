@@ -224,6 +224,7 @@ class Topology:
                         f"The topics: {', '.join(sorted(topics)) or 'none'}."
                     )
             _check_key_types(sub, topics)
+            _check_zones(sub, topics)
             check = getattr(sub.processor, "check_sources", None)
             if check is not None:
                 check({topic: topics[topic] for topic in sub.sources})
@@ -272,4 +273,26 @@ def _check_key_types(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
                 f"({', '.join(one.key)}: {', '.join(one.key_types)}) and {other!r} ({', '.join(two.key)}: "
                 f"{', '.join(two.key_types)}) have different bytes, so they would meet in different partitions. "
                 "Maybe write one topic again with the key cast to the type of the other."
+            )
+
+
+def _check_zones(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
+    """Times that meet - those of the records, and those in keys - have all a time zone or none has."""
+    specs = [topics[name] for name in sub.sources]
+    groups = [
+        [(spec, spec.timestamp) for spec in specs if spec.timestamp is not None],
+        *(
+            [(spec, column) for spec, column in zip(specs, columns, strict=True)]
+            for columns in zip(*(spec.key for spec in specs), strict=False)
+        ),
+    ]
+    for group in groups:
+        kinds = [(spec.name, column, spec.schema.field(column).type) for spec, column in group]
+        found = {kind.tz is None: (topic, column, kind) for topic, column, kind in kinds if pa.types.is_timestamp(kind)}
+        if len(found) == 2:
+            (naive, column, kind), (zoned, other, zone) = found[True], found[False]
+            raise TopologyException(
+                f"The sources of the sub-topology {sub.name!r} cannot be compared: the column {column!r} of {naive!r} "
+                f"has no time zone ({kind}), but {other!r} of {zoned!r} has one ({zone}). Maybe write {naive!r} again with "
+                "its zone: pyarrow.compute.assume_timezone."
             )
