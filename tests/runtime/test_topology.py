@@ -191,11 +191,3 @@ def test_a_join_that_does_not_fit_its_topics_is_refused(
     join = WindowedJoin(left="l", right="r", before_ms=5, after_ms=5, **more)  # type: ignore[arg-type]
     with pytest.raises(TopologyException, match=message):
         Topology([join.sub_topology("j", "out")]).bind("app", {"l": _topic("l"), "r": right})
-
-
-def test_the_fingerprint_changes_with_sources_and_stores_only() -> None:
-    def one(**more: object) -> str:
-        return Topology([_sub("a", "x", **more)]).fingerprint
-
-    assert one() == Topology([_sub("renamed", "x", outputs=["o"])]).fingerprint
-    assert len({one(), one(stores=[STORE]), Topology([_sub("a", "y")]).fingerprint}) == 3

@@ -42,6 +42,7 @@ from task_assignor.runtime.events import (
     TaskRestored,
 )
 from task_assignor.runtime.files import write_json
+from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
 from task_assignor.runtime.local import LocalProcessLauncher
@@ -259,7 +260,7 @@ class StreamsApplication:
                 progress,
                 self._options,
                 self._options.min_clients or len(self._clients),
-                rebalances.last_generation,
+                max(rebalances.last_generation, commits.last_generation),
                 server.clock.now_ms(),
                 {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
             )
@@ -323,6 +324,7 @@ class StreamsApplication:
                     str(self._layout.run_dir),
                     spec.state_dir or self._state_dir(spec.name),
                     self._options,
+                    {name: topic.topic_id for name, topic in self._topics.items()},
                 )
                 for spec in self._clients
             ),
@@ -347,15 +349,31 @@ class StreamsApplication:
             yield self._claim()
 
     def _claim(self) -> str:
-        fingerprint = self._topology.fingerprint
         path = self._layout.application
+        outputs = self._output_schemas()
+        identity = identity_of(self._topology, self._topics, outputs)
         if not path.exists():
             run_id = str(uuid.uuid4())
-            write_json(path, self._description(run_id))
+            write_json(
+                path,
+                {
+                    "formatVersion": FORMAT_VERSION,
+                    "applicationId": self._application_id,
+                    "runId": run_id,
+                    "identity": identity,
+                    "topicsRoot": os.fspath(self._topics_root),
+                    "outputs": {
+                        name: None
+                        if schema is None
+                        else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+                        for name, schema in outputs.items()
+                    },
+                },
+            )
             return run_id
+        found = read_application(self._layout)
         try:
-            found = read_application(self._layout)
-            owner, run_id, topology = found["applicationId"], str(found["runId"]), found["topology"]
+            owner, run_id, before = found["applicationId"], str(found["runId"]), found["identity"]
         except (KeyError, TypeError) as error:
             raise CommitLogException(f"The description of the run cannot be read: {path} ({error!r}).") from error
         if owner != self._application_id:
@@ -363,15 +381,18 @@ class StreamsApplication:
                 f"The folder {self._layout.run_dir} belongs to the application {owner!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        if topology != fingerprint:
+        changed = differences(before, identity)
+        if changed:
             raise CommitLogException(
-                f"The folder {self._layout.run_dir} belongs to another topology of {owner!r}: sources or stores have "
-                "changed, so its state does not fit. Maybe use another run_dir."
+                f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
+                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name.) "
+                "Maybe use another run_dir, which computes everything anew, or go back to what it was."
             )
         return run_id
 
-    def _description(self, run_id: str) -> dict[str, Any]:
-        outputs: dict[str, str | None] = {}
+    def _output_schemas(self) -> dict[str, pa.Schema | None]:
+        """Output -> its columns; None: those of the rows that come."""
+        found: dict[str, pa.Schema | None] = {}
         specs = {name: topic.spec for name, topic in self._topics.items()}
         for sub in self._topology.sub_topologies:
             # A ready-made processor knows its columns from those of its topics.
@@ -380,16 +401,8 @@ class StreamsApplication:
                 schema = output.schema
                 if schema is None and callable(derive) and hasattr(sub.processor, "check_sources"):
                     schema = derive({name: specs[name] for name in sub.sources})
-                encoded = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-                outputs[output.name] = encoded
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "applicationId": self._application_id,
-            "runId": run_id,
-            "topology": self._topology.fingerprint,
-            "topicsRoot": os.fspath(self._topics_root),
-            "outputs": outputs,
-        }
+                found[output.name] = schema
+        return found
 
 
 def _specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:

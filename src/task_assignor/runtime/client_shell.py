@@ -96,9 +96,11 @@ class _ClientShell:
             bootstrap.run_id,
             run_dir,
             Path(bootstrap.state_dir),
-            {topic: Topic.open(bootstrap.topics_root, topic) for topic in bootstrap.topology.sources},
+            {
+                topic: Topic.open(bootstrap.topics_root, topic, bootstrap.topic_ids.get(topic))
+                for topic in bootstrap.topology.sources
+            },
             CommitLog(run_dir),
-            bootstrap.topology.fingerprint,
             bootstrap.options.compression,
         )
         self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)

@@ -290,6 +290,16 @@ class CommitLog:
                 )
         return len(names) - 1
 
+    @property
+    def last_generation(self) -> int:
+        """Generation of the last committed batch; 0: none.
+
+        Raises:
+            CommitLogException: its record cannot be read, or a batch before it is missing.
+        """
+        last = self.last_batch
+        return 0 if last < 0 else self.record(last).generation
+
     def record(self, batch: int) -> CommitRecord:
         """The record of a committed batch.
 

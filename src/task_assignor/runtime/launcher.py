@@ -136,6 +136,7 @@ class ClientBootstrap:
         run_dir: folder of the run; on storage that all clients reach.
         state_dir: folder of the client's snapshots; may be local.
         options: settings of the runtime.
+        topic_ids: topic -> the id that it must have.
     """
 
     address: tuple[str, int]
@@ -148,6 +149,7 @@ class ClientBootstrap:
     run_dir: str
     state_dir: str
     options: RuntimeOptions
+    topic_ids: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen

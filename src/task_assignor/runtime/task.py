@@ -40,7 +40,6 @@ class TaskEnvironment:
         state_dir: folder of the client's snapshots.
         topics: source topics, by name.
         commit_log: the committed batches.
-        fingerprint: of the topology; snapshots of another one are ignored.
         compression: of the files that are written.
     """
 
@@ -50,7 +49,6 @@ class TaskEnvironment:
     state_dir: Path
     topics: Mapping[str, Topic]
     commit_log: CommitLog
-    fingerprint: str
     compression: str | None = None
 
     @property
@@ -79,17 +77,13 @@ class Snapshot:
 
 
 def list_snapshots(environment: TaskEnvironment, task: TaskId) -> list[Snapshot]:
-    """The snapshots of a task that belong to this run and topology, newest first; whether they count is not checked."""
+    """The snapshots of a task that belong to this run, newest first; whether they count is not checked."""
     folder = environment.snapshots(task)
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         try:
             document = read_json(path / "snapshot.json")
-            if (document["formatVersion"], document["runId"], document["topology"]) == (
-                SNAPSHOT_VERSION,
-                environment.run_id,
-                environment.fingerprint,
-            ):
+            if (document["formatVersion"], document["runId"]) == (SNAPSHOT_VERSION, environment.run_id):
                 position = Position(document["batch"], document["generation"], document["changelogOffset"])
                 found.append(Snapshot(path, position, {name: Seal(*seal) for name, seal in document["files"].items()}))
         except DamagedDocumentError as error:
@@ -382,7 +376,6 @@ class StreamTask:
             "formatVersion": SNAPSHOT_VERSION,
             "applicationId": self._environment.application_id,
             "runId": self._environment.run_id,
-            "topology": self._environment.fingerprint,
             "task": str(self.task),
             "batch": position.batch,
             "generation": position.generation,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 
@@ -193,15 +192,6 @@ class Topology:
     def sources(self) -> tuple[str, ...]:
         """All source topics, sorted."""
         return tuple(sorted(topic for sub in self.sub_topologies for topic in sub.sources))
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when the state of an earlier run no longer fits: sources, stores and their order."""
-        parts = [
-            f"{sub.sources!r}{[(store.name, store.fingerprint, store.logged) for store in sub.stores]!r}"
-            for sub in self.sub_topologies
-        ]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def bind(self, application_id: str, topics: Mapping[str, TopicSpec]) -> dict[TaskId, TaskInfo]:
         """The tasks of the topology on the topics that exist.

@@ -1,0 +1,153 @@
+"""What makes a run the same run: topics, sub-topologies, stores, processors with parameters, outputs. No files here.
+
+A run folder remembers the identity under which it was begun. State, offsets and earlier output fit that one only, so a
+run that would go on under another one is refused, with everything that differs.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.topology import SubTopology, Topology, processor_name
+
+_DEEPEST: Final = 8
+_ABSENT: Final = object()
+
+
+def identity_of(
+    topology: Topology, topics: Mapping[str, Topic], outputs: Mapping[str, pa.Schema | None]
+) -> dict[str, Any]:
+    """The identity of a run, as JSON gives it back.
+
+    Args:
+        topology: what is computed.
+        topics: its source topics, by name.
+        outputs: output -> its columns as far as they are known beforehand.
+    """
+    identity = {
+        "topics": {name: _topic(topics[name]) for name in sorted(topics)},
+        # A task is known by the number of its sub-topology.
+        "order of the sub-topologies": [sub.name for sub in topology.sub_topologies],
+        "sub-topologies": {sub.name: _sub_topology(sub, outputs) for sub in topology.sub_topologies},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(identity))
+    return plain
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    spec = topic.spec
+    return {
+        "id": topic.topic_id,
+        "partitions": spec.partitions,
+        "key": spec.key,
+        "timestamp": spec.timestamp,
+        "columns": columns_of(spec.schema),
+    }
+
+
+def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> dict[str, Any]:
+    return {
+        "sources": sub.sources,
+        "tables": sorted(sub.tables),
+        "stores": {
+            store.name: store.fingerprint + ("" if store.logged else ", without changelog") for store in sub.stores
+        },
+        "processor": {"name": processor_name(sub.processor), "parameters": _parameters(sub.processor)},
+        "outputs": {
+            output.name: None if (schema := outputs[output.name]) is None else columns_of(schema)
+            for output in sub.outputs
+        },
+    }
+
+
+def columns_of(schema: pa.Schema) -> dict[str, str]:
+    """Column -> its type, as text."""
+    return {field.name: str(field.type) for field in schema}
+
+
+def _parameters(factory: object) -> Any:
+    if inspect.isclass(factory) and issubclass(factory, Processor):
+        return {}
+    return _plain(factory, _DEEPEST)
+
+
+def _plain(value: object, depth: int) -> Any:
+    """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath)):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if depth == 0:
+        return type(value).__qualname__
+    if isinstance(value, Mapping):
+        return {str(key): _plain(found, depth - 1) for key, found in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(found, depth - 1) for found in value), key=json.dumps)
+    if isinstance(value, (list, tuple)):
+        return [_plain(found, depth - 1) for found in value]
+    return {name: _plain(found, depth - 1) for name, found in _parts(value)}
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, functools.partial):
+        yield "function", value.func
+        yield "arguments", value.args
+        yield from value.keywords.items()
+        return
+    if inspect.isroutine(value) or inspect.isclass(value):
+        yield "name", getattr(value, "__qualname__", "")
+        captured = inspect.getclosurevars(value).nonlocals if inspect.isfunction(value) else {}
+        yield from captured.items()
+        yield from inspect.signature(value).parameters.items() if inspect.isfunction(value) else ()
+        return
+    if isinstance(value, inspect.Parameter):
+        yield "default", None if value.default is value.empty else value.default
+        return
+    yield "type", type(value).__qualname__
+    kind: Any = type(value)
+    if attrs.has(kind):
+        yield from ((field.name, getattr(value, field.name)) for field in attrs.fields(kind))
+    else:
+        yield from sorted(getattr(value, "__dict__", {}).items())
+
+
+def differences(before: Any, now: Any, place: str = "") -> list[str]:
+    """What differs between two identities, each with its place, what it was and what it is.
+
+    Examples:
+        >>> differences({"a": {"x": 1, "y": 2}}, {"a": {"x": 3, "z": 2}})
+        ['a, x: was 1, is 3', 'a, y: was 2, is gone', 'a, z: is 2, was not there']
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for name in [*before, *(name for name in now if name not in before)]:
+            found += differences(
+                before.get(name, _ABSENT), now.get(name, _ABSENT), f"{place}, {name}" if place else name
+            )
+        return found
+    if before == now:
+        return []
+    if before is _ABSENT:
+        return [f"{place}: is {_text(now)}, was not there"]
+    if now is _ABSENT:
+        return [f"{place}: was {_text(before)}, is gone"]
+    return [f"{place}: was {_text(before)}, is {_text(now)}"]
+
+
+def _text(value: object) -> str:
+    return json.dumps(value)

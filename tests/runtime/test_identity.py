@@ -1,0 +1,182 @@
+"""A run goes on only as the run that it was: whatever else it is, is told."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    CommitLogException,
+    KeyValueStoreSpec,
+    Output,
+    Processor,
+    SubTopology,
+    TaskContext,
+    Topic,
+    Topology,
+    WindowedJoin,
+    WindowStoreSpec,
+    write_topic,
+)
+from task_assignor.runtime.files import read_json, write_json
+from task_assignor.runtime.identity import differences, identity_of
+from tests.runtime.support import CountByKey, application, join_topology, stream, write_streams
+
+KEY, VALUE = pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())])
+
+
+class Scaled(Processor):
+    """A processor with a parameter."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Nothing."""
+        return None
+
+
+def _scaled(factor: float) -> Callable[[], Processor]:
+    return lambda: Scaled(factor)
+
+
+@attrs.frozen
+class Factory:
+    """Makes processors with a setting."""
+
+    limits: tuple[int, ...]
+
+    def __call__(self) -> Processor:
+        """One."""
+        return Scaled()
+
+
+def _topology(**changes: Any) -> Topology:
+    given = {
+        "name": "sub",
+        "sources": ("a", "b"),
+        "processor": Scaled,
+        "stores": (KeyValueStoreSpec("s", KEY, VALUE), WindowStoreSpec("w", "at")),
+        "outputs": (Output("o", VALUE), "p"),
+        **changes,
+    }
+    return Topology([SubTopology(**given)])
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
+    root = tmp_path_factory.mktemp("topics")
+    rows = stream(10, 2, seed=1)
+    return {name: write_topic(root, name, rows, partitions=2, key=["key"], timestamp="at") for name in "abc"}
+
+
+def _identity(topics: Mapping[str, Topic], topology: Topology) -> dict[str, Any]:
+    outputs = {output.name: output.schema for sub in topology.sub_topologies for output in sub.outputs}
+    return identity_of(topology, {name: topics[name] for name in topology.sources}, outputs)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"sources": ("b", "a")}, ['sub-topologies, sub, sources: was ["a", "b"], is ["b", "a"]']),
+        ({"tables": ("a",)}, ['sub-topologies, sub, tables: was [], is ["a"]']),
+        (
+            {"stores": (KeyValueStoreSpec("s", KEY, KEY.set(0, pa.field("m", pa.int64()))), WindowStoreSpec("w", "at"))},
+            ["stores, s: was \"key-value(k: int64 -> n: int64)\", is \"key-value(k: int64 -> m: int64)\""],
+        ),
+        (
+            {"stores": (KeyValueStoreSpec("s", KEY, VALUE, logged=False),)},
+            ["stores, s: was", "without changelog", 'stores, w: was "window(at)", is gone'],
+        ),
+        ({"outputs": (Output("o", VALUE), "q")}, ["outputs, p: was null, is gone", "outputs, q: is null, was not there"]),
+        ({"outputs": (Output("o", KEY), "p")}, ['outputs, o, n: was "int64", is gone']),
+        ({"processor": CountByKey}, ['processor, name: was "Scaled", is "CountByKey"']),
+        ({"processor": partial(Scaled, 2.5)}, ["processor, parameters, arguments: is [2.5], was not there"]),
+        ({"name": "other"}, ['order of the sub-topologies: was ["sub"], is ["other"]']),
+    ],
+)  # fmt: skip
+def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], told: list[str]) -> None:
+    before = _identity(topics, _topology())
+    assert differences(before, _identity(topics, _topology())) == []
+    found = "; ".join(differences(before, _identity(topics, _topology(**change))))
+    for part in told:
+        assert part in found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (partial(Scaled, factor=1), partial(Scaled, factor=2)),
+        (_scaled(1), _scaled(2)),
+        (Factory((1, 2)), Factory((1, 3))),
+        (lambda f=1: Scaled(f), lambda f=2: Scaled(f)),
+    ],
+)
+def test_parameters_of_processors_are_seen_wherever_they_are(
+    topics: dict[str, Topic], one: Callable[[], Processor], other: Callable[[], Processor]
+) -> None:
+    first, second = (_identity(topics, _topology(processor=found)) for found in (one, other))
+    (told,) = differences(first, second)
+    assert "processor, parameters" in told
+
+
+def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:
+    class Plain:
+        def __init__(self) -> None:
+            self.limit = {3: {2, 1}, "x": None}
+            self.lock = object()
+            self.me = self
+
+        def __call__(self) -> Processor:
+            return Scaled()
+
+    first, second = (_identity(topics, _topology(processor=found)) for found in (Plain(), Plain()))
+    assert differences(first, second) == []
+
+
+def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """A changed window, another output, a topic written anew, more partitions: all gave wrong rows."""
+    root = tmp_path / "topics"
+    write_streams(root, rows=200, keys=10)
+    application(tmp_path, join_topology(), clients=1).run()
+
+    def refused(topology: Topology, *parts: str) -> None:
+        with pytest.raises(CommitLogException) as caught:
+            application(tmp_path, topology, clients=1).run()
+        for part in (*parts, "cannot go on", "Maybe use another run_dir"):
+            assert part in str(caught.value)
+
+    def join(output: str = "joined", **window: int) -> Topology:
+        given = {"before_ms": 20_000, "after_ms": 40_000, **window}
+        return Topology([WindowedJoin(left="left", right="right", **given).sub_topology("join", output)])  # type: ignore[arg-type]
+
+    refused(join(after_ms=50_000), "processor, parameters, join, after_ms: was 40000, is 50000")
+    refused(join(output="others"), "outputs, joined: was", "outputs, others: is")
+    shutil.copytree(root / "left", root / "copy")
+    paths = [root / name / "topic.json" for name in ("left", "right")]
+    documents = [read_json(path) for path in paths]
+    for path, document in zip(paths, documents, strict=True):
+        write_json(path, {**document, "partitions": 5, "files": [*document["files"], []]})
+    refused(join(), "topics, left, partitions: was 4, is 5", "topics, right, partitions: was 4, is 5")
+    for path, document in zip(paths, documents, strict=True):
+        write_json(path, document)
+    shutil.rmtree(root / "left")
+    write_topic(root, "left", stream(200, 10, seed=1), partitions=4, key=["key"], timestamp="at")
+    refused(join(), f'topics, left, id: was "{documents[0]["id"]}", is "')
+    shutil.rmtree(root / "left")
+    (root / "copy").rename(root / "left")
+    assert application(tmp_path, join(), clients=1).run().rows_in == 0
+
+
+def test_a_topic_that_is_written_anew_during_a_run_is_noticed(tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "t", stream(10, 2, seed=1), partitions=2, key=["key"])
+    assert Topic.open(tmp_path, "t", topic.topic_id).topic_id == topic.topic_id
+    with pytest.raises(Exception, match="it was written anew while it was being read"):
+        Topic.open(tmp_path, "t", "6bf5a1ff-f7a7-4d5d-9b0b-6d1d8d5a6a3e")
