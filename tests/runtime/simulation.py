@@ -28,9 +28,11 @@ from task_assignor.runtime.client import (
     Job,
     JobDone,
     JobKind,
+    Outcome,
     Received,
     RunJob,
     SendToCoordinator,
+    SnapshotFailed,
     StartHeartbeats,
 )
 from task_assignor.runtime.commits import CommitRecord, FileRef, RebalanceRecord
@@ -58,7 +60,6 @@ from task_assignor.runtime.protocol import (
     Hello,
     Position,
     Restored,
-    TaskFailure,
     TaskResult,
     ToClient,
     ToCoordinator,
@@ -402,7 +403,7 @@ class World:
         client.jobs.remove(job)
         self._to_client(client, JobDone(job, self._do(client, job)))
 
-    def _do(self, client: SimulatedClient, job: Job) -> Restored | TaskResult | TaskFailure | None:
+    def _do(self, client: SimulatedClient, job: Job) -> Outcome:
         task = job.task
         if job.kind is JobKind.CLOSE:
             client.memory.pop(task, None)
@@ -411,6 +412,8 @@ class World:
         position = client.positions.get(task, START)
         if job.kind is JobKind.SNAPSHOT:
             assert position is not None
+            if self.random.random() < 0.1:
+                return SnapshotFailed()
             client.disk.setdefault(task, []).append((position, client.memory.get(task, ())))
             return None
         if job.kind is JobKind.RESTORE:

@@ -23,6 +23,7 @@ from task_assignor.runtime.client import (
     Received,
     RunJob,
     SendToCoordinator,
+    SnapshotFailed,
     StartHeartbeats,
 )
 from task_assignor.runtime.protocol import (
@@ -292,3 +293,24 @@ def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[Client
     assert what in str(caught.value)
     assert "joining: Received(message=Welcome(member_id='c-1'))" in str(caught.value)
     assert caught.value.state == "member"
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: bool) -> None:
+    """It is tried again when the next is due, not at once, and at the end if the last one failed."""
+    machine = _member(every=2)
+    machine.handle(Received(Assign(1, {A: START}, {})))
+    base, tried = START, []
+    for batch in range(6):
+        result = _process(machine, _order(A, batch, base=base))
+        base = result.position
+        for instruction in machine.handle(Received(Committed(batch, {A: base}))):
+            assert instruction == RunJob(Job(JobKind.SNAPSHOT, A))
+            tried.append(batch)
+            assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None if is_written else SnapshotFailed())) == []
+        machine.validate_state()
+    assert tried == [1, 3, 5]
+    last = Job(JobKind.CLOSE if is_written else JobKind.SNAPSHOT, A)
+    assert machine.handle(Received(Stop("done"))) == [RunJob(last)]
+    if not is_written:
+        assert machine.handle(JobDone(last, SnapshotFailed())) == [RunJob(Job(JobKind.CLOSE, A))]

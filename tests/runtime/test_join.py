@@ -217,6 +217,50 @@ def test_late_records_can_be_left_out_and_are_counted(cut: int) -> None:
     assert (sorted(found), task.counters) == (["a", "b", "c"], {"late": 2})
 
 
+@pytest.mark.parametrize("cut", range(5))
+def test_one_time_in_the_far_future_does_not_make_the_rest_disappear(cut: int) -> None:
+    """Everything after it would be late, and was dropped without a word."""
+    far = 4_000_000_000_000
+    rows: list[Row] = [(1, 100, "a"), (1, far, "typo"), (1, 101, "b"), (1, 102, "c")]
+    task = _late("drop")
+    with pytest.raises(LateRecordException) as caught:
+        deque(task.process({"l": _table(part), "r": _table([])}) for part in (rows[:cut], rows[cut:]))
+    culprit = "a record of an earlier batch" if cut == 2 else "offset 1"
+    assert f"l, partition 3, offset 2 is {far - 101} ms older than a record before it" in str(caught.value)
+    assert f"The newest before it is {culprit}. " in str(caught.value)
+    assert "set drop_limit_ms" in str(caught.value)
+
+
+def test_the_limit_of_dropping_can_be_set() -> None:
+    rows: list[Row] = [(1, 1_000, "a"), (1, 900, "late"), (1, 899, "later")]
+    for limit, error in ((95, "offset 2 is 101 ms older"), (96, None), (None, None)):
+        join = WindowedJoin(
+            left="l", right="r", before_ms=1, after_ms=1, left_grace_ms=5, late="drop", drop_limit_ms=limit
+        )
+        task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+        if error is None:
+            task.process({"l": _table(rows), "r": _table([])})
+            assert task.counters == {"late": 2}
+        else:
+            with pytest.raises(LateRecordException, match=error):
+                task.process({"l": _table(rows), "r": _table([])})
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63), 2**61])
+def test_what_is_no_time_is_an_error(time: int) -> None:
+    """Sums of such times do not fit into 64 bits, and wrapped around."""
+    with pytest.raises(
+        LateRecordException, match=rf"The record l, partition 3, offset 1 has a at of {time} ms, which is"
+    ):
+        _late("drop").process({"l": _table([(1, 5, "a"), (1, time, "b")]), "r": _table([])})
+    seconds = SCHEMA.set(1, pa.field("at", pa.timestamp("s")))
+    join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=1)
+    task = Task(join, {"l": _spec("l", seconds), "r": _spec("r", SCHEMA)})
+    rows = pa.table([pa.array([1]), pa.array([time]).cast(pa.timestamp("s")), pa.array(["x"])], schema=seconds)
+    with pytest.raises(LateRecordException, match="from offset 0 on have a at that is no time"):
+        task.process({"l": rows, "r": _table([])})
+
+
 def test_a_record_without_time_is_an_error() -> None:
     task = _late("drop")
     rows = _table([(1, 5, "a"), (1, 6, "b")]).set_column(1, "at", pa.array([5, None], pa.int64()))

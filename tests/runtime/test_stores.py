@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import KeyValueStoreSpec, StoreException, WindowStore, WindowStoreSpec
+from task_assignor.runtime import (
+    KeyValueStoreSpec,
+    StoreException,
+    TopicException,
+    TopicSpec,
+    WindowStore,
+    WindowStoreSpec,
+)
 from task_assignor.runtime.stores import MAX_CHUNKS
 from tests.budget import examples
 
@@ -158,3 +166,91 @@ def test_what_does_not_fit_a_window_store_is_named() -> None:
         store.append(_rows([1]).select(["time"]))
     with pytest.raises(StoreException, match="cannot hold rows without time"):
         store.append(pa.table({"time": pa.array([None], pa.int64()), "x": ["x"]}))
+
+
+BERLIN = KeyValueStoreSpec(
+    "b", pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("k", pa.string())]), pa.schema([("n", pa.int64())])
+)
+
+
+def test_times_with_a_zone_are_keys_by_their_instant() -> None:
+    """At the end of summer time the clock shows an hour twice: Python takes both for the same time."""
+    instants = [1_729_988_100_000, 1_729_991_700_000]  # 02:15 twice
+    rows = pa.table(
+        [pa.array(instants).cast(BERLIN.key.field("at").type), pa.array(["x", "x"]), pa.array([1, 2])],
+        schema=pa.schema([*BERLIN.key, *BERLIN.value]),
+    )
+    store, replayed = BERLIN.create(), BERLIN.create()
+    store.put_table(rows)
+    assert len(store) == 2
+    assert store.lookup(rows.slice(0, 1)).to_pylist() == [{"n": 1}]
+    summer, winter = rows.column("at").to_pylist()
+    assert (store.get((summer, "x")), store.get((winter, "x"))) == ({"n": 1}, {"n": 2})
+    store.put((dt.datetime.fromtimestamp(instants[0] / 1_000, dt.UTC), "x"), {"n": 3})
+    changes = store.drain_changes()
+    assert changes is not None
+    replayed.apply(changes)
+    for found in (store, replayed):
+        assert len(found) == 2
+        assert found.all().column("at").cast(pa.int64()).to_pylist() == instants
+        assert found.all().schema.field("at").type == BERLIN.key.field("at").type
+    store.delete((summer, "x"))
+    assert ((summer, "x") in store, (winter, "x") in store) == (False, True)
+    with pytest.raises(StoreException, match="for 'at' of store b has no time zone, those of the store have one"):
+        store.get((dt.datetime(2024, 10, 27, 2, 15), "x"))
+    naive = KeyValueStoreSpec("n", pa.schema([("at", pa.timestamp("ms"))]), BERLIN.value).create()
+    with pytest.raises(StoreException, match="has a time zone, those of the store have none"):
+        naive.put(summer, {"n": 1})
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_all_nan_are_one_key(columns: int) -> None:
+    key = pa.schema([("x", pa.float64()), ("y", pa.float32())][:columns])
+    spec = KeyValueStoreSpec("f", key, pa.schema([("n", pa.int64())]))
+    store, replayed = spec.create(), spec.create()
+    nan = float("nan")
+    for number in range(3):
+        values = [pa.array([nan, 1.0, float("inf") - float("inf")], field.type) for field in key]
+        store.put_table(
+            pa.table([*values, pa.array([number, number, number + 10])], schema=pa.schema([*key, *spec.value]))
+        )
+        changes = store.drain_changes()
+        assert changes is not None
+        replayed.apply(changes)
+    single = nan if columns == 1 else (nan, nan)
+    for found in (store, replayed):
+        assert len(found) == 2
+        assert found.get(single) == {"n": 12}
+    store.delete(single)
+    assert len(store) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (pa.list_(pa.int64()), "one key column of each part"),
+        (pa.struct([("a", pa.int64())]), "one key column of each part"),
+        (pa.map_(pa.string(), pa.int64()), "one key column of each part"),
+        (pa.null(), "Maybe give its real type"),
+    ],
+)
+def test_what_cannot_be_a_key_is_refused_early_with_its_column(kind: pa.DataType, advice: str) -> None:
+    value = pa.schema([("n", pa.int64())])
+    with pytest.raises(
+        StoreException, match=rf"The key column 'bad' of store s has type .* cannot be a key: .*{advice}"
+    ):
+        KeyValueStoreSpec("s", pa.schema([("good", pa.int64()), ("bad", kind)]), value)
+    with pytest.raises(TopicException, match=r"The key column 'bad' of topic t: A column of type .* cannot be a key"):
+        TopicSpec("t", 1, pa.schema([("bad", kind)]), ("bad",))
+
+
+def test_null_is_no_key() -> None:
+    store = ONE.create()
+    with pytest.raises(
+        StoreException, match=r"store s cannot have null as a key \('k'\). Maybe leave such records out"
+    ):
+        store.put(None, {"n": 1})
+    with pytest.raises(StoreException, match="cannot have null as a key"):
+        store.put_table(pa.table({"k": ["a", None], "n": [1, 2], "t": ["x", "y"]}))
+    assert (len(store), store.get(None)) == (0, None)
+    assert store.lookup(pa.array([None], pa.string())).to_pylist() == [{"n": None, "t": None}]

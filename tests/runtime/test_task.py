@@ -227,3 +227,15 @@ def test_after_a_failure_the_state_in_memory_is_worth_nothing(bench: Bench) -> N
         task.process(broken)
     assert task.position is None
     assert task.restore(bench.position).origin == "changelog"
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_older_one(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    assert task.snapshot()
+    bench.run(task, 1)
+    folder = bench.environment().snapshots(TASK)
+    (folder / f".{2:012d}-{1:08d}.{id(task)}.tmp").symlink_to(bench.root / "nowhere")
+    with pytest.raises(OSError, match=r"nowhere|File exists|tmp"):
+        task.snapshot()
+    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [1]

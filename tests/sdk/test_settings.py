@@ -144,7 +144,7 @@ def test_a_problem_of_a_file_names_file_and_line(tmp_path: Path) -> None:
         ("rack.aware.assignment.non_overlap_cost", [-1, 0.5, "", True, 2**31]),
         ("rack.aware.assignment.strategy", ["", "NONE", "balance", 1, None]),
         ("rack.aware.assignment.tags", [1, [1], [""], "a,,b", "a,a", None, {"a"}]),
-        ("application.id", ["", "  ", 3]),
+        ("application.id", ["", "  ", 3, "../../up", "/etc", "a/b", ".", "..", "a\n", "é", "x" * 250]),
         ("application.server", ["host", "host:", ":80", "host:99999", "host:x", 80, "a b:80"]),
         ("client.rack", [1, None, True]),
         ("client.tag.zone", ["", 1, None, "x" * 31]),

@@ -82,16 +82,24 @@ class Received:
 
 
 @attrs.frozen
+class SnapshotFailed:
+    """A snapshot could not be written: the task goes on without it, and another one is tried when the next is due."""
+
+
+Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | None
+
+
+@attrs.frozen
 class JobDone:
     """A job is finished.
 
     Args:
         job: the job.
-        outcome: what came of it; for snapshots and closing None.
+        outcome: what came of it; for a snapshot that was written and for closing None.
     """
 
     job: Job
-    outcome: Restored | TaskResult | TaskFailure | None
+    outcome: Outcome
 
 
 @attrs.frozen
@@ -188,6 +196,9 @@ class _Task:
     reported: bool = False
     """Its readiness was told since the assignment."""
     snapshot: Position = START
+    """What the newest snapshot holds that was written."""
+    snapshot_tried: int = -1
+    """Batch at which the last one could not be written."""
     closing: bool = False
 
     @property
@@ -358,7 +369,7 @@ class ClientMachine:
 
     # Jobs.
 
-    def _finish(self, job: Job, outcome: Restored | TaskResult | TaskFailure | None) -> Iterator[ClientInstruction]:
+    def _finish(self, job: Job, outcome: Outcome) -> Iterator[ClientInstruction]:
         task = self._tasks.get(job.task)
         if task is None or not task.busy:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
@@ -386,6 +397,9 @@ class ClientMachine:
                     task.order = None
                     self._running_told.pop(job.task, None)
                     yield SendToCoordinator(TaskDone(outcome))
+            case SnapshotFailed():
+                task.snapshot_tried = task.committed.batch
+                task.closing = task.closing or self._phase is ClientPhase.STOPPING
             case None if job.kind is JobKind.SNAPSHOT:
                 task.snapshot = task.position or START
                 if self._phase is ClientPhase.STOPPING:
@@ -444,7 +458,8 @@ class ClientMachine:
             self._snapshot_every > 0
             and bool(task.role)
             and task.is_current
-            and task.committed.batch - task.snapshot.batch >= self._snapshot_every + self._delay_of(task)
+            and task.committed.batch - max(task.snapshot.batch, task.snapshot_tried)
+            >= self._snapshot_every + self._delay_of(task)
         )
 
     def _delay_of(self, task: _Task) -> int:

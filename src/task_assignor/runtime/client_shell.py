@@ -28,9 +28,11 @@ from task_assignor.runtime.client import (
     Job,
     JobDone,
     JobKind,
+    Outcome,
     Received,
     RunJob,
     SendToCoordinator,
+    SnapshotFailed,
     StartHeartbeats,
 )
 from task_assignor.runtime.commits import CommitLog
@@ -40,10 +42,8 @@ from task_assignor.runtime.heartbeat import HeartbeatProcess
 from task_assignor.runtime.launcher import ClientBootstrap
 from task_assignor.runtime.protocol import (
     Hello,
-    Restored,
     TaskDone,
     TaskFailed,
-    TaskFailure,
     TaskResult,
     ToCoordinator,
 )
@@ -233,7 +233,7 @@ class _ClientShell:
     def _run_job(self, job: Job) -> None:
         self._events.put((None, JobDone(job, self._do(job))))
 
-    def _do(self, job: Job) -> Restored | TaskResult | TaskFailure | None:
+    def _do(self, job: Job) -> Outcome:
         if job.kind is JobKind.CLOSE:
             self._close(job.task)
             return None
@@ -243,8 +243,7 @@ class _ClientShell:
                 sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
                 task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
             if job.kind is JobKind.SNAPSHOT:
-                self._snapshot(task)
-                return None
+                return self._snapshot(task)
             if job.order is not None:
                 return task.process(job.order)
             assert job.target is not None
@@ -272,9 +271,11 @@ class _ClientShell:
                 _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
 
     @staticmethod
-    def _snapshot(task: StreamTask) -> None:
+    def _snapshot(task: StreamTask) -> SnapshotFailed | None:
         try:
             task.snapshot()
         except OSError:
             # A snapshot saves time later, nothing more.
             _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)
+            return SnapshotFailed()
+        return None

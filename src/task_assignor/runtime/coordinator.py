@@ -497,7 +497,9 @@ class Coordinator:
 
         Nothing of it can be committed before that record; if it cannot be stored, nobody asks for the answers.
         """
-        is_rebalance_due = self._question or self._reasons or (self._followup_ms is not None and now_ms >= self._followup_ms)
+        is_rebalance_due = (
+            self._question or self._reasons or (self._followup_ms is not None and now_ms >= self._followup_ms)
+        )
         ranges = self._progress.next_ranges(self._options.max_batch_rows)
         if ranges and not self._stop_reason and not is_rebalance_due:
             yield from self._begin_batch(ranges, now_ms)

@@ -10,7 +10,9 @@ row once `time + before < M(left) - grace(left)`. A side is pruned by the *other
 batch boundary and no time of its own has a say, therefore pruning never changes the result.
 
 **Records that break the promise** are found by their place in the partition, not by batches, so every run finds the
-same ones. They are an error (default), or left out of the join and counted (`late="drop"`).
+same ones. They are an error (default), or left out of the join and counted (`late="drop"`). Only so far, though: one
+record with a time in the far future would make all that follow it late. A record that is more than `drop_limit_ms` too
+old is an error that names it, and the one that was so far ahead if that is in the same batch.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
+_FARTHEST_MS: Final = 1 << 60
+"""Times farther from 1970 than this (36 million years) are mistakes, and sums of them would not fit into 64 bits."""
 
 
 class LateRecordException(StreamsException):
@@ -59,6 +63,8 @@ class WindowedJoin:
             order is right, and no right row is ever dropped from the buffer.
         right_grace_ms: the same for the right topic and left rows.
         late: what to do with a record that breaks this promise: "error", or "drop" (left out and counted as `late`).
+        drop_limit_ms: with `late="drop"`: by how much such a record may break it and still be dropped, ms; beyond that it
+            is an error, since a single time in the far future makes everything after it late. None: no limit.
         left_columns: columns of the left rows in the result, besides the keys; None: all.
         right_columns: the same for right rows.
         suffix: added to the name of a right column that the left side has too.
@@ -78,6 +84,7 @@ class WindowedJoin:
     left_grace_ms: int | None = 0
     right_grace_ms: int | None = 0
     late: str = "error"
+    drop_limit_ms: int | None = 7 * 24 * 3_600_000
     left_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
     right_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
     suffix: str = "_right"
@@ -95,7 +102,11 @@ class WindowedJoin:
             raise TopologyException(
                 f"{where}: before_ms ({self.before_ms}) + after_ms ({self.after_ms}) is negative, so nothing can match."
             )
-        for name, grace in (("left_grace_ms", self.left_grace_ms), ("right_grace_ms", self.right_grace_ms)):
+        for name, grace in (
+            ("left_grace_ms", self.left_grace_ms),
+            ("right_grace_ms", self.right_grace_ms),
+            ("drop_limit_ms", self.drop_limit_ms),
+        ):
             if grace is not None and (type(grace) is not int or grace < 0):
                 raise TopologyException(f"{where}: {name} ({grace!r}) must be an int of at least 0, or None.")
         if self.late not in ("error", "drop"):
@@ -288,10 +299,16 @@ class JoinProcessor(Processor):
 
     def _prepare(self, side: _Side, store: WindowStore, rows: pa.Table, context: TaskContext) -> pa.Table:
         """The rows that take part, with the columns of the store; moves the stream time."""
-        times_column = timestamps_in_ms(rows.column(side.timestamp))
+        start = context.offsets[side.topic][0]
+        try:
+            times_column = timestamps_in_ms(rows.column(side.timestamp))
+        except pa.ArrowInvalid as error:
+            raise LateRecordException(
+                f"The records {side.topic}, partition {context.partition}, from offset {start} on have a {side.timestamp} "
+                f"that is no time: {error}"
+            ) from None
         if rows.num_rows == 0:
             return side.stored.empty_table()
-        start = context.offsets[side.topic][0]
         if times_column.null_count:
             offset = start + int(np.flatnonzero(times_column.is_null().to_numpy())[0])
             raise LateRecordException(
@@ -319,22 +336,38 @@ class JoinProcessor(Processor):
     ) -> npt.NDArray[np.bool_] | None:
         """Which rows are not late; None: all. Moves the stream time."""
         before = store.stream_time
+        where = f"{side.topic}, partition {context.partition}, offset"
+        for row in (int(times.argmin()), int(times.argmax())):
+            if not -_FARTHEST_MS <= times[row] <= _FARTHEST_MS:
+                raise LateRecordException(
+                    f"The record {where} {start + row} has a {side.timestamp} of {int(times[row])} ms, which is no time."
+                )
         store.observe(int(times.max()))
         if side.grace_ms is None:
             return None
         newest = np.maximum.accumulate(times)
         if before is not None:
             newest = np.maximum(newest, before)
-        late = times < newest - side.grace_ms
+        behind = newest - times
+        late = behind > side.grace_ms
         if not late.any():
             return None
-        if self._join.late == "error":
-            row = int(np.flatnonzero(late)[0])
-            raise LateRecordException(
-                f"The record {side.topic}, partition {context.partition}, offset {start + row} is "
-                f"{int(newest[row] - times[row])} ms older than a record before it; the join allows {side.grace_ms} ms. "
-                f"Maybe a grace of {int((newest - times).max())} ms (what this batch needs), or late='drop', "
+        limit = self._join.drop_limit_ms
+        is_dropped = self._join.late == "drop"
+        wrong = late if not is_dropped else behind > side.grace_ms + limit if limit is not None else np.zeros_like(late)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            ahead = np.flatnonzero(times[:row] == newest[row])
+            other = f"offset {start + int(ahead[0])}" if len(ahead) else "a record of an earlier batch"
+            advice = (
+                "Too much to be dropped without a word: maybe that one has a wrong time; else set drop_limit_ms."
+                if is_dropped
+                else f"Maybe a grace of {int(behind.max())} ms (what this batch needs), or late='drop', "
                 "or write the topic sorted by its timestamp."
+            )
+            raise LateRecordException(
+                f"The record {where} {start + row} is {int(behind[row])} ms older than a record before it; the "
+                f"join allows {side.grace_ms} ms. The newest before it is {other}. {advice}"
             )
         context.count("late", int(late.sum()))
         return ~late

@@ -62,6 +62,8 @@ def key_type_name(data_type: pa.DataType) -> str:
     for matches, name, _ in _FIXED:
         if matches(data_type):
             return name
+    if pa.types.is_null(data_type):
+        raise TopicException("A column of type null cannot be a key: it has no values. Maybe cast it to its real type.")
     raise TopicException(
         f"A column of type {data_type} cannot be a key: its bytes do not decide equality, or Kafka has no such key. "
         "Maybe cast it to string, binary, bool, int8, int16, int32, int64, date32 or timestamp."
@@ -212,13 +214,17 @@ def _large(data_type: pa.DataType) -> pa.DataType:
 
 
 def timestamps_in_ms(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A timestamp column, or one of integers that are milliseconds already, as int64 milliseconds, rounded down."""
+    """A timestamp column, or one of integers that are milliseconds already, as int64 milliseconds, rounded down.
+
+    Raises:
+        pyarrow.ArrowInvalid: seconds that are no int64 milliseconds.
+    """
     if not pa.types.is_timestamp(array.type):
         return array.cast(pa.int64())
     per_ms = {"s": None, "ms": 1, "us": 1_000, "ns": 1_000_000}[array.type.unit]
     numbers = array.cast(pa.int64())
     if per_ms is None:
-        return pc.multiply(numbers, 1_000)
+        return pc.multiply_checked(numbers, 1_000)
     if per_ms == 1:
         return numbers
     # Arrow divides towards zero; before 1970 that would round up.

@@ -6,6 +6,7 @@ replayed store, snapshot - hold the same rows; a test says so.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _DELETED: Final = "__deleted"
+_NAN: Final = float("nan")
 _METADATA: Final = b"task_assignor.store"
 DEAD_SHARE: Final = 0.5
 """A chunk of a window store is copied once this share of its rows has expired; until then their memory is not freed."""
@@ -82,6 +84,12 @@ class KeyValueStoreSpec:
         value: value columns and their types.
         logged: its changes are kept in a changelog, so that another client can rebuild it. Without, it starts empty
             on every client.
+
+    Keys are equal as values are: times with a zone by their instant (they come back in UTC), all NaN as one key, 0.0 and
+    -0.0 as one. A key of one column cannot be null, and lists, structs and maps cannot be keys.
+
+    Raises:
+        StoreException: something of it is not allowed.
     """
 
     name: str
@@ -96,6 +104,16 @@ class KeyValueStoreSpec:
                 raise StoreException(f"The {what} ({schema!r}) of store {self.name} must be a pyarrow.Schema.")
         if not len(self.key):
             raise StoreException(f"The store {self.name} needs at least one key column.")
+        for field in self.key:
+            if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+                raise StoreException(
+                    f"The key column {field.name!r} of store {self.name} has type {field.type}, which cannot be a key: "
+                    + (
+                        "it has no values. Maybe give its real type."
+                        if pa.types.is_null(field.type)
+                        else "Python cannot look it up. Maybe make one key column of each part, or a text of it."
+                    )
+                )
         names = [*self.key.names, *self.value.names, _DELETED]
         if len(set(names)) != len(names):
             raise StoreException(
@@ -112,6 +130,44 @@ class KeyValueStoreSpec:
         return KeyValueStore(self)
 
 
+class _WrongZoneError(ValueError):
+    """A time has a zone and should not, or the reverse."""
+
+
+def _canonical(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes one Python value of all values of a type that are the same key; None: they are equal as they are."""
+    if pa.types.is_floating(kind):
+        return _one_nan
+    if pa.types.is_timestamp(kind):
+        return _naive if kind.tz is None else _instant
+    return None
+
+
+def _one_nan(value: Any) -> Any:
+    # A dictionary finds the very object, though it is not equal to itself.
+    return _NAN if value != value else value  # noqa: PLR0124
+
+
+def _naive(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        raise _WrongZoneError("has a time zone, those of the store have none")
+    return value
+
+
+def _instant(value: Any) -> Any:
+    """In UTC: Python compares times of one zone by the clock on the wall, which shows an hour twice in autumn."""
+    if not isinstance(value, dt.datetime):
+        return value
+    if value.tzinfo is None:
+        raise _WrongZoneError("has no time zone, those of the store have one")
+    return value.astimezone(dt.UTC)
+
+
+def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    has_zone = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    return column.cast(pa.timestamp(column.type.unit, "UTC")) if has_zone else column
+
+
 def _describe(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
@@ -124,6 +180,10 @@ class KeyValueStore(Store):
         self._rows: dict[Hashable, tuple[Any, ...]] = {}
         self._changed: dict[Hashable, None] = {}
         self._single = len(spec.key) == 1
+        self._canonical = {
+            number: make for number, field in enumerate(spec.key) if (make := _canonical(field.type)) is not None
+        }
+        """Key column -> makes equal values of equal keys, for those whose values Python compares otherwise."""
 
     @property
     def name(self) -> str:
@@ -134,19 +194,26 @@ class KeyValueStore(Store):
         return len(self._rows)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._rows
+        return self._key(key) in self._rows
 
     def get(self, key: Hashable) -> dict[str, Any] | None:
-        """The value columns of a key, or None."""
-        row = self._rows.get(key)
+        """The value columns of a key, or None.
+
+        Raises:
+            StoreException: the key is a time without a zone and those of the store have one, or the reverse.
+        """
+        row = self._rows.get(self._key(key))
         return None if row is None else dict(zip(self._spec.value.names, row, strict=True))
 
     def put(self, key: Hashable, values: Mapping[str, Any]) -> None:
         """Set the value columns of a key; columns left out become null.
 
         Raises:
-            StoreException: a column does not exist.
+            StoreException: a column does not exist, or the key is null or a time of the other kind.
         """
+        key = self._key(key)
+        if self._single and key is None:
+            raise self._null_key()
         if not values.keys() <= set(self._spec.value.names):
             unknown = sorted(values.keys() - set(self._spec.value.names))
             raise StoreException(
@@ -157,6 +224,7 @@ class KeyValueStore(Store):
 
     def delete(self, key: Hashable) -> None:
         """Remove a key, if it is there."""
+        key = self._key(key)
         if self._rows.pop(key, None) is not None:
             self._changed[key] = None
 
@@ -172,9 +240,11 @@ class KeyValueStore(Store):
             rows: key and value columns, by name; others are ignored.
 
         Raises:
-            StoreException: a column is missing or has another type.
+            StoreException: a column is missing or has another type, or a key is null.
         """
         keys = self._keys_of(rows)
+        if self._single and rows.column(self._spec.key.names[0]).null_count:
+            raise self._null_key()
         values = zip(*(self._column(rows, field).to_pylist() for field in self._spec.value), strict=True)
         self._rows.update(zip(keys, values if len(self._spec.value) else ((),) * len(keys), strict=True))
         self._changed.update(dict.fromkeys(keys))
@@ -238,8 +308,32 @@ class KeyValueStore(Store):
         return list(zip(*columns, strict=True)) if columns else [()] * count
 
     def _keys_of(self, rows: pa.Table) -> list[Any]:
-        columns = [self._column(rows, field).to_pylist() for field in self._spec.key]
-        return columns[0] if self._single else list(zip(*columns, strict=True))
+        columns = [self._column(rows, field) for field in self._spec.key]
+        lists = [_in_utc(column).to_pylist() for column in columns]
+        for number, make in self._canonical.items():
+            if pa.types.is_floating(columns[number].type):
+                lists[number] = list(map(make, lists[number]))
+        return lists[0] if self._single else list(zip(*lists, strict=True))
+
+    def _key(self, key: Any) -> Any:
+        """The key as it is in the dictionary."""
+        if not self._canonical:
+            return key
+        parts = [key] if self._single else list(key)
+        for number, make in self._canonical.items():
+            try:
+                parts[number] = make(parts[number])
+            except _WrongZoneError as error:
+                raise StoreException(
+                    f"The key {parts[number]!r} for {self._spec.key.names[number]!r} of store {self.name} {error}."
+                ) from None
+        return parts[0] if self._single else tuple(parts)
+
+    def _null_key(self) -> StoreException:
+        return StoreException(
+            f"The store {self.name} cannot have null as a key ({self._spec.key.names[0]!r}). Maybe leave such records out, "
+            "as Kafka Streams does: rows.filter(pc.is_valid(rows.column(...)))."
+        )
 
     def _column(self, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         if field.name not in rows.schema.names:

@@ -8,7 +8,6 @@ Offsets have no gaps. While it is being written a topic is `<root>/<topic>~stagi
 from __future__ import annotations
 
 import base64
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,10 +19,9 @@ import pyarrow as pa
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.files import Seal, check_size, local_path, open_arrow, read_json
 from task_assignor.runtime.keys import key_type_name
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
 
 FORMAT_VERSION: Final = 2
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_name(what: str, name: object) -> None:
@@ -32,10 +30,8 @@ def check_name(what: str, name: object) -> None:
     Raises:
         TopicException: the name is not allowed.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise TopicException(
-            f"The {what} name ({name!r}) must have 1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-'."
-        )
+    if not is_name(name):
+        raise TopicException(f"The {what} name ({shown(name)}) must have {NAME_RULE}.")
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
@@ -90,7 +86,10 @@ class TopicSpec:
                     f"Topic {self.name} has no column {column!r}. Its columns are {self.schema.names}."
                 )
         for column in self.key:
-            key_type_name(self.schema.field(column).type)
+            try:
+                key_type_name(self.schema.field(column).type)
+            except TopicException as error:
+                raise TopicException(f"The key column {column!r} of topic {self.name}: {error}") from None
         if self.timestamp is not None:
             kind = self.schema.field(self.timestamp).type
             if not (pa.types.is_timestamp(kind) or pa.types.is_signed_integer(kind)):
@@ -332,6 +331,4 @@ def list_topics(root: str | Path) -> list[str]:
     folder = topics_folder(root)
     if not folder.is_dir():
         return []
-    return sorted(
-        entry.name for entry in folder.iterdir() if _NAME.fullmatch(entry.name) and (entry / "topic.json").is_file()
-    )
+    return sorted(entry.name for entry in folder.iterdir() if is_name(entry.name) and (entry / "topic.json").is_file())

@@ -14,6 +14,7 @@ from task_assignor.sdk.configs import (
     AssignmentConfigs,
 )
 from task_assignor.sdk.ids import HostInfo
+from task_assignor.sdk.text import NAME_RULE, is_name
 
 CLIENT_TAG_PREFIX: Final = "client.tag."
 MAX_CLIENT_TAGS: Final = 5
@@ -46,8 +47,8 @@ def _tags(value: object) -> str | None:
     return None
 
 
-def _not_empty(value: object) -> str | None:
-    return None if value else "a string that is not empty"
+def _name(value: object) -> str | None:
+    return None if is_name(value) else NAME_RULE
 
 
 _DEFAULTS: Final = AssignmentConfigs()
@@ -67,8 +68,8 @@ KNOWN_KEYS: Final = MappingProxyType(
                 name="application.id",
                 type="string",
                 default=None,
-                validator=_not_empty,
-                doc="Name of the application; what runs one needs it, planning does not.",
+                validator=_name,
+                doc="Name of the application, allowed as the name of a topic; what runs one needs it, planning does not.",
             ),
             ConfigKey(
                 name="application.server",

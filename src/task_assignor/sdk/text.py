@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,6 +13,21 @@ if TYPE_CHECKING:
     from task_assignor.sdk.ids import TaskId
 
 _LONGEST = 80
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+NAME_RULE = "1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
+"""What `is_name` asks for, as the end of a sentence."""
+
+
+def is_name(value: object) -> bool:
+    """Whether Kafka's rule for names of topics allows it (`org.apache.kafka.common.internals.Topic`).
+
+    Such a name is a file name too: it cannot lead out of the folder that it is put in.
+
+    Examples:
+        >>> is_name("orders.v2"), is_name("../up"), is_name(".."), is_name("")
+        (True, False, False, False)
+    """
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None and value not in (".", "..")
 
 
 class _Brief(reprlib.Repr):
