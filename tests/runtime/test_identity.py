@@ -158,7 +158,7 @@ def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None
         return Topology([WindowedJoin(left="left", right="right", **given).sub_topology("join", output)])  # type: ignore[arg-type]
 
     refused(join(after_ms=50_000), "processor, parameters, join, after_ms: was 40000, is 50000")
-    refused(join(output="others"), "outputs, joined: was", "outputs, others: is")
+    refused(join(output="others"), "outputs, joined: is gone", "outputs, others: was not there")
     shutil.copytree(root / "left", root / "copy")
     paths = [root / name / "topic.json" for name in ("left", "right")]
     documents = [read_json(path) for path in paths]

@@ -143,9 +143,9 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
     if before == now:
         return []
     if before is _ABSENT:
-        return [f"{place}: is {_text(now)}, was not there"]
+        return [f"{place}: {'' if isinstance(now, dict) else f'is {_text(now)}, '}was not there"]
     if now is _ABSENT:
-        return [f"{place}: was {_text(before)}, is gone"]
+        return [f"{place}: {'' if isinstance(before, dict) else f'was {_text(before)}, '}is gone"]
     return [f"{place}: was {_text(before)}, is {_text(now)}"]
 
 

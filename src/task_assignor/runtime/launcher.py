@@ -13,6 +13,7 @@ import attrs
 import cloudpickle
 
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.files import local_path
 from task_assignor.runtime.topics import check_name
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
@@ -62,6 +63,11 @@ class ClientSpec:
 
     def __attrs_post_init__(self) -> None:
         check_name("client", self.name)
+        if self.state_dir is not None:
+            try:
+                local_path(f"state_dir of {self.name}", self.state_dir)
+            except ValueError as error:
+                raise ConfigException(str(error)) from None
 
     def process_id(self, application_id: str) -> ProcessId:
         """The client's process id: the same whenever this client of this application comes back.
