@@ -241,6 +241,20 @@ def test_stories_are_repeatable_and_differ() -> None:
     assert stories[0] == stories[2] != stories[1]
 
 
+def test_a_story_is_told_of_named_topologies() -> None:
+    story = run_random_story(StickyTaskAssignor, 4)
+    named = run_random_story(StickyTaskAssignor, 4, topologies=("orders", None))
+    assert {task.task_id.topology_name for task in named.tasks} == {"orders", None}
+    assert "topologies=('orders', None)" in named.story
+
+    def without_names(cluster: Cluster) -> list[tuple[int, int]]:
+        return [(task.task_id.subtopology, task.task_id.partition) for task in cluster.tasks]
+
+    assert without_names(named) == without_names(story)
+    with pytest.raises(ConfigException, match="^The topologies"):
+        run_random_story(StickyTaskAssignor, 1, topologies="orders")
+
+
 def test_a_story_with_tags_is_the_same_story_but_for_the_tags() -> None:
     story = run_random_story(StickyTaskAssignor, 4)
     tagged = run_random_story(StickyTaskAssignor, 4, client_tags={"gpu": ("yes", None)})

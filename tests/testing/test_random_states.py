@@ -178,6 +178,27 @@ def test_tags_are_drawn_by_hypothesis_too() -> None:
     assert gpus(state) == ["yes"]
 
 
+def test_topologies_are_drawn_from_the_names_that_are_given() -> None:
+    """By seeds and by Hypothesis; without names the states are what they were."""
+
+    def names(state: ApplicationState) -> set[str | None]:
+        return {task.topology_name for task in state.all_tasks}
+
+    states = list(random_states(1, 60, topologies=("orders", "shops")))
+    assert set().union(*map(names, states)) == {"orders", "shops"}
+    assert any(len(names(state)) == 2 for state in states)
+    assert set().union(*(names(state) for state in random_states(1, 60, topologies=(None,)))) == {None}
+    plain = random_state(1, 3)
+    assert len(plain.all_tasks) == len(random_state(1, 3, topologies=("orders",)).all_tasks)
+    find(application_states(topologies=("orders", None)), lambda state: names(state) == {"orders", None})
+
+
+@pytest.mark.parametrize("topologies", ["orders", ("",), (1,), {"orders"}, 3, None])
+def test_topologies_of_another_form_are_refused(topologies: Any) -> None:
+    with pytest.raises(ConfigException, match=r"^The topologies .* such as \('orders', None\)"):
+        random_states(1, 1, topologies=topologies)
+
+
 @pytest.mark.parametrize(
     "client_tags", ["gpu", {"gpu": "yes"}, {"gpu": ()}, {"gpu": (1,)}, {1: ("yes",)}, {"gpu": {"yes", "no"}}]
 )

@@ -7,7 +7,7 @@ that was assigned becomes fully caught up; a client that leaves keeps its state 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 import attrs
@@ -39,7 +39,7 @@ from task_assignor.testing.builders import (
     process_id_of,
     task_specs,
 )
-from task_assignor.testing.drawing import ClientTags, checked_tags, draw_tags
+from task_assignor.testing.drawing import ClientTags, checked_tags, checked_topologies, draw_tags
 from task_assignor.testing.random_states import seeded_choices
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 from task_assignor.validation import report_violations
@@ -270,6 +270,7 @@ def run_random_story(
     check: Callable[[Cluster], None] | None = None,
     heed_follow_ups: bool = True,
     client_tags: ClientTags | None = None,
+    topologies: Sequence[str | None] = (),
     **configs: Unpack[ConfigArguments],
 ) -> Cluster:
     """A cluster whose clients leave, join and come back at random, and that must come to rest after each event.
@@ -284,6 +285,8 @@ def run_random_story(
         heed_follow_ups: as in `Cluster.settle`.
         client_tags: tag -> what its value is drawn from for each client; None: the client has no such tag. Apart from
             the tags, the story stays the same.
+        topologies: names of topologies, one of which is drawn for every sub-topology; None: an unnamed one. Empty: all are
+            unnamed. Apart from the names, the tasks stay the same.
         **configs: further settings, as `AssignmentConfigs` takes them.
 
     Returns:
@@ -292,19 +295,24 @@ def run_random_story(
     Raises:
         NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed and
             all else that is needed to repeat it.
-        ConfigException: the assignor, a setting or the client_tags are wrong.
+        ConfigException: the assignor, a setting, the client_tags or the topologies are wrong.
     """
     rng = random.Random(seed)
     tags = checked_tags({} if client_tags is None else client_tags)
     tag_choices = seeded_choices(f"tags/{seed}")
+    topology_choices = seeded_choices(f"topologies/{seed}")
+    names = checked_topologies(topologies) or (None,)
+
+    def new_topology() -> str | None:
+        return topology_choices.element(names)
 
     def new_client(number: int) -> ClientSpec:
         return a_client(number, rack=rng.choice(racks), tags=draw_tags(tag_choices, tags))
 
     racks = [f"rack-{number}" for number in range(rng.randint(1, 5))]
     first_clients = rng.randint(1, 10)
-    stateless = _random_tasks(rng, rng.randint(1, 10), 0, racks, a_stateless_task)
-    stateful = _random_tasks(rng, rng.randint(1, 10), 100, racks, a_stateful_task)
+    stateless = _random_tasks(rng, rng.randint(1, 10), 0, racks, new_topology, a_stateless_task)
+    stateful = _random_tasks(rng, rng.randint(1, 10), 100, racks, new_topology, a_stateful_task)
     drawn: ConfigArguments = {
         "acceptable_recovery_lag": 100,
         "num_standby_replicas": rng.randint(0, first_clients),
@@ -316,7 +324,7 @@ def run_random_story(
         [*stateless, *stateful],
         [new_client(client) for client in range(1, number + 1)],
         AssignmentConfigs(**(drawn | configs)),
-        story=_story(assignor, seed, heed_follow_ups, client_tags, configs),
+        story=_story(assignor, seed, configs, heed_follow_ups, client_tags, topologies),
     )
     limit = 2 * len(stateful) * (1 + cluster.configs.num_standby_replicas)
     _settle(cluster, assignor, 1, check, heed_follow_ups)
@@ -337,11 +345,16 @@ def run_random_story(
 
 
 def _story(
-    assignor: Assignor, seed: int, heed_follow_ups: bool, client_tags: ClientTags | None, configs: ConfigArguments
+    assignor: Assignor,
+    seed: int,
+    configs: ConfigArguments,
+    heed_follow_ups: bool,
+    client_tags: ClientTags | None,
+    topologies: Sequence[str | None],
 ) -> str:
     """The call that tells the story again, but for the check."""
-    given = {"heed_follow_ups": heed_follow_ups, "client_tags": client_tags}
-    usual = {"heed_follow_ups": True, "client_tags": None}
+    given = {"heed_follow_ups": heed_follow_ups, "client_tags": client_tags, "topologies": topologies}
+    usual = {"heed_follow_ups": True, "client_tags": None, "topologies": ()}
     named = [f"{name}={value!r}" for name, value in {**given, **configs}.items() if value != usual.get(name, ...)]
     made_by = getattr(assignor, "__self__", None)
     told = f"{made_by!r}.task_assignor" if isinstance(made_by, StreamsConfig) else shown(assignor)
@@ -349,15 +362,21 @@ def _story(
 
 
 def _random_tasks(
-    rng: random.Random, count: int, first: int, racks: list[str], make: Callable[..., TaskSpec]
+    rng: random.Random,
+    count: int,
+    first: int,
+    racks: list[str],
+    new_topology: Callable[[], str | None],
+    make: Callable[..., TaskSpec],
 ) -> list[TaskSpec]:
     """Tasks in sub-topologies of random sizes; every task has its own two racks."""
     tasks: list[TaskSpec] = []
     subtopology = first
     while len(tasks) < count:
+        name = new_topology()
         for partition in range(rng.randint(1, count - len(tasks))):
             replicas = rng.sample(racks, min(2, len(racks)))
-            tasks.append(make(TaskId(subtopology, partition), racks=replicas))
+            tasks.append(make(TaskId(subtopology, partition, name), racks=replicas))
         subtopology += 1
     return tasks
 

@@ -66,6 +66,21 @@ def checked_tags(client_tags: ClientTags) -> ClientTags:
     return {tag: tuple(client_tags[tag]) for tag in sorted(client_tags)}
 
 
+def checked_topologies(topologies: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The names of topologies as a tuple.
+
+    Raises:
+        ConfigException: not a list of strings that are not empty and None.
+    """
+    is_list = isinstance(topologies, Sequence) and not isinstance(topologies, str | bytes)
+    if not is_list or not all(name is None or (isinstance(name, str) and name) for name in topologies):
+        raise ConfigException(
+            f"The topologies ({shown(topologies)}) must be a list of names to draw from (None: an unnamed topology), such as "
+            "('orders', None)."
+        )
+    return tuple(topologies)
+
+
 def draw_tags(choices: Choices, client_tags: ClientTags) -> dict[str, str]:
     """The tags of one client."""
     drawn = {tag: choices.element(values) for tag, values in client_tags.items()}
@@ -83,6 +98,7 @@ class ShapeArguments(TypedDict, total=False):
     consistent: bool
     racks_known: bool
     client_tags: ClientTags
+    topologies: Sequence[str | None]
 
 
 def _at_least(least: int) -> Callable[[Any, Any, Any], None]:
@@ -107,9 +123,11 @@ class StateShape:
         racks_known: every client has a rack, and the racks of every partition are known; False: maybe.
         client_tags: further tags of clients: tag -> what its value is drawn from; None: the client has no such tag.
             `zone` and `cluster`, which clients usually have, can be given other values here.
+        topologies: names of topologies, one of which is drawn for every sub-topology; None: an unnamed one. Empty: mostly
+            unnamed ones, sometimes `a` and `b`.
 
     Raises:
-        ConfigException: a number is out of range, or the client_tags are of another form.
+        ConfigException: a number is out of range, or the client_tags or topologies are of another form.
     """
 
     max_tasks: int = attrs.field(default=12, validator=_at_least(0))
@@ -120,6 +138,7 @@ class StateShape:
     consistent: bool = False
     racks_known: bool = False
     client_tags: ClientTags = attrs.field(factory=dict, converter=checked_tags, hash=False)
+    topologies: Sequence[str | None] = attrs.field(default=(), converter=checked_topologies)
 
 
 _KINDS = ("stateless", "one store", "source changelog", "store without changelog", "two stores")
@@ -154,7 +173,8 @@ def draw_configs(choices: Choices, shape: StateShape) -> AssignmentConfigs:
 
 
 def _draw_tasks(choices: Choices, shape: StateShape, racks: str) -> list[TaskSpec]:
-    names = choices.element(((None,), (None,), ("a", "b"), (None, "a")))
+    usual = choices.element(((None,), (None,), ("a", "b"), (None, "a")))
+    names = shape.topologies or usual
     left = choices.integer(0, shape.max_tasks)
     tasks: list[TaskSpec] = []
     subtopology = 0
