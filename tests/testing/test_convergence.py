@@ -251,7 +251,7 @@ def test_a_story_is_told_of_named_topologies() -> None:
         return [(task.task_id.subtopology, task.task_id.partition) for task in cluster.tasks]
 
     assert without_names(named) == without_names(story)
-    with pytest.raises(ConfigException, match="^The topologies"):
+    with pytest.raises(ConfigException, match=r"^The topologies"):
         run_random_story(StickyTaskAssignor, 1, topologies="orders")
 
 
