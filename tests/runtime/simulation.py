@@ -57,6 +57,9 @@ from task_assignor.runtime.launcher import ClientSpec, RuntimeOptions
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import (
     START,
+    Alive,
+    EndProcess,
+    Gone,
     Hello,
     Position,
     Restored,
@@ -87,6 +90,8 @@ class Connection:
     """The coordinator's side."""
     reported: bool = False
     """The coordinator knows that it is lost."""
+    member_id: str = ""
+    """It belongs to the heartbeat process of this member."""
 
 
 @attrs.define(eq=False)
@@ -100,8 +105,14 @@ class SimulatedClient:
     positions: dict[TaskId, Position | None] = attrs.field(factory=dict)
     jobs: list[Job] = attrs.field(factory=list)
     connection: Connection | None = None
+    heartbeats: Connection | None = None
+    will_hang: bool = False
+    hanging: list[Job] = attrs.field(factory=list)
+    """Jobs that never end."""
     wants_connection: bool = False
     is_paused: bool = False
+    is_deaf: bool = False
+    """Its code holds Python's lock: only its heartbeat process works."""
     is_alive: bool = True
 
 
@@ -142,6 +153,8 @@ class World:
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
         self.questions: list[AskAssignor] = []
+        self.ended = 0
+        """Clients that were ended because they hung."""
         self.connections: list[Connection] = []
         self.opened = 0
         self.restored_rows: list[Restored] = []
@@ -159,7 +172,11 @@ class World:
             assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks
         )
         self.options = RuntimeOptions(
-            max_batch_rows=ROWS_PER_BATCH, session_timeout_ms=1_000, heartbeat_interval_ms=100, max_attempts=99
+            max_batch_rows=ROWS_PER_BATCH,
+            session_timeout_ms=1_000,
+            heartbeat_interval_ms=100,
+            max_poll_interval_ms=3_000,
+            max_attempts=99,
         )
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
@@ -217,14 +234,20 @@ class World:
                 actions.append(partial(self._deliver_to_coordinator, connection))
             elif connection.accepted and not connection.is_open and not connection.reported:
                 actions.append(partial(self._report_loss, connection))
-            if connection.to_client and connection.is_open and not connection.client.is_paused:
+            is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
+            if connection.to_client and connection.is_open and is_awake:
                 actions.append(partial(self._deliver_to_client, connection))
         actions += [partial(self._answer, question) for question in self.questions]
         for client in self.clients:
             if client.is_paused:
                 actions.append(partial(self._resume, client))
                 continue
-            actions += [partial(self._finish_job, client, job) for job in client.jobs]
+            if client.is_deaf:
+                # Where nobody listens to its heartbeats, it should have joined again; that is waited for in vain.
+                if client.heartbeats is None or not client.heartbeats.is_open:
+                    actions.append(partial(self._kill, client))
+                continue
+            actions += [partial(self._finish_job, client, job) for job in client.jobs if job not in client.hanging]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
         if self.is_slow and self.random.random() < 0.1:
@@ -235,7 +258,7 @@ class World:
 
     def _fault(self) -> None:
         self.faults -= 1
-        kinds: list[Callable[[SimulatedClient], None]] = [self._kill, self._kill, self._pause, self._cut]
+        kinds: list[Callable[[SimulatedClient], None]] = [self._kill, self._pause, self._cut, self._hang]
         client = self.random.choice(self.clients)
         if self.restart_coordinator and self.random.random() < 0.15:
             self._restart_coordinator()
@@ -248,7 +271,16 @@ class World:
         self.clients.remove(client)
         if client.connection is not None:
             client.connection.is_open = False
+        if client.heartbeats is not None and client.heartbeats.is_open:
+            # Its heartbeat process sees it die, mostly.
+            if self.random.random() < 0.8:
+                client.heartbeats.to_coordinator.append(Gone(client.heartbeats.member_id))
+            client.heartbeats.is_open = False
         self._start_client(client.spec)
+
+    def _hang(self, client: SimulatedClient) -> None:
+        """What it processes next never ends, and perhaps holds Python's lock: it hears nothing then."""
+        client.will_hang = True
 
     def _pause(self, client: SimulatedClient) -> None:
         client.is_paused = True
@@ -263,12 +295,16 @@ class World:
     def _cut(self, client: SimulatedClient) -> None:
         """The network fails: both sides notice, each in its time."""
         if client.connection is not None and client.connection.is_open:
-            self._lose_connection(client)
+            if client.is_deaf:
+                client.connection.is_open = False
+            else:
+                self._lose_connection(client)
 
     def _restart_coordinator(self) -> None:
         """The coordinator is killed; another one reads the commit log."""
         for connection in self.connections:
             connection.accepted = False
+            connection.is_open = connection.is_open and not connection.member_id
             connection.to_coordinator.clear()
             connection.to_client.append(None)
         self.questions = []
@@ -277,8 +313,12 @@ class World:
     def _pass_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
         self._to_coordinator(Tick(self.now_ms))
-        for client in self.clients:
-            if not client.is_paused:
+        for client in list(self.clients):
+            if client.is_paused:
+                continue
+            if client.heartbeats is not None and client.heartbeats.is_open:
+                client.heartbeats.to_coordinator.append(Alive(client.heartbeats.member_id))
+            if not client.is_deaf:
                 self._to_client(client, HeartbeatDue())
 
     def _answer(self, question: AskAssignor) -> None:
@@ -335,6 +375,12 @@ class World:
     def _deliver_to_client(self, connection: Connection) -> None:
         message = connection.to_client.popleft()
         client = connection.client
+        if connection.member_id:
+            connection.is_open = False
+            if isinstance(message, EndProcess) and client in self.clients:
+                self.ended += 1
+                self._kill(client)
+            return
         if connection is not client.connection:
             return
         if message is None:
@@ -380,6 +426,10 @@ class World:
             match instruction:
                 case RunJob(job):
                     client.jobs.append(job)
+                    if job.kind is JobKind.PROCESS and client.will_hang:
+                        client.will_hang = False
+                        client.hanging.append(job)
+                        client.is_deaf = self.random.random() < 0.5
                 case SendToCoordinator(message):
                     if client.connection is not None and client.connection.is_open:
                         client.connection.to_coordinator.append(message)
@@ -388,8 +438,11 @@ class World:
                         client.connection.is_open = False
                         client.connection = None
                     client.wants_connection = True
-                case StartHeartbeats():
-                    pass  # here a client that is not paused is always heard
+                case StartHeartbeats(member_id):
+                    self.opened += 1
+                    client.heartbeats = Connection(self.opened, client, member_id=member_id)
+                    client.heartbeats.to_coordinator.append(Alive(member_id))
+                    self.connections.append(client.heartbeats)
                 case End(_, was_told):
                     if client.connection is not None:
                         client.connection.is_open = False

@@ -75,6 +75,20 @@ def test_late_answers_of_living_clients_do_occur_and_are_refused() -> None:
     assert "the task is not ordered from this client any more" in reasons
 
 
+def test_clients_that_hang_do_occur_and_are_ended() -> None:
+    """Also those that hear nothing: who does not return is told apart from who is only slow, and is not waited for."""
+    ended, reasons = 0, set()
+    for seed in range(60):
+        world = World(seed, clients=3, faults=8)
+        _finish(world)
+        ended += world.ended
+        reasons |= {event.reason for event in world.events if isinstance(event, ClientLost)}
+    assert ended > 5
+    told = {reason for reason in reasons if "has not returned from task" in reason}
+    assert any("for 3000 ms, which is the limit max.poll.interval.ms" in reason for reason in told)
+    assert "its process has ended" in reasons
+
+
 def test_an_assignor_that_never_decides_fails_the_run() -> None:
     world = World(1, faults=0, assignor=StubbornAssignor)
     world.run()

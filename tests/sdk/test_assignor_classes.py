@@ -276,6 +276,11 @@ class Abstract(Complete):
     def cost(self) -> int: ...
 
 
+class Later(Complete):
+    async def assign(self, application_state: ApplicationState) -> TaskAssignment:  # type: ignore[override]
+        return super().assign(application_state)
+
+
 class NoAssignor:
     pass
 
@@ -286,6 +291,7 @@ class NoAssignor:
         (NeedsArgument, "must be a class that can be made without arguments"),
         (NeedsKeyword, "must be a class that can be made without arguments"),
         (Abstract, "It does not implement: cost."),
+        (Later, "Maybe write `def assign` in place of `async def assign`."),
         (TaskAssignor, "It does not implement: assign."),
         (NoAssignor, "must be a subclass of task_assignor.sdk.TaskAssignor"),
         (Complete(), "Give the class, not an object of it: one is made for every rebalance."),

@@ -143,6 +143,10 @@ def _checked(found: object) -> type[TaskAssignor]:
     if inspect.isabstract(found):
         methods = listed(getattr(found, "__abstractmethods__", ()))
         raise ValueProblem("a class that can be made", f"It does not implement: {methods}.")
+    if inspect.iscoroutinefunction(found.assign) or inspect.isasyncgenfunction(found.assign):
+        raise ValueProblem(
+            "a class whose assign can be called", "Maybe write `def assign` in place of `async def assign`."
+        )
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):  # a class in C may not say
