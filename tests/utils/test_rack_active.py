@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
@@ -22,10 +22,12 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
-from task_assignor.utils import _rack
+from task_assignor.utils import _rack, _subtopologies
 from task_assignor.utils._classes import crossings_of
-from task_assignor.utils._rack import ActiveOutcome, min_cost_owners, optimize_active_columns, small_costs
+from task_assignor.utils._rack import ActiveOutcome, min_cost_owners, optimize_active_columns
+from task_assignor.utils._rack_costs import small_costs
 from task_assignor.utils.result import SkipReason
+from tests.budget import examples
 from tests.utils.rack_states import COSTS, Shape, cross, owners, seeded_owners, seeded_state, states
 
 Owners = npt.NDArray[np.int32]
@@ -106,6 +108,64 @@ def test_is_as_cheap_as_brute_force_with_as_few_moves(
     assert keeps(state, owner, outcome.owner, strategy)
     assert (outcome.owner[owner < 0] == -1).all()
     assert outcome.cost_after == outcome.lower_bound
+
+
+@settings(max_examples=examples(40))
+@given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(COSTS))
+def test_where_nothing_runs_yet_traffic_decides_a_tie(
+    data: st.DataObject, strategy: str, costs: tuple[int, int]
+) -> None:
+    """Least cost, then least traffic, if traffic and moves cost anything; a second run still changes nothing."""
+    state = data.draw(states(SMALL))
+    owner = owners(data.draw, state)  # type: ignore[arg-type]
+    placed = np.flatnonzero(owner >= 0)
+    outcome = optimize(state, owner, costs, strategy, ties_stay=False)
+    if not len(placed):
+        assert outcome.skipped is not None
+        return
+    found = []
+    for choice in itertools.product(range(len(state.columns.clients)), repeat=len(placed)):
+        after = owner.copy()
+        after[placed] = choice
+        if keeps(state, owner, after, strategy):
+            cost, moves = cost_of(state, owner, after, costs)
+            found.append((cost, -moves if all(costs) else moves))
+    assert min(found) == (outcome.cost_after, -outcome.moves if all(costs) else outcome.moves)
+    again = optimize(state, outcome.owner, costs, strategy, ties_stay=False)
+    assert again.owner.tolist() == outcome.owner.tolist()
+
+
+LIMITS = {
+    "dealt by a flow": {"MOST_PLACES": 0},
+    "dealt in turn": {"MOST_PLACES": 0, "MOST_DEALT": 0},
+    "dealt anew": {"MOST_PLACES": 0, "MOST_DEALT": 0, "MOST_ROUNDS": 0},
+    "many kinds": {"MOST_PLACES": 0, "MOST_KINDS": 0},
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+@settings(max_examples=examples(20))
+@given(SEEDS, st.sampled_from([(10, 1), (1, 1), (1, 0), (0, 1)]))
+def test_what_is_too_large_to_be_exact_says_how_far_it_may_be_off(
+    limits: dict[str, int], seed: int, costs: tuple[int, int]
+) -> None:
+    """The bound is one, the shares are kept, and a second run changes nothing."""
+    state = seeded_state(seed, MEDIUM)
+    owner = seeded_owners(seed, state)
+    exact = optimize(state, owner, costs, "balance_subtopology")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(_subtopologies, name, limit)
+        outcome = optimize(state, owner, costs, "balance_subtopology")
+        again = optimize(state, outcome.owner, costs, "balance_subtopology")
+    assert outcome.lower_bound is not None
+    assert outcome.cost_after is not None
+    assert exact.cost_after is not None
+    assert outcome.lower_bound <= exact.cost_after <= outcome.cost_after
+    assert outcome.cost_after - outcome.lower_bound <= costs[1] * outcome.moves
+    assert keeps(state, owner, outcome.owner, "balance_subtopology")
+    assert (outcome.cost_after, outcome.moves) == cost_of(state, owner, outcome.owner, costs)
+    assert again.owner.tolist() == outcome.owner.tolist()
 
 
 def dense_optimum(state: ApplicationState, owner: Owners, costs: tuple[int, int], strategy: str) -> int:

@@ -70,7 +70,9 @@ class Racks:
         used = distinct(tasks.partition_rack_set[counted_rows(self._columns, partitions)])
         return all(tasks.rack_sets[rack_set] for rack_set in used.tolist())
 
-    def _optimize_active(self, owner: Int32Array, tasks: Int64Array, traffic: int, non_overlap: int) -> Int32Array:
+    def _optimize_active(
+        self, owner: Int32Array, tasks: Int64Array, traffic: int, non_overlap: int, ties_stay: bool
+    ) -> Int32Array:
         if not self.are_usable or not len(tasks):
             return owner
         outcome = optimize_active_columns(
@@ -81,17 +83,25 @@ class Racks:
             non_overlap_cost=non_overlap,
             strategy=self._configs.rack_aware_assignment_strategy,
             partitions="source",
+            ties_stay=ties_stay,
         )
         self.rounds.append(RackRound("active", traffic, non_overlap, outcome.cost_before, outcome.cost_after))
         return outcome.owner
 
-    def optimize_stateful(self, owner: Int32Array, tasks: Int64Array) -> Int32Array:
-        """(T,) owners after the given stateful tasks were optimised."""
-        return self._optimize_active(owner, tasks, self._traffic, self._non_overlap)
+    def optimize_stateful(self, owner: Int32Array, tasks: Int64Array, ties_stay: bool) -> Int32Array:
+        """(T,) owners after the given stateful tasks were optimised.
+
+        Args:
+            owner: (T,) owners before.
+            tasks: the tasks that may move.
+            ties_stay: tasks run where they are, so of equal costs the one with fewer moves is better; else that with less
+                traffic.
+        """
+        return self._optimize_active(owner, tasks, self._traffic, self._non_overlap, ties_stay)
 
     def optimize_stateless(self, owner: Int32Array, tasks: Int64Array) -> Int32Array:
         """(T,) owners after the given other tasks were optimised."""
-        return self._optimize_active(owner, tasks, STATELESS_TRAFFIC_COST, STATELESS_NON_OVERLAP_COST)
+        return self._optimize_active(owner, tasks, STATELESS_TRAFFIC_COST, STATELESS_NON_OVERLAP_COST, ties_stay=True)
 
     def optimize_standbys(
         self, active_owner: Int32Array, task: Int32Array, client: Int32Array

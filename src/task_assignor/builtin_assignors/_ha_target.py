@@ -35,14 +35,15 @@ def round_robin_target(columns: StateColumns, configs: AssignmentConfigs, racks:
     if len(stateful):
         dealt = (np.arange(len(stateful)) % len(columns.clients)).astype(np.int32)
         owner[stateful] = balance_active(dealt, columns.clients.num_processing_threads)
-        owner = racks.optimize_stateful(owner, stateful)
+        # Nothing runs there yet, so leaving it is no loss in itself.
+        owner = racks.optimize_stateful(owner, stateful, ties_stay=False)
     return _with_standbys(columns, configs, racks, owner)
 
 
 def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
     """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's: tags first, even loads next."""
     owner = sticky_actives(columns, num_standby_replicas=configs.num_standby_replicas).owner
-    owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog))
+    owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog), ties_stay=True)
     if configs.rack_aware_assignment_tags:
         return _with_standbys(columns, configs, racks, owner)
     task, client = sticky_standbys(columns, owner, configs)

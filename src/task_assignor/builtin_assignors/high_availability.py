@@ -40,7 +40,7 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
 
     Every decision is the one Kafka 4.3 takes, with few exceptions, above all these: the client with the smallest
     process id asks for the probing rebalance (Kafka: the group leader's); of several rack-aware placements of equal cost
-    it may take another one, and standbys may cost less; where lags are not known it raises, and does not leave the
+    it takes the one with least traffic, and standbys may cost less; where lags are not known it raises, and does not leave the
     decision to `FallbackPriorTaskAssignor`.
 
     With `high.availability.target=sticky` the target of step 1 is that of `StickyTaskAssignor`, all tasks included: it

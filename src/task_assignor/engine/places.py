@@ -43,7 +43,7 @@ def _none() -> Int64Array:
 class OwnersProblem:
     """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
 
-    The goals, in order: least cost; fewest items away from their owner; least surplus cost.
+    The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`); least surplus cost.
 
     Args:
         item_row: (N,) row of each item.
@@ -65,6 +65,7 @@ class OwnersProblem:
         lower: (Q,) least number of items in a pool.
         upper: (Q,) most items in a pool.
         surplus_cost: (Q,) last goal: cost of each item above `lower`; None: 0.
+        ties_stay: the second goal is as few items away from their owner as can be; else as many.
         row_is_shared: (K,) the row's items have several owners, the places of their exceptions, and no `item_owner`: they
             pay `move_cost`, and count as moved, at all other places; None: no row is.
         exception_row: (X,) row, with `exception_place` strictly ascending.
@@ -90,6 +91,7 @@ class OwnersProblem:
     lower: Int64Array = attrs.field(converter=_numbers)
     upper: Int64Array = attrs.field(converter=_numbers)
     surplus_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    ties_stay: bool = True
     row_is_shared: BoolArray | None = None
     exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
@@ -234,10 +236,14 @@ class _Graph:
             self.first_place + class_owner[stays],
             counts[stays],
             stay_cost[stays] + problem.stay_cost[class_row[stays]],
-            0,
+            int(not problem.ties_stay),
         )
         self._add(
-            node_of_class[own_node], class_row[own_node], counts[own_node], problem.move_cost[class_row[own_node]], 1
+            node_of_class[own_node],
+            class_row[own_node],
+            counts[own_node],
+            problem.move_cost[class_row[own_node]],
+            int(problem.ties_stay),
         )
         self._add_rows(np.flatnonzero(row_supply), row_supply, moving)
         self._add_places()
@@ -256,7 +262,7 @@ class _Graph:
     def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
         """Arcs from rows to cells, to the hub, and to single places."""
         problem = self.problem
-        move = moving * problem.move_cost
+        move, tie = moving * problem.move_cost, moving * problem.ties_stay
         split, whole_row, whole_cell, direct_row, direct_place, direct_cost = _exceptions(problem, used)
         # Cells of a row: entries cheaper than its dearest cell; a row that has an entry for every cell needs no hub arc.
         cells_of_hub = np.bincount(problem.cell_hub, minlength=self.first_cell - self.first_hub)
@@ -277,7 +283,7 @@ class _Graph:
         entry_cost = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
         self.entry_row, self.entry_cell = entry_row, entry_cell
         self.entry = self._add(
-            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], moving[entry_row]
+            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], tie[entry_row]
         )
         self.hub_row = by_hub
         self.to_hub = self._add(
@@ -285,7 +291,7 @@ class _Graph:
             self.first_hub + problem.row_hub[by_hub],
             supply[by_hub],
             dearest[by_hub] + move[by_hub],
-            moving[by_hub],
+            tie[by_hub],
         )
         self.direct_row, self.direct_place = direct_row, direct_place
         moved = np.where(self.is_shared[direct_row], 0, moving[direct_row])
@@ -294,7 +300,7 @@ class _Graph:
             self.first_place + direct_place,
             supply[direct_row],
             direct_cost + moved * problem.move_cost[direct_row],
-            moved,
+            moved * problem.ties_stay,
         )
 
     def _add_places(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import cached_property
 from typing import Literal, cast
 
 import attrs
@@ -101,15 +103,16 @@ class RackRows:
     def __len__(self) -> int:
         return len(self.partitions)
 
+    @cached_property
+    def local(self) -> npt.NDArray[np.integer]:
+        """(K, racks) number of partitions with a replica in each rack, in as few bytes as will do."""
+        local = np.zeros((len(self), self.racks), dtype=np.min_scalar_type(int(self.entry_local.max(initial=0))))
+        local[self.entry_row, self.entry_rack] = self.entry_local
+        return local
+
     def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
         """Number of cross-rack partitions of tasks of the given rows on the given racks."""
-        crossings: Int64Array = self.partitions[rows]
-        if len(self.entry_row):
-            keys = self.entry_row * self.racks + self.entry_rack
-            wanted = np.asarray(rows, dtype=np.int64) * self.racks + racks
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            crossings = crossings - np.where(keys[where] == wanted, self.entry_local[where], 0)
-        return crossings
+        return cast(Int64Array, self.partitions[rows] - self.local[rows, racks])
 
 
 @attrs.frozen(eq=False)
@@ -261,14 +264,17 @@ def _labels(lengths: Int64Array, starts: Int64Array, sets: Int64Array, different
 def _reduced_rack_sets(columns: StateColumns) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Rack sets cut down to the racks of clients: number per rack set, and CSR (offsets, racks) of the distinct ones."""
     number_of = {name: number for number, name in enumerate(columns.clients.racks)}
-    cut = [tuple(sorted(number_of[rack] for rack in racks if rack in number_of)) for racks in columns.tasks.rack_sets]
-    distinct = sorted(set(cut))
-    numbers = {racks: number for number, racks in enumerate(distinct)}
-    set_ids = np.array([numbers[racks] for racks in cut], dtype=np.int64)
-    offsets = np.zeros(len(distinct) + 1, dtype=np.int64)
-    np.cumsum([len(racks) for racks in distinct], out=offsets[1:])
-    flat = np.array([rack for racks in distinct for rack in racks], dtype=np.int64)
-    return set_ids, offsets, flat
+    names = itertools.chain.from_iterable(columns.tasks.rack_sets)
+    racks = np.fromiter((number_of.get(name, -1) for name in names), dtype=np.int64)
+    of_set = np.repeat(np.arange(len(columns.tasks.rack_sets)), [len(each) for each in columns.tasks.rack_sets])
+    different = len(number_of) + 1
+    keys = np.sort((of_set * different + racks)[racks >= 0])
+    of_set, racks = keys // different, keys % different
+    lengths = np.bincount(of_set, minlength=len(columns.tasks.rack_sets))
+    starts = np.cumsum(lengths) - lengths
+    _, first, number = np.unique(_labels(lengths, starts, racks, different), return_index=True, return_inverse=True)
+    offsets = np.concatenate([[0], np.cumsum(lengths[first])])
+    return number.reshape(-1), offsets, racks[ranges(starts[first], lengths[first])]
 
 
 def crossings_of(

@@ -22,18 +22,18 @@ from task_assignor.utils._classes import (
     Partitions,
     RackRows,
     crossings_of,
-    grouped,
     rack_problem,
     rack_rows,
     ranges,
     split_rows,
     strategy_problem,
 )
+from task_assignor.utils._rack_costs import rack_costs, solver_costs, swapped
+from task_assignor.utils._subtopologies import Subtopologies
 from task_assignor.utils.result import Skipped, SkipReason
 
 MOST_CLAIM_ARCS: Final = 500_000
 """With more arcs for tasks that several clients had, only one of these counts: it would take a minute."""
-_LARGE_COST: Final = 2**15
 
 
 @attrs.frozen(eq=False)
@@ -44,7 +44,7 @@ class ActiveOutcome:
         owner: (T,) client number of each task's active owner; -1: nobody.
         cost_before: trafficCost x cross-rack partitions of the selected tasks before; None: skipped.
         cost_after: the same after, plus nonOverlapCost x moved tasks.
-        lower_bound: equal to `cost_after`: the optimum is proven.
+        lower_bound: no placement costs less; equal to `cost_after`: the optimum is proven.
         moves: number of tasks that have another owner now.
         skipped: why nothing was done.
     """
@@ -87,59 +87,6 @@ def check_cost(name: str, cost: object) -> int | None:
     return cost
 
 
-def small_costs(traffic_cost: int, non_overlap_cost: int, crossings: int, moves: int) -> tuple[int, int]:
-    """Two smaller costs that order all changes as the given ones do.
-
-    For all whole numbers |x| <= crossings and |m| <= moves, `traffic_cost * x + non_overlap_cost * m` has the same sign with
-    the result's two numbers: their ratio lies between the same fractions with small numerator and denominator.
-    So the optimum stays the optimum, and costs near 2^31 do not leave the range in which the solver is exact.
-    """
-    if not traffic_cost or not non_overlap_cost:
-        return min(traffic_cost, 1), min(non_overlap_cost, 1)
-    divisor = int(np.gcd(traffic_cost, non_overlap_cost))
-    target_p, target_q = traffic_cost // divisor, non_overlap_cost // divisor
-    if target_p <= moves and target_q <= crossings:
-        return target_p, target_q
-    # Neighbours low < target < high among the fractions p/q with p <= moves and q <= crossings (Stern and Brocot).
-    low_p, low_q, high_p, high_q = 0, 1, 1, 0
-    while True:
-        below = target_p * low_q - low_p * target_q
-        above = high_p * target_q - target_p * high_q
-        steps = min((below - 1) // above, _room(moves - low_p, high_p), _room(crossings - low_q, high_q))
-        low_p, low_q = low_p + steps * high_p, low_q + steps * high_q
-        below -= steps * above
-        more = min((above - 1) // below, _room(moves - high_p, low_p), _room(crossings - high_q, low_q))
-        high_p, high_q = high_p + more * low_p, high_q + more * low_q
-        if steps <= 0 and more <= 0:
-            return low_p + high_p, low_q + high_q
-
-
-def _room(left: int, step: int) -> int:
-    return INT32_MAX if step == 0 else max(left, 0) // step
-
-
-def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, places: int, cells: int) -> tuple[int, int]:
-    """Costs for the solver: as given, unless they are large."""
-    if max(traffic_cost, non_overlap_cost) <= _LARGE_COST:
-        return traffic_cost, non_overlap_cost
-    # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
-    arcs = 2 * (places + 2 * cells + 1)
-    return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
-
-
-def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Any]:
-    """The arguments of `OwnersProblem` that say what rows cost in racks, and moving."""
-    return {
-        "item_row": rows.row,
-        "default_cost": traffic_cost * rows.partitions,
-        "entry_row": rows.entry_row,
-        "entry_cell": rows.entry_rack,
-        "entry_cost": traffic_cost * (rows.partitions[rows.entry_row] - rows.entry_local),
-        "move_cost": np.full(len(rows), move_cost),
-        "stay_cost": np.zeros(len(rows), dtype=np.int64),
-    }
-
-
 def optimize_active_columns(
     columns: StateColumns,
     owner: Int32Array,
@@ -149,12 +96,14 @@ def optimize_active_columns(
     non_overlap_cost: int | None,
     strategy: str,
     partitions: Partitions = "all",
+    ties_stay: bool = True,
 ) -> ActiveOutcome:
-    """Place active tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves (KIP-925), exactly.
+    """Place active tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves (KIP-925).
 
     `min_traffic` keeps each client's number of the selected tasks. `balance_subtopology` keeps it too, and allows a client
-    at most its share of each sub-topology (of each topology), rounded up as Kafka does. Among the cheapest placements one
-    with the fewest moves is taken; so a second run changes nothing.
+    at most its share of each sub-topology (of each topology), rounded up as Kafka does. The result is the optimum; only with
+    `balance_subtopology` and more than 50 000 pairs of client and sub-topology it may cost more than `lower_bound`. A
+    second run changes nothing.
 
     Args:
         columns: the state.
@@ -164,6 +113,8 @@ def optimize_active_columns(
         non_overlap_cost: cost of moving one task; None: not configured.
         strategy: `none`, `min_traffic` or `balance_subtopology`.
         partitions: which partitions count: `all` (public optimiser), `source` (high availability).
+        ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic, which is
+            right where `owner` is not where tasks run.
 
     Returns:
         New owners; with `skipped`, the old ones.
@@ -195,13 +146,16 @@ def optimize_active_columns(
     owned_by = owner[tasks].astype(np.int64)
     rows = rack_rows(columns, tasks, partitions)
     before = int(rows.crossings(rows.row, columns.clients.rack[owned_by]).sum())
-    solve = _min_traffic if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC else _balance_subtopology
-    placed = solve(columns, columns.tasks.group[tasks], owned_by, rows, traffic_cost, non_overlap_cost)
+    costs = traffic_cost, non_overlap_cost, ties_stay or not traffic_cost or not non_overlap_cost
+    if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
+        placed, too_many = _min_traffic(columns, owned_by, rows, *costs), 0
+    else:
+        placed, too_many = _balance_subtopology(columns, columns.tasks.group[tasks], owned_by, rows, *costs)
     after = int(rows.crossings(rows.row, columns.clients.rack[placed]).sum())
     moves = int((placed != owned_by).sum())
     owner[tasks] = placed
     cost = traffic_cost * after + non_overlap_cost * moves
-    return ActiveOutcome(owner, traffic_cost * before, cost, cost, moves)
+    return ActiveOutcome(owner, traffic_cost * before, cost, cost - non_overlap_cost * too_many, moves)
 
 
 def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64Array:
@@ -220,11 +174,11 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
 
 def _min_traffic(
     columns: StateColumns,
-    _group: Int32Array,
     owner: Int64Array,
     rows: RackRows,
     traffic_cost: int,
-    non_overlap_cost: int,
+    move_cost: int,
+    ties_stay: bool,
 ) -> Int64Array:
     """Swap tasks between racks; who in a rack gets an arriving task does not matter for the cost.
 
@@ -232,20 +186,9 @@ def _min_traffic(
     within its rack never helps. So racks are the places, however many clients there are.
     """
     rack = columns.clients.rack.astype(np.int64)
-    racks = len(columns.clients.racks)
-    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, racks, racks)
-    counts = np.bincount(rack[owner], minlength=racks)
-    problem = OwnersProblem(
-        **rack_costs(rows, traffic, move),
-        item_owner=rack[owner],
-        row_hub=np.zeros(len(rows)),
-        cell_hub=np.zeros(racks),
-        place_cell=np.arange(racks),
-        lower=counts,
-        upper=counts,
-    )
-    target = min_cost_places(problem).place
-    moved = np.flatnonzero(target != rack[owner])
+    own = rack[owner]
+    target = swapped(rows, own, np.arange(len(columns.clients.racks)), traffic_cost, move_cost, ties_stay)
+    moved = np.flatnonzero(target != own)
     placed = owner.copy()
     # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.
     given = np.bincount(owner[moved], minlength=len(rack))
@@ -260,33 +203,16 @@ def _balance_subtopology(
     owner: Int64Array,
     rows: RackRows,
     traffic_cost: int,
-    non_overlap_cost: int,
-) -> Int64Array:
-    """Places are the shares of sub-topologies on clients, pools are the clients."""
-    rack = columns.clients.rack.astype(np.int64)
-    racks = len(columns.clients.racks)
-    _, group, group_size = np.unique(task_group, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
-    groups = len(group_size)
+    move_cost: int,
+    ties_stay: bool,
+) -> tuple[Int64Array, int]:
+    """Owners within the shares of sub-topologies, and how many moves there may be too many."""
+    group = np.unique(task_group, return_inverse=True)[1].reshape(-1)
     clients, client = np.unique(owner, return_inverse=True)
-    client = client.reshape(-1)
-    counts = np.bincount(client)
-    # Kafka's arithmetic, in its order, in doubles: ceil(14 * 1.0 / 50 * 25) is 8.
-    share = np.ceil((counts * 1.0 / len(owner))[:, None] * group_size[None, :]).astype(np.int64)
-    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, share.size + len(clients), racks * groups)
-    split = grouped(rows, group, groups)
-    problem = OwnersProblem(
-        **rack_costs(split.rows, traffic, move),
-        item_owner=client * groups + group,
-        row_hub=split.group,
-        cell_hub=split.cell_group,
-        place_cell=(rack[clients][:, None] * groups + np.arange(groups)[None, :]).reshape(-1),
-        place_upper=share.reshape(-1),
-        place_pool=np.repeat(np.arange(len(clients)), groups),
-        lower=counts,
-        upper=counts,
-    )
-    return clients[min_cost_places(problem).place // groups]
+    rack = columns.clients.rack[clients].astype(np.int64)
+    tasks = Subtopologies(rows, group, client.reshape(-1), rack, traffic_cost, move_cost, ties_stay)
+    placed, too_many = tasks.balanced()
+    return clients[placed], too_many
 
 
 def min_cost_owners(

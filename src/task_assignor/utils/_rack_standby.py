@@ -21,7 +21,8 @@ from task_assignor.utils._classes import (
     rack_rows,
     strategy_problem,
 )
-from task_assignor.utils._rack import check_cost, selected_tasks, small_costs
+from task_assignor.utils._rack import check_cost, selected_tasks
+from task_assignor.utils._rack_costs import small_costs
 from task_assignor.utils._standby_cells import ManyCopies, place_many
 from task_assignor.utils.result import Skipped, SkipReason
 

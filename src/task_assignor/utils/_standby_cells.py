@@ -13,7 +13,7 @@ from task_assignor.engine.places import FORBIDDEN, OwnersProblem, min_cost_place
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._classes import RackRows, grouped
-from task_assignor.utils._rack import rack_costs, solver_costs
+from task_assignor.utils._rack_costs import rack_costs, solver_costs
 
 MOST_ROUNDS: Final = 4
 """So often the flow is solved again for copies that found no client in their rack; then they are exchanged one by one."""

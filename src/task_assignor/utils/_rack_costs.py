@@ -1,0 +1,102 @@
+"""What rack traffic and moves cost, in numbers that can be solved exactly; and the cheapest swaps between racks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.engine.transport import cheapest_places
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.configs import INT32_MAX
+from task_assignor.utils._classes import RackRows
+
+_LARGE_COST: Final = 2**15
+
+
+def small_costs(traffic_cost: int, non_overlap_cost: int, crossings: int, moves: int) -> tuple[int, int]:
+    """Two smaller costs that order all changes as the given ones do.
+
+    For all whole numbers |x| <= crossings and |m| <= moves, `traffic_cost * x + non_overlap_cost * m` has the same sign with
+    the result's two numbers: their ratio lies between the same fractions with small numerator and denominator.
+    So the optimum stays the optimum, and costs near 2^31 do not leave the range in which the solver is exact.
+    """
+    if not traffic_cost or not non_overlap_cost:
+        return min(traffic_cost, 1), min(non_overlap_cost, 1)
+    divisor = int(np.gcd(traffic_cost, non_overlap_cost))
+    target_p, target_q = traffic_cost // divisor, non_overlap_cost // divisor
+    if target_p <= moves and target_q <= crossings:
+        return target_p, target_q
+    # Neighbours low < target < high among the fractions p/q with p <= moves and q <= crossings (Stern and Brocot).
+    low_p, low_q, high_p, high_q = 0, 1, 1, 0
+    while True:
+        below = target_p * low_q - low_p * target_q
+        above = high_p * target_q - target_p * high_q
+        steps = min((below - 1) // above, _room(moves - low_p, high_p), _room(crossings - low_q, high_q))
+        low_p, low_q = low_p + steps * high_p, low_q + steps * high_q
+        below -= steps * above
+        more = min((above - 1) // below, _room(moves - high_p, low_p), _room(crossings - high_q, low_q))
+        high_p, high_q = high_p + more * low_p, high_q + more * low_q
+        if steps <= 0 and more <= 0:
+            return low_p + high_p, low_q + high_q
+
+
+def _room(left: int, step: int) -> int:
+    return INT32_MAX if step == 0 else max(left, 0) // step
+
+
+def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, places: int, cells: int) -> tuple[int, int]:
+    """Costs for the solver: as given, unless they are large."""
+    if max(traffic_cost, non_overlap_cost) <= _LARGE_COST:
+        return traffic_cost, non_overlap_cost
+    # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
+    arcs = 2 * (places + 2 * cells + 1)
+    return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
+
+
+def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Any]:
+    """The arguments of `OwnersProblem` that say what rows cost in racks, and moving."""
+    return {
+        "item_row": rows.row,
+        "default_cost": traffic_cost * rows.partitions,
+        "entry_row": rows.entry_row,
+        "entry_cell": rows.entry_rack,
+        "entry_cost": traffic_cost * (rows.partitions[rows.entry_row] - rows.entry_local),
+        "move_cost": np.full(len(rows), move_cost),
+        "stay_cost": np.zeros(len(rows), dtype=np.int64),
+    }
+
+
+def swapped(
+    rows: RackRows, own: Int64Array, place_rack: Int64Array, traffic_cost: int, move_cost: int, ties_stay: bool
+) -> Int64Array:
+    """(N,) place of each task, cheapest among all placements in which every place has as many tasks as before.
+
+    Args:
+        rows: what the tasks cost in racks.
+        own: (N,) place that has the task now.
+        place_rack: (P,) rack of each place.
+        traffic_cost: cost of one cross-rack partition.
+        move_cost: cost of one task that goes to another place.
+        ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
+    """
+    places = len(place_rack)
+    traffic, move = solver_costs(traffic_cost, move_cost, rows, places, 0)
+    # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one task per
+    # place. Of equal costs the one with more moves has less traffic.
+    hairs = places + 1
+    traffic, move = traffic * hairs, move * hairs + (1 if ties_stay else -1)
+    dearest = traffic * int(rows.partitions.max(initial=0)) + move
+    number = np.dtype(np.int32 if dearest < 2**30 else np.int64)
+    worst = (traffic * rows.partitions).astype(number)
+    local, every_place = rows.local[:, place_rack], np.arange(places)
+
+    def costs(tasks: Int64Array, chosen: Int64Array | slice) -> npt.NDArray[np.integer]:
+        row = rows.row[tasks]
+        here = local[row] if isinstance(chosen, slice) else local[row[:, None], chosen]
+        found: npt.NDArray[np.integer] = worst[row][:, None] - number.type(traffic) * here
+        found += number.type(move) * (own[tasks][:, None] != every_place[chosen])
+        return found
+
+    return cheapest_places(costs, dearest, np.bincount(own, minlength=places))

@@ -1,0 +1,264 @@
+"""`balance_subtopology`: tasks in cheap racks, while no client gets more than its share of a sub-topology.
+
+Clients of one rack with equally many tasks are alike, a *kind*. First it is decided which kind each task goes to, then the
+tasks of a kind are dealt to its clients. If that moves no task within its kind, the placement is the optimum. If it does,
+small problems are solved again client by client; large ones keep it, and the cost without these moves is the lower bound.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.engine.places import OwnersProblem, min_cost_places
+from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.utils._classes import RackRows, grouped
+from task_assignor.utils._rack_costs import rack_costs, solver_costs, swapped
+
+MOST_TASKS: Final = 50_000
+MOST_PLACES: Final = 50_000
+"""Up to so many tasks, and pairs of client and sub-topology, what is not proven optimal is solved again client by client."""
+MOST_DEALT: Final = 2_000_000
+"""Up to so many such pairs a flow deals tasks with the fewest moves; beyond, tasks are dealt in turn and change places."""
+MOST_KINDS: Final = 500
+"""Between up to so many kinds tasks are swapped; with more of them a flow decides."""
+MOST_ROUNDS: Final = 40
+"""So often tasks above a share look for a partner to change places with, before their kind is dealt anew."""
+_STRIDE: Final = 2_654_435_761
+"""Scatters the partners, the same way every time."""
+
+
+@attrs.frozen(eq=False)
+class Subtopologies:
+    """Tasks whose clients keep their numbers, and have at most their share of each sub-topology.
+
+    Args:
+        rows: what the tasks cost in racks.
+        group: (N,) sub-topology of each task, 0..G-1; each has a task.
+        client: (N,) client that has the task, 0..C-1; each has a task.
+        rack: (C,) rack of each client.
+        traffic_cost: cost of one cross-rack partition.
+        move_cost: cost of one moved task.
+        ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
+    """
+
+    rows: RackRows
+    group: Int64Array
+    client: Int64Array
+    rack: Int64Array
+    traffic_cost: int
+    move_cost: int
+    ties_stay: bool
+
+    def balanced(self) -> tuple[Int64Array, int]:
+        """(N,) new clients, and how many moves there may be too many; 0: it is the optimum."""
+        # Of several tasks that could go, those go first of which their client has too many.
+        order = np.argsort(~_Kinds.of(self).are_above(self.client, self.client >= 0), kind="stable")
+        kinds = _Kinds.of(self._in_order(order))
+        target = kinds.target()
+        placed = kinds.dealt(target)
+        within = int(((placed != kinds.tasks.client) & (target == kinds.kind[kinds.tasks.client])).sum())
+        pairs = len(self.rack) * len(kinds.group_size)
+        if within and pairs <= MOST_PLACES and len(self.client) <= MOST_TASKS:
+            clients, groups = np.arange(len(self.rack)), np.arange(len(kinds.group_size))
+            return self.flow(self.rack, self.client, self.group, kinds.most(clients[:, None], groups)), 0
+        result = np.empty_like(placed)
+        result[order] = placed
+        return result, within
+
+    def _in_order(self, order: Int64Array) -> Subtopologies:
+        rows = attrs.evolve(self.rows, row=self.rows.row[order])
+        return attrs.evolve(self, rows=rows, group=self.group[order], client=self.client[order])
+
+    def flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
+        """(N,) the cheapest pool of each task.
+
+        Args:
+            rack: (P,) rack of each pool; pools keep their number of tasks.
+            own: (N,) pool that has the task.
+            group: (N,) group of each task.
+            most: (P, G) most tasks of each group in each pool.
+        """
+        pools, groups = most.shape
+        racks = self.rows.racks
+        traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, most.size + pools, racks * groups)
+        split, numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
+        problem = OwnersProblem(
+            **rack_costs(split.rows, traffic, move),
+            item_owner=own * groups + group,
+            row_hub=split.group,
+            cell_hub=split.cell_group,
+            place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
+            place_upper=most.reshape(-1),
+            place_pool=np.repeat(np.arange(pools), groups),
+            lower=numbers,
+            upper=numbers,
+            ties_stay=self.ties_stay,
+        )
+        return min_cost_places(problem).place // groups
+
+
+@attrs.frozen(eq=False)
+class _Kinds:
+    """Clients of one rack with equally many tasks.
+
+    Args:
+        tasks: the tasks and who has them.
+        counts: (C,) tasks of each client.
+        group_size: (G,) tasks of each sub-topology.
+        kind: (C,) kind of each client.
+        first: (K,) a client of each kind.
+        size: (K,) clients of each kind.
+    """
+
+    tasks: Subtopologies
+    counts: Int64Array
+    group_size: Int64Array
+    kind: Int64Array
+    first: Int64Array
+    size: Int64Array
+
+    @classmethod
+    def of(cls, tasks: Subtopologies) -> _Kinds:
+        counts = np.bincount(tasks.client, minlength=len(tasks.rack))
+        keys = tasks.rack * (len(tasks.client) + 1) + counts
+        _, first, kind, size = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        return cls(tasks, counts, np.bincount(tasks.group), kind.reshape(-1), first, size)
+
+    def most(self, clients: Int64Array, groups: Int64Array) -> Int64Array:
+        """Most tasks of each group on the client beside it."""
+        # Kafka's arithmetic, in its order, in doubles: ceil(14 * 1.0 / 50 * 25) is 8.
+        share = self.counts[clients] * 1.0 / len(self.tasks.client) * self.group_size[groups]
+        most: Int64Array = np.ceil(share).astype(np.int64)
+        return most
+
+    def are_above(self, client: Int64Array, chosen: BoolArray) -> BoolArray:
+        """(N,) which of the chosen tasks, on the clients beside them, are more than a share: the last ones of each.
+
+        Tasks that have left their client come last.
+        """
+        tasks = np.flatnonzero(chosen)
+        tasks = tasks[np.argsort(client[tasks] != self.tasks.client[tasks], kind="stable")]
+        keys = client[tasks] * len(self.group_size) + self.tasks.group[tasks]
+        order = np.argsort(keys, kind="stable")
+        tasks, keys = tasks[order], keys[order]
+        turn = np.arange(len(keys)) - np.searchsorted(keys, keys)
+        above = np.zeros(len(client), dtype=np.bool_)
+        above[tasks] = turn >= self.most(client[tasks], self.tasks.group[tasks])
+        return above
+
+    def target(self) -> Int64Array:
+        """(N,) kind that each task goes to, cheapest if the clients of a kind may have together what each may have."""
+        tasks, rack, own = self.tasks, self.tasks.rack[self.first], self.kind[self.tasks.client]
+        limits = self._limits()
+        if not limits.any() and len(rack) <= MOST_KINDS:
+            return swapped(tasks.rows, own, rack, tasks.traffic_cost, tasks.move_cost, tasks.ties_stay)
+        number = np.where(limits, np.cumsum(limits), 0)
+        most = np.full((len(rack), int(limits.sum()) + 1), len(own))
+        most[:, 1:] = self.size[:, None] * self.most(self.first[:, None], np.flatnonzero(limits))
+        return tasks.flow(rack, own, number[tasks.group], most)
+
+    def _limits(self) -> BoolArray:
+        """(G,) whether the shares keep the group as a whole out of any kind."""
+        sizes, group, of_size = np.unique(self.group_size, return_index=True, return_inverse=True)
+        most = self.size[:, None] * self.most(self.first[:, None], group)
+        limits: BoolArray = np.any(most < sizes, axis=0)
+        return limits[of_size.reshape(-1)]
+
+    def dealt(self, target: Int64Array) -> Int64Array:
+        """(N,) a client of the target's kind for each task; who can stay stays."""
+        tasks = self.tasks
+        stays = target == self.kind[tasks.client]
+        if len(tasks.rack) * len(self.group_size) <= MOST_DEALT:
+            return self._dealt_by_flow(target, stays)
+        stays &= ~self.are_above(tasks.client, stays)
+        room = self.counts - np.bincount(tasks.client[stays], minlength=len(tasks.rack))
+        free = np.repeat(np.arange(len(room)), room)
+        turn = np.arange(len(free)) - np.repeat(np.cumsum(room) - room, room)
+        # Tasks of one group go to one client after the other.
+        movers = np.flatnonzero(~stays)
+        movers = movers[np.lexsort((tasks.group[movers], target[movers]))]
+        placed = tasks.client.copy()
+        placed[movers] = free[np.lexsort((free, turn, self.kind[free]))]
+        return self._within_shares(placed, movers)
+
+    def _dealt_by_flow(self, target: Int64Array, stays: BoolArray) -> Int64Array:
+        """As many as can be stay: a flow (kind, group) -> client, which counts tasks and does not look at single ones."""
+        tasks, clients, groups = self.tasks, len(self.tasks.rack), len(self.group_size)
+        kinds = len(self.size)
+        supply = np.bincount(target * groups + tasks.group, minlength=kinds * groups)
+        pair = np.arange(clients * groups)
+        of_client, of_group = np.divmod(pair, groups)
+        source = self.kind[of_client] * groups + of_group
+        most = np.minimum(self.most(of_client, of_group), supply[source])
+        staying = np.bincount(tasks.client[stays] * groups + tasks.group[stays], minlength=len(pair))
+        staying = np.minimum(staying, most)
+        arcs = Arcs()
+        stay = arcs.add(source, kinds * groups + of_client, staying, 0)
+        come = arcs.add(source, kinds * groups + of_client, most - staying, 1)
+        flows = solve(Network(np.concatenate([supply, -self.counts]), arcs))
+        staying, coming = flows[stay], flows[come]
+        placed = tasks.client.copy()
+        key = tasks.client * groups + tasks.group
+        items = np.flatnonzero(stays)
+        items = items[np.argsort(key[items], kind="stable")]
+        turn = np.arange(len(items)) - np.searchsorted(key[items], key[items])
+        is_mover = ~stays
+        is_mover[items[turn >= staying[key[items]]]] = True
+        movers = np.flatnonzero(is_mover)
+        movers = movers[np.lexsort((tasks.group[movers], target[movers]))]
+        used = np.flatnonzero(coming)
+        used = used[np.argsort(source[used], kind="stable")]
+        placed[movers] = np.repeat(of_client[used], coming[used])
+        return placed
+
+    def _within_shares(self, placed: Int64Array, movers: Int64Array) -> Int64Array:
+        """The placement after tasks above a share have changed places with others of their kind; movers first."""
+        everything = np.ones(len(placed), dtype=np.bool_)
+        for number in range(MOST_ROUNDS):
+            above = np.flatnonzero(self.are_above(placed, everything))
+            if not len(above):
+                return placed
+            partners = movers if number < MOST_ROUNDS // 2 else np.arange(len(placed))
+            partners = partners[np.argsort(self.kind[placed[partners]], kind="stable")]
+            kinds = self.kind[placed[above]]
+            start, end = (np.searchsorted(self.kind[placed[partners]], kinds, side) for side in ("left", "right"))
+            above, start, end = (each[end > start] for each in (above, start, end))
+            scattered = (np.arange(len(above)) + number * _STRIDE) * _STRIDE % (end - start)
+            self._change_places(placed, above, partners[start + scattered])
+        return self._dealt_anew(placed)
+
+    def _change_places(self, placed: Int64Array, tasks: Int64Array, partners: Int64Array) -> None:
+        """Let pairs change places if neither gets above a share by it."""
+        first = np.unique(partners, return_index=True)[1]
+        first = first[~np.isin(partners[first], tasks)]
+        tasks, partners = tasks[first], partners[first]
+        group, groups = self.tasks.group, len(self.group_size)
+        keys, numbers = np.unique(placed * groups + group, return_counts=True)
+        gets = np.concatenate([placed[partners], placed[tasks]])
+        of_group = np.concatenate([group[tasks], group[partners]])
+        wanted = gets * groups + of_group
+        where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        fits = np.where(keys[where] == wanted, numbers[where], 0) < self.most(gets, of_group)
+        # One more of a group for each client at a time.
+        once = np.zeros(len(wanted), dtype=np.bool_)
+        once[np.unique(wanted, return_index=True)[1]] = True
+        both = (fits & once).reshape(2, -1).all(axis=0)
+        placed[tasks[both]], placed[partners[both]] = placed[partners[both]], placed[tasks[both]]
+
+    def _dealt_anew(self, placed: Int64Array) -> Int64Array:
+        """The tasks of every kind where one is above a share, dealt in turn: that is always within the shares."""
+        kind = self.kind[placed]
+        everything = np.ones(len(placed), dtype=np.bool_)
+        wrong = np.isin(kind, kind[self.are_above(placed, everything)])
+        tasks = np.flatnonzero(wrong)
+        tasks = tasks[np.lexsort((self.tasks.group[tasks], kind[tasks]))]
+        by_kind = np.argsort(self.kind, kind="stable")
+        turn = np.arange(len(tasks)) - np.searchsorted(kind[tasks], kind[tasks])
+        start = np.searchsorted(self.kind[by_kind], kind[tasks])
+        placed = placed.copy()
+        placed[tasks] = by_kind[start + turn % self.size[kind[tasks]]]
+        return placed

@@ -1,0 +1,50 @@
+"""Items to few places: as cheap as a flow with an arc for every choice, whatever the costs and numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.engine import transport
+from task_assignor.engine.flow import Arcs, CostRangeError, Network, solve
+from task_assignor.engine.transport import cheapest_places
+
+Table = npt.NDArray[np.int64]
+
+
+def placed(table: Table, numbers: Table) -> Table:
+    """The places, from a table of costs."""
+    return cheapest_places(lambda items, places: table[items][:, places], int(table.max(initial=0)), numbers)
+
+
+def least_cost(table: Table, numbers: Table) -> int:
+    """By a flow with one arc per item and place."""
+    items, places = table.shape
+    arcs = Arcs()
+    arcs.add(np.repeat(np.arange(items), places), items + np.tile(np.arange(places), items), 1, table.reshape(-1))
+    flows = solve(Network(np.concatenate([np.ones(items, dtype=np.int64), -numbers]), arcs))
+    return int((flows * table.reshape(-1)).sum())
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 7), st.sampled_from([1, 2, 5, 1000]))
+def test_is_as_cheap_as_a_flow(seed: int, items: int, places: int, most: int) -> None:
+    draw = np.random.default_rng(seed)
+    table = draw.integers(0, most + 1, (items, places))
+    numbers = np.bincount(draw.integers(0, places, items), minlength=places)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "_CHUNK", int(draw.integers(1, 100)))
+        found = placed(table, numbers)
+    assert np.bincount(found, minlength=places).tolist() == numbers.tolist()
+    assert int(table[np.arange(items), found].sum()) == least_cost(table, numbers)
+
+
+def test_without_items_there_is_nothing_to_place() -> None:
+    assert placed(np.zeros((0, 3), dtype=np.int64), np.zeros(3, dtype=np.int64)).tolist() == []
+
+
+def test_costs_that_could_leave_64_bits_are_refused() -> None:
+    with pytest.raises(CostRangeError, match="2 places"):
+        placed(np.array([[0, 2**60]]), np.array([1, 0]))
