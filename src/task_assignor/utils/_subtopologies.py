@@ -98,7 +98,8 @@ class Subtopologies:
             upper=numbers,
             ties_stay=self.ties_stay,
         )
-        return min_cost_places(problem).place // groups
+        pool: Int64Array = min_cost_places(problem).place // groups
+        return pool
 
 
 @attrs.frozen(eq=False)
