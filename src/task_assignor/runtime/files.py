@@ -25,9 +25,10 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.sdk.text import is_url
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+_ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
 SYNC_THREADS: Final = 8
 """Files synced at the same time. One flush of the disk serves all that wait for one."""
 
@@ -40,12 +41,12 @@ def local_path(what: str, path: str | Path) -> Path:
         path: what the user gave.
 
     Raises:
-        ValueError: it is a URL. Taken as a path, `s3://bucket/x` would be a local folder named `s3:`.
+        ValueError: it is a URL.
     """
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"The {what} ({path!r}) must be the path of a folder.")
-    if _SCHEME.match(text):
+    if is_url(text):
         scheme = text.partition(":")[0]
         advice = (
             f"Maybe {'/' + text.partition(':')[2].lstrip('/')!r}."
@@ -217,14 +218,10 @@ def check_size(path: Path, seal: Seal, what: str, topic: str, partition: int, of
 def corrupt(path: Path, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
     """The error for a file that cannot be read; the arguments are those of `open_arrow`."""
     reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
-    advice = (
-        "write the topic again"
-        if what == "topic"
-        else "run the application again with a new run_dir, which computes everything anew"
-    )
+    advice = _ADVICE if what != "topic" else "or write the topic again."
     return CorruptLogException(
         f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {path} ({reason}). "
-        f"Maybe it was cut off, changed or deleted: restore the file from a copy, or {advice}.",
+        f"Maybe it was cut off, changed or deleted: restore the file from a copy, {advice}",
         topic,
         partition,
         offset,

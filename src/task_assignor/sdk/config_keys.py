@@ -14,7 +14,7 @@ from task_assignor.sdk.configs import (
     AssignmentConfigs,
 )
 from task_assignor.sdk.ids import HostInfo
-from task_assignor.sdk.text import NAME_RULE, is_name
+from task_assignor.sdk.text import NAME_RULE, is_name, is_url
 
 CLIENT_TAG_PREFIX: Final = "client.tag."
 MAX_CLIENT_TAGS: Final = 5
@@ -45,6 +45,10 @@ def _tags(value: object) -> str | None:
     if len(tags) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
         return f"a list of at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags"
     return None
+
+
+def _folder(value: object) -> str | None:
+    return "the path of a folder, not a URL; or empty" if is_url(str(value)) else None
 
 
 def _name(value: object) -> str | None:
@@ -172,6 +176,7 @@ KNOWN_KEYS: Final = MappingProxyType(
                 name="state.dir",
                 type="string",
                 default="",
+                validator=_folder,
                 doc="Folder of the state on a client's machine, with a folder for each client; empty: beside the run's files.",
             ),
             ConfigKey(

@@ -13,9 +13,20 @@ if TYPE_CHECKING:
     from task_assignor.sdk.ids import TaskId
 
 _LONGEST = 80
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NAME_RULE = "1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
 """What `is_name` asks for, as the end of a sentence."""
+
+
+def is_url(text: str) -> bool:
+    """Whether a text that should be a path is a URL: taken as a path, `s3://bucket/x` is a local folder named `s3:`.
+
+    Examples:
+        >>> is_url("s3://bucket/x"), is_url("file:/x"), is_url("/data/x"), is_url("a:b")
+        (True, True, False, False)
+    """
+    return _URL.match(text) is not None
 
 
 def is_name(value: object) -> bool:

@@ -1,0 +1,226 @@
+"""Damage to any file of a run or a topic is harmless or is told; it never gives other rows."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    CommitLog,
+    CommitLogException,
+    LaunchPlan,
+    LocalProcessLauncher,
+    RebalanceLog,
+    Topic,
+    Topology,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime.commits import RunLayout, read_application
+from task_assignor.runtime.protocol import Position
+from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.sdk import StreamsException, TaskId
+from tests.budget import examples
+from tests.runtime.support import (
+    QUICK,
+    application,
+    count_topology,
+    in_order,
+    join_topology,
+    stream,
+    write_streams,
+)
+
+
+def _topology() -> Topology:
+    return Topology([*join_topology().sub_topologies, *count_topology("more").sub_topologies])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with topics and a finished run with outputs, changelogs, snapshots of two sub-topologies."""
+    root = tmp_path_factory.mktemp("finished")
+    write_streams(root / "topics", rows=600, keys=20, partitions=2)
+    write_topic(root / "topics", "more", stream(300, 7, seed=3), partitions=2, key=["key"], timestamp="at")
+    options = attrs.evolve(QUICK, max_batch_rows=60, snapshot_every_batches=2)
+    application(root, _topology(), clients=1, options=options).run()
+    return root
+
+
+def _use(root: Path) -> dict[str, pa.Table]:
+    """Everything that can be read of the folder, by the ways that readers, coordinator and clients have."""
+    found: dict[str, pa.Table] = {}
+    topics = {name: Topic.open(root / "topics", name) for name in ("left", "right", "more")}
+    for name, topic in topics.items():
+        for partition, end in enumerate(topic.end_offsets()):
+            found[f"{name} {partition}"] = topic.read(partition, 0, end)
+    with application(root, _topology(), clients=1)._owned_folder() as run_id:
+        log = CommitLog(root / "run")
+        log.set_aside_torn()
+        last = log.last_batch
+        found["rebalances"] = pa.table(
+            {"generation": [record.generation for record in RebalanceLog(root / "run").records()]}
+        )
+        for state in (root / "run" / "clients" / "client-1", root / "nowhere"):
+            environment = TaskEnvironment("test", run_id, root / "run", state, topics, log)
+            for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
+                batch = max(number for number in range(last + 1) if task in log.record(number).tasks)
+                commit = log.record(batch).tasks[task]
+                restored = StreamTask(task, _topology().sub_topology_of(task), environment)
+                restored.restore(Position(batch, commit.generation, commit.changelog_offset))
+                for name, store in restored._stores.items():
+                    table = in_order(store.snapshot())
+                    assert table.equals(found.setdefault(f"{task} {name}", table)), "snapshot and changelog differ"
+        for output in ("joined", "totals-out"):
+            found[output] = read_output(root / "run", output)
+    return found
+
+
+def _outcome(root: Path) -> dict[str, pa.Table] | StreamsException:
+    try:
+        return _use(root)
+    except StreamsException as error:
+        return error
+
+
+@contextmanager
+def _copy(finished: Path, root: Path) -> Iterator[Path]:
+    shutil.copytree(finished, root / "copy")
+    yield root / "copy"
+    shutil.rmtree(root / "copy")
+
+
+def _damage(path: Path, chance: random.Random) -> str:
+    whole = path.read_bytes()
+    place = chance.randrange(len(whole))
+    match chance.choice(["flip", "flip", "flip", "cut", "zeros", "delete"]):
+        case "flip":
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << chance.randrange(8)]) + whole[place + 1 :])
+            return f"a bit of byte {place} is flipped"
+        case "cut":
+            path.write_bytes(whole[:place])
+            return f"it is cut off at {place}"
+        case "zeros":
+            path.write_bytes(whole[:place] + bytes(len(whole) - place))
+            return "nothing" if not any(whole[place:]) else f"it is zero from {place} on"
+        case _:
+            path.unlink()
+            return "it is deleted"
+
+
+def _check(finished: Path, tmp_path: Path, rounds: int, seed: int, caplog: pytest.LogCaptureFixture) -> dict[str, int]:
+    caplog.set_level(logging.WARNING)
+    chance = random.Random(seed)
+    expected = _use(finished)
+    by_folder: dict[str, list[Path]] = {}
+    for path in sorted(finished.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            parts = path.relative_to(finished).parts
+            by_folder.setdefault("/".join(parts[:2]) if parts[0] == "run" else parts[0], []).append(path)
+    assert {"topics", "run/commits", "run/output", "run/changelog", "run/clients", "run/rebalances"} <= set(by_folder)
+    told = dict.fromkeys(by_folder, 0)
+    last = CommitLog(finished / "run")
+    last_record = last.layout.commit(last.last_batch)
+    for number in range(rounds):
+        kind = sorted(by_folder)[number % len(by_folder)]
+        original = chance.choice(by_folder[kind])
+        with _copy(finished, tmp_path) as root:
+            damaged = root / original.relative_to(finished)
+            what = f"{damaged}: {_damage(damaged, chance)}"
+            caplog.clear()
+            found = _outcome(root)
+            if isinstance(found, StreamsException):
+                error = found
+                told[kind] += 1
+                assert kind != "run/clients", f"{what}: snapshots can be done without, but {error}"
+                assert damaged.name in str(error) or damaged.parent.name in str(error), (
+                    f"{what}: {error} does not name it"
+                )
+                continue
+            if original == last_record:
+                # Its batch was never acknowledged, and is done anew.
+                assert "cut off while it was being written" in caplog.text or not damaged.exists(), what
+                continue
+            if kind == "run/rebalances" and not damaged.exists():
+                continue
+            for name, table in expected.items():
+                assert table.equals(found[name]), f"{what}: {name} differs and nobody says so"
+    return told
+
+
+def test_any_damage_is_harmless_or_told(finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = _check(finished, tmp_path, rounds=examples(90), seed=1, caplog=caplog)
+    for kind in ("topics", "run/commits", "run/output", "run/changelog"):
+        assert told[kind] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_any_of_thousands_of_damages_is_harmless_or_told(
+    finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    _check(finished, tmp_path, rounds=2_000, seed=seed, caplog=caplog)
+
+
+class Elsewhere(LocalProcessLauncher):
+    """Its clients see another folder under the name of the run's."""
+
+    def start(self, plan: LaunchPlan) -> None:
+        bootstraps = [attrs.evolve(found, run_dir=f"{found.run_dir}-of-{found.spec.name}") for found in plan.bootstraps]
+        super().start(attrs.evolve(plan, bootstraps=tuple(bootstraps)))
+
+
+def test_a_run_folder_that_is_not_shared_is_an_error(tmp_path: Path) -> None:
+    """It ended "ok", and no row existed."""
+    write_streams(tmp_path / "topics", rows=200, keys=10)
+    app = application(tmp_path, join_topology(), clients=2, launcher=Elsewhere(start_method="forkserver"))
+    with pytest.raises(CommitLogException) as caught:
+        app.run()
+    for part in (
+        "Batch 0 is not committed: the client 'client-",
+        "sees nothing there",
+        "run_dir must be on storage that",
+    ):
+        assert part in str(caught.value)
+    assert CommitLog(tmp_path / "run").last_batch == -1
+
+
+def test_a_run_goes_on_after_a_torn_commit_record(finished: Path, tmp_path: Path) -> None:
+    expected = {name: in_order(read_output(finished / "run", name)) for name in ("joined", "totals-out")}
+    with _copy(finished, tmp_path) as root:
+        log = CommitLog(root / "run")
+        last = log.layout.commit(log.last_batch)
+        last.write_bytes(last.read_bytes()[:-100])
+        result = application(root, _topology(), clients=1).run()
+        assert result.rows_in > 0
+        for name, table in expected.items():
+            assert in_order(result.table(name)).equals(table)
+        assert last.with_name(last.name + ".torn").exists()
+
+
+def test_a_damaged_topic_is_an_error_before_anything_starts(finished: Path, tmp_path: Path) -> None:
+    """A topic partition without its only file gave 234 of 1 000 rows."""
+    with _copy(finished, tmp_path) as root:
+        (path,) = (root / "topics" / "more" / "0").iterdir()
+        path.unlink()
+        shutil.rmtree(root / "run")
+        with pytest.raises(
+            StreamsException, match=rf"topic file of more, partition 0, offset 0 .*{path.name} \(it is missing"
+        ):
+            application(root, _topology(), clients=1).run()
+
+
+def test_the_description_of_a_run_is_of_its_version(finished: Path, tmp_path: Path) -> None:
+    with _copy(finished, tmp_path) as root:
+        layout = RunLayout(root / "run")
+        layout.application.write_text('{"formatVersion":1,"applicationId":"test","outputs":{}}\n')
+        with pytest.raises(CommitLogException, match=r"application\.json"):
+            read_application(layout)

@@ -1,0 +1,246 @@
+"""Files: what a path may be, what is durable when, who may write."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    ClientSpec,
+    CommitLog,
+    CommitLogException,
+    CommitRecord,
+    Seal,
+    StreamsApplication,
+    Topic,
+    TopicBuilder,
+    TopicException,
+    TopicSpec,
+    list_topics,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime.files import DamagedDocumentError, Syncer, lock_file, read_json, write_arrow, write_json
+from task_assignor.sdk import ConfigException, StreamsException
+from tests.runtime.support import join_topology, settings, write_streams
+
+ROWS = pa.table({"key": list(range(40)), "n": list(range(40))})
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/topics", "file:///tmp/topics", "hdfs://host:9000/x", "abfss:/x", "S3A://b"]
+)
+def test_urls_are_no_folders(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They became local folders of that name."""
+    monkeypatch.chdir(tmp_path)
+    write_streams(tmp_path / "topics", rows=100, keys=3)
+
+    def application(**places: Any) -> StreamsApplication:
+        given = {"topics_root": tmp_path / "topics", "run_dir": tmp_path / "run", **places}
+        return StreamsApplication(join_topology(), settings(), **given)
+
+    asked: list[tuple[type[StreamsException], Callable[[], object]]] = [
+        (TopicException, lambda: write_topic(url, "t", ROWS, partitions=1, key=["key"])),
+        (TopicException, lambda: Topic.open(url, "t")),
+        (TopicException, lambda: Topic.open(Path(url), "t")),
+        (TopicException, lambda: list_topics(url)),
+        (TopicException, lambda: application(topics_root=url)),
+        (CommitLogException, lambda: application(run_dir=url)),
+        (CommitLogException, lambda: read_output(url, "out")),
+        (ConfigException, lambda: ClientSpec("c", state_dir=url)),
+        (ConfigException, lambda: settings(state_dir=url)),
+    ]
+    for kind, ask in asked:
+        with pytest.raises(kind, match="a URL"):
+            ask()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["topics"]
+    with pytest.raises(TopicException, match=r"Maybe '/tmp/topics'"):
+        list_topics("file:///tmp/topics")
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b", "..", ""])
+def test_names_do_not_lead_out_of_their_folder(name: str, tmp_path: Path) -> None:
+    """With `../../up` as application.id a foreign file was deleted."""
+    foreign = tmp_path / "up" / "0_0" / "000"
+    foreign.mkdir(parents=True)
+    with pytest.raises(ConfigException, match=r"application\.id"):
+        settings(application_id=name)
+    with pytest.raises(TopicException, match="The topic name"):
+        Topic.open(tmp_path, name)
+    with pytest.raises(TopicException, match="The client name"):
+        ClientSpec(name)
+    assert foreign.exists()
+
+
+def _write_when_told(root: str, ready: Any, go: Any, number: int, outcome: Any) -> None:
+    def tables() -> Any:
+        yield ROWS.slice(0, 5)
+        ready.set()
+        go.wait(60)
+        yield ROWS.slice(0, 5 + number)
+
+    try:
+        write_topic(root, "t", tables(), partitions=2, key=["key"])
+        outcome.put("written")
+    except TopicException as error:
+        ready.set()
+        outcome.put(str(error))
+
+
+def test_of_two_writers_of_a_topic_one_wins(tmp_path: Path) -> None:
+    """Their rows were mixed. The second is told at once, and the first is not disturbed; if it dies, its name is free."""
+    context = multiprocessing.get_context("spawn")
+    ready, go, outcome = context.Event(), context.Event(), context.Queue()
+    first = context.Process(target=_write_when_told, args=(str(tmp_path), ready, go, 1, outcome))
+    first.start()
+    assert ready.wait(60)
+    with pytest.raises(TopicException, match=r"topic 't' .* is being written by somebody else. Maybe wait for it"):
+        write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    go.set()
+    assert outcome.get(timeout=60) == "written"
+    first.join()
+    assert sum(Topic.open(tmp_path, "t").end_offsets()) == 5 + 6
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t"]
+    with pytest.raises(TopicException, match="already is a topic 't'"):
+        write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+
+    go.clear()
+    ready.clear()
+    (tmp_path / "t").rename(tmp_path / "other")
+    second = context.Process(target=_write_when_told, args=(str(tmp_path), ready, go, 1, outcome))
+    second.start()
+    assert ready.wait(60)
+    second.kill()
+    second.join()
+    assert sum(write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"]).end_offsets()) == 40
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "t"]
+
+
+def test_where_locks_do_not_reach_the_second_writer_fails_at_the_end(tmp_path: Path) -> None:
+    """As on a network file system without locks: the topic is the work of one."""
+    spec = TopicSpec("t", 1, ROWS.schema, ("key",))
+    one = TopicBuilder.create(tmp_path, spec)
+    # A copy in another process holds nothing.
+    copy = pickle.loads(pickle.dumps(one))
+    segment = copy.write(0, 0, ROWS)
+    write_topic(tmp_path / "elsewhere", "t", ROWS, partitions=1, key=["key"])
+    (tmp_path / "elsewhere" / "t").rename(tmp_path / "t")
+    with pytest.raises(TopicException, match="already is a topic 't'"):
+        one.commit([segment])
+
+
+def test_a_file_that_the_committing_process_does_not_see_is_told(tmp_path: Path) -> None:
+    """An executor wrote it into another folder of that name."""
+    builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
+    segment = builder.write(0, 0, ROWS)
+    segment.path(builder.staging).unlink()
+    with pytest.raises(TopicException, match=r"topic file of t, partition 0, offset 0 cannot be read: .*it is missing"):
+        builder.commit([segment])
+    assert list_topics(tmp_path) == []
+
+
+def test_a_lock_that_was_given_back_is_not_taken_for_held(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = lock_file(path)
+    assert held is not None
+    assert lock_file(path) is None
+    path.unlink()
+    held.close()
+    again = lock_file(path)
+    assert again is not None
+    again.close()
+
+
+class Disk:
+    """Remembers what is durable: which files and folders were synced, and what got its name when."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+        for name in ("fsync", "link"):
+            monkeypatch.setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def watched(*arguments: Any) -> None:
+            call(*arguments)
+            place = str(Path(f"/proc/self/fd/{arguments[0]}").readlink()) if name == "fsync" else str(arguments[1])
+            with self._lock:
+                self.done.append((name, place))
+
+        return watched
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files")
+def test_files_are_synced_with_all_folders_that_were_made_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "run" / "output" / name / "0" / "x.arrow" for name in ("a", "b")]
+    for file in files:
+        write_arrow(file, ROWS)
+    disk = Disk(monkeypatch)
+    syncer = Syncer(tmp_path / "run")
+    syncer.sync(files)
+    folders = {parent for file in files for parent in list(file.parents)[:4]}
+    assert {("fsync", str(path)) for path in {*files, *folders}} == set(disk.done)
+    assert tmp_path not in folders
+    disk.done.clear()
+    syncer.sync(files[:1])
+    assert sorted(disk.done) == sorted([("fsync", str(files[0])), ("fsync", str(files[0].parent))])
+    with pytest.raises(FileNotFoundError):
+        syncer.sync([tmp_path / "run" / "gone"])
+    syncer.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files")
+def test_a_commit_record_is_on_disk_before_and_after_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    log = CommitLog(tmp_path)
+    log.append(CommitRecord(0, "app", 1, 0, {}))
+    (written, file), (linked, name), (synced, folder) = disk.done
+    assert (written, linked, synced) == ("fsync", "link", "fsync")
+    assert (name, folder) == (str(log.layout.commit(0)), str(log.layout.commit(0).parent))
+    assert file.endswith(".tmp")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files")
+def test_a_topic_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    topic = write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    synced = {Path(place).name for _, place in disk.done}
+    assert {path.name for path in topic.path.rglob("*.arrow")} <= synced
+    assert {"0", "1", "t~staging"} <= synced
+    assert ("fsync", str(tmp_path)) == disk.done[-1]
+
+
+def test_documents_know_whether_they_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    document = {"a": [1, "ü", None], "b": {"c": 1.5}}
+    write_json(path, document)
+    assert document == read_json(path)
+    whole = path.read_bytes()
+    for kept in range(len(whole)):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(DamagedDocumentError) as caught:
+            read_json(path)
+        assert caught.value.is_torn
+    path.write_text('{"a":1}\n')
+    with pytest.raises(DamagedDocumentError, match="its checksum is missing") as caught:
+        read_json(path)
+    assert not caught.value.is_torn
+
+
+def test_a_seal_has_what_a_file_is_known_by(tmp_path: Path) -> None:
+    seal = write_arrow(tmp_path / "x.arrow", ROWS)
+    assert seal == Seal(40, (tmp_path / "x.arrow").stat().st_size, seal.checksum)
+    assert seal == write_arrow(tmp_path / "y.arrow", ROWS), "equal rows give equal files"
+    assert seal != write_arrow(tmp_path / "z.arrow", ROWS.set_column(1, "n", pa.array(range(1, 41))))
