@@ -19,6 +19,7 @@ from task_assignor.runtime import (
     LocalProcessLauncher,
     Output,
     Processor,
+    RecordProcessor,
     RunEvent,
     RuntimeOptions,
     StreamsApplication,
@@ -133,6 +134,32 @@ class DiesAtRow(Processor):
         if "1-700" in rows.column("value").to_pylist():
             os.kill(os.getpid(), signal.SIGKILL)
         return rows
+
+
+class ChangesColumns(Processor):
+    """Gives other columns in every batch."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """A column named after the batch."""
+        (rows,) = batch.values()
+        return pa.table({f"column-{context.batch}": rows.column("value")})
+
+
+class PriceAtOrder(RecordProcessor):
+    """The newest price of a key, for each order: right only if records come in the order of their times."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]] | None:
+        """Remember a price, or look one up."""
+        prices = context.key_value_store("prices")
+        if topic == "prices":
+            prices.put(record["key"], {"value": record["value"]})
+            return None
+        found = prices.get(record["key"])
+        return [{"value": record["value"], "price": None if found is None else found["value"]}]
+
+    def output_schema(self) -> pa.Schema:
+        """Order and price."""
+        return pa.schema([("value", pa.string()), ("price", pa.string())])
 
 
 class Watch:

@@ -540,7 +540,7 @@ class RebalanceLog:
     def last_generation(self) -> int:
         """The newest generation; 0: none."""
         names = [entry.stem for entry in self.layout.rebalance(0).parent.glob("*.json")]
-        return max(map(int, names), default=0)
+        return max((int(name) for name in names if name.isdecimal()), default=0)
 
     def append(self, record: RebalanceRecord) -> None:
         """Claim a generation; from then on no other coordinator can use it.

@@ -11,6 +11,7 @@ guards against broken disks and copies, not against people who want to deceive.
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import re
@@ -29,6 +30,8 @@ from task_assignor.sdk.text import is_url
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
+WRITE_BUFFER: Final = 1 << 20
+"""Bytes that are gathered before they are written: Arrow writes many small pieces."""
 SYNC_THREADS: Final = 8
 """Files synced at the same time. One flush of the disk serves all that wait for one."""
 
@@ -88,27 +91,48 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
 
 
+class _Sink(io.RawIOBase):
+    """A file that is written from its beginning to its end, and the checksum of what was written."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self.size = 0
+        self.checksum = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any, /) -> int:
+        left = memoryview(data)
+        size = left.nbytes
+        self.checksum = zlib.crc32(left, self.checksum)
+        self.size += size
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        return size
+
+
 def write_arrow(path: Path, table: pa.Table, compression: str | None = None) -> Seal:
     """Write a table as an Arrow IPC file under a temporary name, then rename it. Gives its seal; it is not synced yet."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    data = sink.getvalue()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_name(path)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
     try:
         with temporary.open("wb", buffering=0) as file:
-            _write_all(file.fileno(), memoryview(data))
+            sink = _Sink(file.fileno())
+            with (
+                pa.BufferedOutputStream(pa.PythonFile(sink, "w"), WRITE_BUFFER) as buffered,
+                pa.ipc.new_file(buffered, table.schema, options=options) as writer,
+            ):
+                writer.write_table(table)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return Seal(int(table.num_rows), data.size, checksum_of(data))
-
-
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    return Seal(int(table.num_rows), sink.size, f"{sink.checksum:08x}")
 
 
 def write_json(path: Path, document: dict[str, Any], *, exclusive: bool = False, is_durable: bool = True) -> None:

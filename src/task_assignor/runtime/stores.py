@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException, TopicException
 from task_assignor.runtime.topics import check_name
@@ -179,6 +180,9 @@ class KeyValueStore(Store):
         self._spec = spec
         self._rows: dict[Hashable, tuple[Any, ...]] = {}
         self._changed: dict[Hashable, None] = {}
+        """Keys that are there and were set; new ones in the order in which the store has them."""
+        self._removed: dict[Hashable, None] = {}
+        """Keys that were removed; some may be there again, behind all that were there then."""
         self._single = len(spec.key) == 1
         self._canonical = {
             number: make for number, field in enumerate(spec.key) if (make := _canonical(field.type)) is not None
@@ -226,7 +230,8 @@ class KeyValueStore(Store):
         """Remove a key, if it is there."""
         key = self._key(key)
         if self._rows.pop(key, None) is not None:
-            self._changed[key] = None
+            self._changed.pop(key, None)
+            self._removed[key] = None
 
     def items(self) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         """All keys with their value columns."""
@@ -269,25 +274,24 @@ class KeyValueStore(Store):
         return self._rows_table(self._rows)
 
     def drain_changes(self) -> pa.Table | None:
-        """The last state of each key that was set or removed since the last call."""
-        if not self._changed:
+        """Keys that were removed since the last call, then the last state of those that were set."""
+        if not self._changed and not self._removed:
             return None
         missing = (None,) * len(self._spec.value)
-        rows = {key: self._rows.get(key, missing) for key in self._changed}
-        deleted = pa.array([key not in self._rows for key in self._changed], pa.bool_())
-        self._changed = {}
-        return self._rows_table(rows).append_column(_DELETED, deleted)
+        removed = self._rows_table(dict.fromkeys(self._removed, missing))
+        changed = self._rows_table({key: self._rows[key] for key in self._changed})
+        deleted = pa.array(np.arange(len(removed) + len(changed)) < len(removed))
+        self._changed, self._removed = {}, {}
+        return pa.concat_tables([removed, changed]).append_column(_DELETED, deleted)
 
     def apply(self, changes: pa.Table) -> None:
-        """Make the changes of one batch."""
-        keys = self._keys_of(changes)
-        deleted = changes.column(_DELETED).to_pylist()
-        values = self._values_of(changes, len(keys))
-        self._rows.update(zip(keys, values, strict=True))
-        if any(deleted):
-            for key, gone in zip(keys, deleted, strict=True):
-                if gone:
-                    del self._rows[key]
+        """Make the changes of one batch, so that the order of the keys is that of the store that made them."""
+        deleted = changes.column(_DELETED)
+        for key in self._keys_of(changes.filter(deleted)):
+            self._rows.pop(key, None)
+        changed = changes.filter(pc.invert(deleted))
+        keys = self._keys_of(changed)
+        self._rows.update(zip(keys, self._values_of(changed, len(keys)), strict=True))
 
     def snapshot(self) -> pa.Table:
         """Everything, for `load`."""
@@ -297,11 +301,11 @@ class KeyValueStore(Store):
         """Replace everything."""
         keys = self._keys_of(snapshot)
         self._rows = dict(zip(keys, self._values_of(snapshot, len(keys)), strict=True))
-        self._changed = {}
+        self._changed, self._removed = {}, {}
 
     def clear(self) -> None:
         """Forget everything."""
-        self._rows, self._changed = {}, {}
+        self._rows, self._changed, self._removed = {}, {}, {}
 
     def _values_of(self, rows: pa.Table, count: int) -> list[tuple[Any, ...]]:
         columns = [self._column(rows, field).to_pylist() for field in self._spec.value]
