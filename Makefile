@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broker bridge-jar fuzz test test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo broker bridge-jar fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,10 @@ demo: $(VENV)/.installed-demo ## join real data on a local Spark, where a TaskAs
 broker: $(VENV)/.installed-dev ## a Kafka broker on loopback to play with (Java, and Maven or KAFKA_HOME)
 	@$(BIN)/python -m tests.kafka.broker $(ARGS)
 
-test: lint ## all checks: lint, types, order of the rooms, tests with coverage
+test: lint ## all checks: lint, types, order of the rooms, tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q $(ARGS)
+
+coverage: $(VENV)/.installed-dev ## the tests once more, and which lines they reach; takes nearly twice as long
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --cov --cov-report=term $(ARGS)
 
 test-kafka: $(VENV)/.installed-dev ## the tests that need a Kafka broker (Java, and Maven or KAFKA_HOME)

@@ -36,7 +36,7 @@ from task_assignor.testing import (
 from task_assignor.validation import ViolationKind, report_violations
 from tests.budget import examples
 
-STATES = 500
+STATES = 250
 # As in Kafka, what stands in while lags cannot be had asks to be replaced soon, every time.
 ALWAYS_ASKS = {"fallback-prior"}
 
