@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -33,6 +34,7 @@ from task_assignor.runtime import (
     RuntimeOptions,
     SubTopology,
     TaskRestored,
+    TopicException,
     Topology,
     read_output,
     write_topic,
@@ -496,7 +498,7 @@ def test_clients_that_do_not_come_are_an_error(tmp_path: Path) -> None:
             super().start(attrs.evolve(plan, bootstraps=plan.bootstraps[:1]))
 
     launcher = Lazy()
-    options = RuntimeOptions(startup_timeout_ms=1_500)
+    options = RuntimeOptions(startup_timeout_ms=5_000)
     app = application(tmp_path, join_topology(), clients=3, launcher=launcher, options=options)
     message = _fails(app, launcher, ClientException)
     assert "Only 1 of 3 clients came" in message
@@ -535,6 +537,15 @@ def test_columns_that_change_end_the_run_before_they_are_committed(tmp_path: Pat
     assert "Batch 1 is not committed: task 0_0 gave the output 'out' the columns column-1: string" in message
     assert "but it had column-0: string before" in message
     assert read_output(tmp_path / "run", "out").num_rows == 20
+
+
+def test_a_topic_that_is_written_anew_before_the_run_is_told(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    app = application(tmp_path, join_topology(), clients=1)
+    shutil.rmtree(tmp_path / "topics")
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    with pytest.raises(TopicException, match=r"The topic 'left' .* was written anew"):
+        app.run()
 
 
 def test_a_lookup_among_records_of_two_topics_is_right_within_a_batch(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -28,7 +29,15 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.files import DamagedDocumentError, Syncer, lock_file, read_json, write_arrow, write_json
+from task_assignor.runtime.files import (
+    DamagedDocumentError,
+    Syncer,
+    lock_file,
+    read_json,
+    sync,
+    write_arrow,
+    write_json,
+)
 from task_assignor.sdk import ConfigException, StreamsException
 from tests.runtime.support import join_topology, settings, write_streams
 
@@ -244,3 +253,16 @@ def test_a_seal_has_what_a_file_is_known_by(tmp_path: Path) -> None:
     assert seal == Seal(40, (tmp_path / "x.arrow").stat().st_size, seal.checksum)
     assert seal == write_arrow(tmp_path / "y.arrow", ROWS), "equal rows give equal files"
     assert seal != write_arrow(tmp_path / "z.arrow", ROWS.set_column(1, "n", pa.array(range(1, 41))))
+
+
+def test_file_systems_without_sync_of_folders_are_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    sync(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(tmp_path / "file")

@@ -136,6 +136,24 @@ def test_a_replayed_window_store_stays_small() -> None:
     assert len(live) == len(standby) == 6_000
 
 
+def test_an_empty_window_store_knows_its_columns_after_a_restore() -> None:
+    """Else other rows would be logged, and the changelog could not be replayed any more."""
+    live, loaded, replayed = WINDOW.create(), WINDOW.create(), WINDOW.create()
+    live.append(_rows([1, 2]))
+    live.expire(10)
+    loaded.load(live.snapshot())
+    changes = live.drain_changes()
+    assert changes is not None
+    replayed.apply(changes)
+    for store in (live, loaded, replayed):
+        assert len(store) == 0
+        with pytest.raises(StoreException, match="holds rows of time: int64, x: string"):
+            store.append(pa.table({"time": [11], "y": ["y"]}))
+    fresh = WINDOW.create()
+    fresh.load(WINDOW.create().snapshot())
+    fresh.append(_rows([1]))
+
+
 def test_memory_of_expired_rows_is_given_back() -> None:
     store = WINDOW.create()
     store.append(_rows(list(range(100_000))))

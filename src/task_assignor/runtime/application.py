@@ -229,6 +229,9 @@ class StreamsApplication:
                 visible, and no client is left behind.
         """
         with self._owned_folder() as run_id:
+            # Nobody has written them anew since the topology was held against them.
+            for name, topic in self._topics.items():
+                Topic.open(self._topics_root, name, topic.topic_id)
             commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
             commits.set_aside_torn()
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}

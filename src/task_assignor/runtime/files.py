@@ -10,6 +10,7 @@ guards against broken disks and copies, not against people who want to deceive.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import json
@@ -30,6 +31,7 @@ from task_assignor.sdk.text import is_url
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
+_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 WRITE_BUFFER: Final = 1 << 20
 """Bytes that are gathered before they are written: Arrow writes many small pieces."""
 SYNC_THREADS: Final = 8
@@ -261,6 +263,10 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no fsync for folders; they keep names by themselves.
+        if error.errno not in _NO_SYNC or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

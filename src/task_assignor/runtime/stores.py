@@ -559,8 +559,8 @@ class WindowStore(Store):
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
-        stream_time, expired_before = self._state_of(changes)
-        if changes.num_rows:
+        stream_time, expired_before, has_columns = self._state_of(changes)
+        if changes.num_rows or has_columns:
             self._add(changes.replace_schema_metadata(None))
         if stream_time is not None:
             self.observe(stream_time)
@@ -624,13 +624,18 @@ class WindowStore(Store):
         ]
 
     def _with_state(self, table: pa.Table) -> pa.Table:
-        state = {"streamTime": self.stream_time, "expiredBefore": self.expired_before}
+        state = {
+            "streamTime": self.stream_time,
+            "expiredBefore": self.expired_before,
+            # Else the table has no rows, and its columns only stand for those that nobody knows yet.
+            "hasColumns": self._schema is not None,
+        }
         return table.replace_schema_metadata({_METADATA: json.dumps(state).encode()})
 
     @staticmethod
-    def _state_of(table: pa.Table) -> tuple[int | None, int | None]:
+    def _state_of(table: pa.Table) -> tuple[int | None, int | None, bool]:
         state = json.loads((table.schema.metadata or {}).get(_METADATA, b"{}"))
-        return state.get("streamTime"), state.get("expiredBefore")
+        return state.get("streamTime"), state.get("expiredBefore"), state.get("hasColumns", False)
 
 
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec

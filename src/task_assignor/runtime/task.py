@@ -300,6 +300,9 @@ class StreamTask:
         tables = [table for table in tables if table.num_rows]
         if schema is not None:
             tables = [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
+        for table in tables:
+            if len(set(table.schema.names)) != len(table.schema.names):
+                raise TopicException(f"The rows for the output {output!r} have a column twice: {table.schema.names}.")
         try:
             return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
         except pa.ArrowException as error:
