@@ -83,14 +83,14 @@ abstract class BridgeAssignor implements TaskAssignor {
     }
 
     /** Ask Python, and check what it answers. */
-    Wire.Answer ask(final State state, final Decision java) throws Exception {
+    Wire.Answer ask(final State state, final Decision java, final long timeoutMs) throws Exception {
         final long start = System.nanoTime();
         metrics.asking();
         final byte[] message = Peer.of(settings).ask(keys -> {
             final Map<String, String> own = new TreeMap<>();
             keys.stream().filter(key -> settings.all.get(key) != null).forEach(key -> own.put(key, Settings.text(settings.all.get(key), "")));
-            return Wire.assign(state, own, settings.timeoutMs, java);
-        });
+            return Wire.assign(state, own, timeoutMs, java);
+        }, timeoutMs);
         final Wire.Answer answer = Wire.answer(message, state.clients.length);
         final String problem = answer.decision.problem(state);
         if (problem != null) {

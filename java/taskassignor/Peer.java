@@ -34,6 +34,7 @@ import org.slf4j.LoggerFactory;
 final class Peer {
     private static final Logger log = LoggerFactory.getLogger("taskassignor");
     private static final int LONGEST_MESSAGE = 1 << 30;
+    private static final long LONGEST_START_MS = 60_000;
     private static final Map<List<Object>, Peer> PEERS = new ConcurrentHashMap<>();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> daemon(task, "task-assignor-bridge"));
 
@@ -48,7 +49,9 @@ final class Peer {
     private volatile SocketChannel channel;
     private DataInputStream in;
     private OutputStream out;
-    private List<String> keys;
+    /** Opens the connection and says hello; then the settings that the assignor declares. */
+    private Future<List<String>> starting;
+    private long startedNanos;
 
     private Peer(final Settings settings) {
         this.settings = settings;
@@ -67,51 +70,70 @@ final class Peer {
     /**
      * Sends a request and waits for its answer; whatever goes wrong, this takes no longer than the timeout.
      *
-     * @throws Exception the peer died, sent nonsense, or did not answer in time; it is started anew the next time.
+     * @throws Exception the peer died, sent nonsense, or did not answer in time; it is started anew the next time. One
+     *     that is still starting goes on with it, so that it is there the next time.
      */
-    byte[] ask(final Request request) throws Exception {
-        final long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(settings.timeoutMs);
-        if (!turn.tryLock(settings.timeoutMs, TimeUnit.MILLISECONDS)) {
-            throw new TimeoutException("another rebalance was waiting for it for " + settings.timeoutMs + " ms");
+    byte[] ask(final Request request, final long timeoutMs) throws Exception {
+        final long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+        if (!turn.tryLock(timeoutMs, TimeUnit.MILLISECONDS)) {
+            throw new TimeoutException("another rebalance was waiting for it for " + timeoutMs + " ms");
         }
-        final Future<byte[]> answer = THREADS.submit(() -> exchange(request));
         try {
-            return answer.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
-        } catch (final TimeoutException late) {
-            close();
-            throw new TimeoutException("no answer within " + settings.timeoutMs + " ms");
-        } catch (final ExecutionException failed) {
-            close();
-            throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
-        } catch (final InterruptedException interrupted) {
-            close();
-            throw interrupted;
+            final boolean reused = starting != null && starting.isDone();
+            try {
+                return exchange(request, timeoutMs, end);
+            } catch (final IOException broken) {
+                if (!reused) {
+                    throw broken;
+                }
+                // It may have been restarted since the last rebalance.
+                return exchange(request, timeoutMs, end);
+            }
         } finally {
-            answer.cancel(true);
             turn.unlock();
         }
     }
 
-    private byte[] exchange(final Request request) throws Exception {
-        final boolean reused = out != null;
+    private byte[] exchange(final Request request, final long timeoutMs, final long end) throws Exception {
+        if (starting == null) {
+            startedNanos = System.nanoTime();
+            starting = THREADS.submit(() -> {
+                open();
+                return Wire.welcome(call(Wire.hello(settings.assignor)));
+            });
+        }
+        final List<String> keys;
         try {
-            return once(request);
-        } catch (final IOException broken) {
-            if (!reused) {
-                throw broken;
+            keys = await(starting, end);
+        } catch (final TimeoutException late) {
+            if (System.nanoTime() - startedNanos > TimeUnit.MILLISECONDS.toNanos(LONGEST_START_MS)) {
+                close();
             }
-            // It may have been restarted since the last rebalance.
+            throw new TimeoutException("it is still starting after " + timeoutMs + " ms");
+        } catch (final Exception failed) {
             close();
-            return once(request);
+            throw failed;
+        }
+        final Future<byte[]> answer = THREADS.submit(() -> call(request.message(keys)));
+        try {
+            return await(answer, end);
+        } catch (final TimeoutException late) {
+            close();
+            throw new TimeoutException("no answer within " + timeoutMs + " ms");
+        } catch (final Exception failed) {
+            close();
+            throw failed;
+        } finally {
+            answer.cancel(true);
         }
     }
 
-    private byte[] once(final Request request) throws Exception {
-        if (out == null) {
-            open();
-            keys = Wire.welcome(call(Wire.hello(settings.assignor)));
+    private static <T> T await(final Future<T> future, final long end) throws Exception {
+        try {
+            return future.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+        } catch (final ExecutionException failed) {
+            throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
         }
-        return call(request.message(keys));
     }
 
     private byte[] call(final byte[] message) throws IOException, Wire.WireException {
@@ -194,8 +216,10 @@ final class Peer {
         }
         process = null;
         channel = null;
-        in = null;
-        out = null;
+        if (starting != null) {
+            starting.cancel(true);
+        }
+        starting = null;
     }
 
     static Thread daemon(final Runnable task, final String name) {

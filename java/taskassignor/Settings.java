@@ -24,6 +24,8 @@ final class Settings {
     final List<String> command;
     final String address;
     final long timeoutMs;
+    /** How long a rebalance may wait: less than the timeout where the leader would be thrown out of its group by then. */
+    final long rebalanceTimeoutMs;
     final long retryMs;
     final boolean raiseOnFailure;
     final String javaClass;
@@ -38,6 +40,7 @@ final class Settings {
         command = words(text(all.get(PREFIX + "command"), "task-assignor bridge serve"));
         address = text(all.get(PREFIX + "address"), "");
         timeoutMs = number("timeout.ms", 10_000, 1);
+        rebalanceTimeoutMs = Math.max(1, Math.min(timeoutMs, sessionMs() / 3));
         retryMs = number("retry.ms", 60_000, 1_000);
         final String onFailure = text(all.get(PREFIX + "on.failure"), "keep");
         raiseOnFailure = onFailure.equals("exception");
@@ -65,6 +68,15 @@ final class Settings {
             ? ((Collection<?>) value).stream().map(String::valueOf).collect(Collectors.joining(","))
             : value instanceof Class ? ((Class<?>) value).getName() : value.toString();
         return text.trim().isEmpty() ? otherwise : text.trim();
+    }
+
+    /** While a leader waits for its assignor, Kafka sends no heartbeats. */
+    private long sessionMs() {
+        try {
+            return Long.parseLong(text(all.get("session.timeout.ms"), "45000"));
+        } catch (final NumberFormatException wrong) {
+            return 45_000;
+        }
     }
 
     private long number(final String name, final long otherwise, final long least) {

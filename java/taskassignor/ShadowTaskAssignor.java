@@ -14,7 +14,7 @@ public final class ShadowTaskAssignor extends BridgeAssignor {
 
     private void compare(final State state, final Decision java) {
         try {
-            final Wire.Answer python = ask(state, java);
+            final Wire.Answer python = ask(state, java, settings.timeoutMs);
             final boolean differs = differ(java, python.decision);
             metrics.comparison(differs, python.measures);
             final Map<String, double[]> measures = python.measures;

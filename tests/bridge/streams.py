@@ -24,7 +24,7 @@ from tests.kafka.jars import JVM_OPTIONS, class_path, java_command
 
 SOURCES: Final = Path(__file__).parent / "java"
 # Where instances leave without a word, the group learns of it after this.
-SESSION_MS: Final = 4_000
+SESSION_MS: Final = 6_000
 
 
 def compiled(folder: Path, version: str | None = None) -> str:

@@ -27,8 +27,8 @@ from task_assignor.sdk.text import listed, nearest, shown
 
 _CLASS: Final = "task.assignor.class"
 _GROUP_PROTOCOL: Final = "group.protocol"
-_MAX_POLL: Final = "max.poll.interval.ms"
-_MAX_POLL_DEFAULT_MS: Final = 300_000
+_SESSION: Final = "session.timeout.ms"
+_SESSION_DEFAULT_MS: Final = 45_000
 
 
 class Verdict(enum.Enum):
@@ -143,15 +143,15 @@ def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str
 
 
 def _times(settings: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Finding]:
-    prefixed = (settings.get(prefix + _MAX_POLL) for prefix in ("main.consumer.", "consumer.", ""))
+    prefixed = (settings.get(prefix + _SESSION) for prefix in ("main.consumer.", "consumer.", ""))
     text = next((value for value in prefixed if value), "")
-    longest = int(text) if text.isdigit() else _MAX_POLL_DEFAULT_MS
+    session = int(text) if text.isdigit() else _SESSION_DEFAULT_MS
     timeout = values[f"{PREFIX}timeout.ms"]
-    if timeout >= longest:
+    if timeout > session // 3:
         yield Finding(
-            Verdict.ERROR,
-            f"{PREFIX}timeout.ms ({timeout}) must be less than {_MAX_POLL} ({longest}): a rebalance that waits longer "
-            "throws the leader out of the group.",
+            Verdict.WARNING,
+            f"{PREFIX}timeout.ms ({timeout}) is more than a third of {_SESSION} ({session}): a rebalance waits {session // 3} ms "
+            "only, since Kafka sends no heartbeats meanwhile.",
         )
 
 

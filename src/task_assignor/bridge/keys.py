@@ -103,7 +103,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
                 type="long",
                 default=10_000,
                 minimum=1,
-                doc="Milliseconds that a rebalance waits for Python, its start included.",
+                doc="Milliseconds that a rebalance waits for Python, its start included; at most a third of `session.timeout.ms`.",
             ),
         )
     }
