@@ -92,7 +92,7 @@ final class JavaDecision {
             groups.computeIfAbsent(new Subtopology(id.subtopology(), id.topologyName()), any -> new HashSet<>()).add(id);
             sources.put(id, new HashSet<>());
             changelogs.put(id, new HashSet<>());
-            for (final TaskTopicPartition one : state.infos[task].topicPartitions()) {
+            for (final TaskTopicPartition one : state.partitions[task]) {
                 final TopicPartition partition = one.topicPartition();
                 if (one.isSource()) {
                     sources.get(id).add(partition);

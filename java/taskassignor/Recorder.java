@@ -25,8 +25,8 @@ final class Recorder {
         throws IOException {
         Files.createDirectories(dir);
         final String id = application + "-" + state.nowMs + "-" + ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet();
-        final byte[] line = Snapshot.state(state, id).getBytes(StandardCharsets.UTF_8);
-        final byte[] answer = Snapshot.decision(state, decision, id).getBytes(StandardCharsets.UTF_8);
+        final byte[] line = SnapshotText.state(state, id).getBytes(StandardCharsets.UTF_8);
+        final byte[] answer = SnapshotText.decision(state, decision, id).getBytes(StandardCharsets.UTF_8);
         final long most = mostBytes / (OLDER + 1);
         if (line.length + answer.length > most) {
             throw new IOException("a state of " + line.length + " bytes does not fit: " + Settings.PREFIX + "record.max.bytes is " + mostBytes);

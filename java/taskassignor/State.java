@@ -2,6 +2,7 @@ package taskassignor;
 
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -24,12 +25,16 @@ import org.slf4j.LoggerFactory;
  */
 final class State {
     static final long MISSING = Long.MIN_VALUE;
+    private static final Comparator<TaskTopicPartition> BY_TOPIC = Comparator
+        .comparing((TaskTopicPartition one) -> one.topicPartition().topic()).thenComparing(one -> one.topicPartition().partition());
     private static final Logger log = LoggerFactory.getLogger("taskassignor");
 
     final long nowMs = System.currentTimeMillis();
     final AssignmentConfigs configs;
     final TaskId[] tasks;
     final TaskInfo[] infos;
+    /** The topic partitions of each task, by topic and number: Kafka has them in no order. */
+    final TaskTopicPartition[][] partitions;
     /** Has at least one changelog partition: who gets standbys, and who has lags. */
     final boolean[] hasChangelog;
     final long[] endOffsetSum;
@@ -47,6 +52,7 @@ final class State {
         tasks = all.keySet().toArray(new TaskId[0]);
         Arrays.sort(tasks);
         infos = new TaskInfo[tasks.length];
+        partitions = new TaskTopicPartition[tasks.length][];
         hasChangelog = new boolean[tasks.length];
         endOffsetSum = new long[tasks.length];
         numbers = new HashMap<>(tasks.length * 2);
@@ -54,7 +60,9 @@ final class State {
             infos[task] = all.get(tasks[task]);
             numbers.put(tasks[task], task);
             endOffsetSum[task] = MISSING;
-            for (final TaskTopicPartition partition : infos[task].topicPartitions()) {
+            partitions[task] = infos[task].topicPartitions().toArray(new TaskTopicPartition[0]);
+            Arrays.sort(partitions[task], BY_TOPIC);
+            for (final TaskTopicPartition partition : partitions[task]) {
                 hasChangelog[task] |= partition.isChangelog();
             }
         }

@@ -112,7 +112,7 @@ final class Wire {
             partition[task] = id.partition();
             stateful[task] = state.infos[task].isStateful() ? 1 : 0;
             storeSet[task] = stores.number(state.infos[task].stateStoreNames());
-            for (final TaskTopicPartition one : state.infos[task].topicPartitions()) {
+            for (final TaskTopicPartition one : state.partitions[task]) {
                 partitions[task]++;
                 rows.putInt(topics.number(one.topicPartition().topic())).putInt(one.topicPartition().partition())
                     .putInt((one.isSource() ? 1 : 0) + (one.isChangelog() ? 2 : 0))

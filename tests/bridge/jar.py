@@ -60,10 +60,13 @@ def build_jar(path: Path, version: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         compile_java(list(SOURCES.glob("*.java")), Path(folder), class_path(version))
         # Not compressed: compressors differ. No dates, and in order.
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as jar:
+        # A JVM that runs with the old one must not find another in its place.
+        unfinished = path.with_suffix(".unfinished")
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as jar:
             jar.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _LONG_AGO), "Manifest-Version: 1.0\r\n\r\n")
             for file in sorted(Path(folder).rglob("*.class")):
                 jar.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix(), _LONG_AGO), file.read_bytes())
+        unfinished.replace(path)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import attrs
 
+from task_assignor.bridge import jar_path
 from task_assignor.sdk import ApplicationState, TaskAssignment
 from task_assignor.sdk.snapshot import state_to_json
 from task_assignor.sdk.snapshot_assignment import assignment_to_json
@@ -53,7 +54,7 @@ def build() -> str:
     """
     sources = sorted((FOLDER / "java").rglob("*.java"))
     digest = hashlib.sha256()
-    for path in (FOLDER / "pom.xml", *sources):
+    for path in (FOLDER / "pom.xml", jar_path(), *sources):
         digest.update(path.read_bytes())
     classes = TARGET / digest.hexdigest()[:16]
     class_path = classes / "class-path.txt"
@@ -64,7 +65,7 @@ def build() -> str:
             *("mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), "dependency:build-classpath"),
             *("-DincludeScope=runtime", f"-Dmdep.outputFile={unfinished}"),
         )
-        libraries = unfinished.read_text().strip()
+        libraries = f"{unfinished.read_text().strip()}:{jar_path()}"
         _run(
             "javac",
             "-nowarn",

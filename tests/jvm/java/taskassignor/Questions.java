@@ -3,6 +3,7 @@ package taskassignor;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Base64;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -63,6 +64,23 @@ final class Questions {
                     }
                 }
                 placements(reply, changed.values());
+            }
+            // The jar of the bridge, whose classes are of this package.
+            case "bridge_message" -> reply.put("base64", Base64.getEncoder().encodeToString(Wire.assign(new State(state), Map.of(), 1, null)));
+            case "bridge_snapshot" -> reply.put("text", SnapshotText.state(new State(state), "recorded"));
+            case "bridge_keep" -> {
+                final State numbered = new State(state);
+                placements(reply, new Keep(numbered, 0).decision.toKafka(numbered).assignment());
+            }
+            case "bridge_java" -> {
+                final State numbered = new State(state);
+                try {
+                    placements(reply, JavaDecision.of(state, numbered, new Settings(Map.of())).toKafka(numbered).assignment());
+                } catch (final RuntimeException failed) {
+                    throw failed;
+                } catch (final Exception failed) {
+                    throw new IllegalStateException(failed);
+                }
             }
             default -> throw new IllegalArgumentException("no such operation: " + question.get("operation"));
         }

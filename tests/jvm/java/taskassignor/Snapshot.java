@@ -28,6 +28,7 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultKafkaStreamsState;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskInfo;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskTopicPartition;
+import org.apache.kafka.streams.state.HostInfo;
 
 /** A state in the project's snapshot form, as Kafka's own objects. */
 final class Snapshot implements ApplicationState {
@@ -93,11 +94,13 @@ final class Snapshot implements ApplicationState {
         json.get("clientTags").fields().forEachRemaining(entry -> tags.put(entry.getKey(), entry.getValue().asText()));
         final Map<TaskId, Long> lags = new HashMap<>();
         json.get("taskLags").fields().forEachRemaining(entry -> lags.put(TaskId.parse(entry.getKey()), entry.getValue().asLong()));
+        final JsonNode where = json.get("hostInfo");
+        final Optional<HostInfo> host = where.isNull() ? Optional.empty() : Optional.of(new HostInfo(where.get("host").asText(), where.get("port").asInt()));
         final Optional<String> rack = json.get("rackId").isNull() ? Optional.empty() : Optional.of(json.get("rackId").asText());
         for (final boolean computed : new boolean[] {true, false}) {
             (computed ? withLags : withoutLags).put(id, new DefaultKafkaStreamsState(
                 id, json.get("numProcessingThreads").asInt(), tags, taskIds(json.get("previousActiveTasks")),
-                taskIds(json.get("previousStandbyTasks")), consumers, Optional.empty(),
+                taskIds(json.get("previousStandbyTasks")), consumers, host,
                 computed ? Optional.of(lags) : Optional.empty(), rack));
         }
     }

@@ -12,19 +12,19 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 import org.apache.kafka.streams.state.HostInfo;
 
 /** A state and a decision as the JSON documents that every tool of task-assignor takes (docs/snapshots.md). */
-final class Snapshot {
+final class SnapshotText {
     private final StringBuilder out = new StringBuilder(1 << 16);
 
-    private Snapshot() { }
+    private SnapshotText() { }
 
     static String state(final State state, final String id) {
-        final Snapshot json = new Snapshot();
+        final SnapshotText json = new SnapshotText();
         json.write(state, id);
         return json.out.append('\n').toString();
     }
 
     static String decision(final State state, final Decision decision, final String id) {
-        final Snapshot json = new Snapshot();
+        final SnapshotText json = new SnapshotText();
         json.open('{').text("formatVersion", "1", false).text("id", id, true).name("assignment").open('[');
         for (int client = 0; client < state.clients.length; client++) {
             json.open('{').text("processId", state.processes[client].id().toString(), true);
@@ -56,7 +56,7 @@ final class Snapshot {
                 text("endOffsetSum", "" + state.endOffsetSum[task], false);
             }
             name("topicPartitions").open('[');
-            for (final TaskTopicPartition one : state.infos[task].topicPartitions()) {
+            for (final TaskTopicPartition one : state.partitions[task]) {
                 open('{').text("topic", one.topicPartition().topic(), true).text("partition", "" + one.topicPartition().partition(), false)
                     .text("isSource", "" + one.isSource(), false).text("isChangelog", "" + one.isChangelog(), false);
                 if (one.rackIds().isPresent()) {
@@ -102,7 +102,7 @@ final class Snapshot {
         close('}');
     }
 
-    private Snapshot numbers(final String name, final State state, final int[] tasks) {
+    private SnapshotText numbers(final String name, final State state, final int[] tasks) {
         name(name).open('[');
         for (final int task : tasks) {
             string(state.tasks[task].toString());
@@ -110,13 +110,13 @@ final class Snapshot {
         return close(']');
     }
 
-    private Snapshot texts(final String name, final Collection<?> texts) {
+    private SnapshotText texts(final String name, final Collection<?> texts) {
         name(name).open('[');
         texts.forEach(text -> string(text.toString()));
         return close(']');
     }
 
-    private Snapshot text(final String name, final String value, final boolean quoted) {
+    private SnapshotText text(final String name, final String value, final boolean quoted) {
         name(name);
         if (quoted) {
             string(value);
@@ -127,19 +127,19 @@ final class Snapshot {
         return this;
     }
 
-    private Snapshot name(final String name) {
+    private SnapshotText name(final String name) {
         string(name);
         out.append(':');
         return this;
     }
 
-    private Snapshot open(final char bracket) {
+    private SnapshotText open(final char bracket) {
         comma();
         out.append(bracket);
         return this;
     }
 
-    private Snapshot close(final char bracket) {
+    private SnapshotText close(final char bracket) {
         out.append(bracket);
         return this;
     }
