@@ -84,11 +84,10 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
         allowed: see `Worker`.
     """
     messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    busy = threading.Event()
-    threading.Thread(target=_read, args=(source, messages, busy), name="bridge-reader", daemon=True).start()
+    reader = _Reader(source, messages)
+    threading.Thread(target=reader.run, name="bridge-reader", daemon=True).start()
     worker = Worker(allowed)
     while (message := messages.get()) is not _ENDED:
-        busy.set()
         timeout_ms = _timeout_ms(message)
         if timeout_ms:
             faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True)
@@ -96,7 +95,7 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
             reply = worker.answer(message)
         finally:
             faulthandler.cancel_dump_traceback_later()
-        busy.clear()
+        reader.answered += 1
         # Nobody may be there any more.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             sink.write(struct.pack(">i", len(reply)) + reply)
@@ -110,23 +109,37 @@ def _timeout_ms(message: bytes) -> int:
     return max(1, int.from_bytes(message[1:9], "big", signed=True))
 
 
-def _read(source: BinaryIO, messages: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:
-    try:
-        while len(head := source.read(4)) == 4:
+class _Reader:
+    """Reads ahead of the main thread, and so sees the end of the messages while an assignor runs."""
+
+    def __init__(self, source: BinaryIO, messages: queue.SimpleQueue[bytes | None]) -> None:
+        self._source = source
+        self._messages = messages
+        self._asked = 0
+        self.answered = 0
+        """Messages to which there was an answer; counted by the main thread."""
+
+    def run(self) -> None:
+        try:
+            self._read_all()
+        except OSError as error:
+            logger.info("There is nobody any more: %s", error)
+        self._messages.put(_ENDED)
+        if self._asked > self.answered:
+            # The main thread may be anywhere; nobody waits for what it does.
+            os._exit(0)
+
+    def _read_all(self) -> None:
+        while len(head := self._source.read(4)) == 4:
             (length,) = struct.unpack(">i", head)
             if not 0 <= length <= wire.LONGEST_MESSAGE:
                 logger.error("A message of %d bytes cannot be: this is not the bridge's Java side.", length)
-                break
-            message = source.read(length)
+                return
+            message = self._source.read(length)
             if len(message) < length:
-                break
-            messages.put(message)
-    except OSError:
-        pass
-    messages.put(_ENDED)
-    if busy.is_set():
-        # The main thread may be anywhere; nobody waits for what it does.
-        os._exit(0)
+                return
+            self._asked += 1
+            self._messages.put(message)
 
 
 def serve_standard_streams(allowed: frozenset[str] | None = None) -> None:

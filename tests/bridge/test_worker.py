@@ -1,0 +1,222 @@
+"""The Python end: answers everything, speaks over pipes and sockets, and ends when nobody asks any more."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from task_assignor.bridge import BridgeServer, ServeException, wire
+from task_assignor.bridge.worker import Worker
+from tests.bridge.conftest import hello, question
+
+BAD = """
+import os, sys, threading
+from task_assignor.sdk import ConfigKey, TaskAssignor
+
+class Prints(TaskAssignor):
+    config_keys = (ConfigKey(name="prints.what", type="string", default="nothing"),)
+    def configure(self, configs):
+        self.what = configs["prints.what"]
+    def assign(self, state):
+        print("to standard output", self.what)
+        os.write(1, b"and behind Python's back")
+        from task_assignor.builtin_assignors import StickyTaskAssignor
+        return StickyTaskAssignor().assign(state)
+
+class Raises(TaskAssignor):
+    def assign(self, state):
+        raise ValueError("no idea")
+
+class Exits(TaskAssignor):
+    def assign(self, state):
+        sys.exit(0)
+
+class Nothing(TaskAssignor):
+    def assign(self, state):
+        return None
+
+class Hangs(TaskAssignor):
+    def assign(self, state):
+        threading.Event().wait()
+"""
+
+
+def error_of(message: bytes) -> str:
+    assert message[0] == wire.ERROR, message
+    return wire.error_text(message)
+
+
+def test_a_worker_says_hello_and_answers() -> None:
+    worker = Worker()
+    assert "hello" in error_of(worker.answer(question()))
+    assert worker.answer(hello("min-cost"))[0] == wire.WELCOME
+    assert worker.answer(question())[0] == wire.ANSWER
+
+
+def test_the_measures_of_java_and_of_python_come_with_a_shadow_answer() -> None:
+    worker = Worker()
+    worker.answer(hello())
+    assert wire.text_bytes("lag_to_restore") in worker.answer(question(java=True))
+
+
+def test_what_is_wrong_is_said() -> None:
+    assert "version 99" in error_of(Worker().answer(hello(protocol=99)))
+    assert "stiky" in error_of(Worker().answer(hello("stiky")))
+    assert "--allow" in error_of(Worker(frozenset(["sticky"])).answer(hello("high-availability")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "bad.py").write_text(BAD)
+    return tmp_path
+
+
+class Child:
+    """`task-assignor bridge serve` as a Java application starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "task_assignor", "bridge", "serve"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
+        )
+
+    def send(self, message: bytes) -> None:
+        assert self.process.stdin is not None
+        write(self.process.stdin, message)
+
+    def receive(self) -> bytes:
+        assert self.process.stdout is not None
+        return read(self.process.stdout)
+
+    def ask(self, message: bytes) -> bytes:
+        self.send(message)
+        return self.receive()
+
+
+def write(stream: IO[bytes], message: bytes) -> None:
+    stream.write(struct.pack(">i", len(message)) + message)
+    stream.flush()
+
+
+def read(stream: IO[bytes]) -> bytes:
+    return stream.read(struct.unpack(">i", stream.read(4))[0])
+
+
+@pytest.fixture
+def child(folder: Path) -> Iterator[Child]:
+    running = Child(folder)
+    yield running
+    running.process.kill()
+    running.process.communicate()
+
+
+def test_a_child_answers_and_ends_with_its_input(child: Child) -> None:
+    assert child.ask(hello())[0] == wire.WELCOME
+    assert child.ask(question())[0] == wire.ANSWER
+    assert child.ask(question(java=True))[0] == wire.ANSWER
+    assert child.process.communicate(timeout=60)[0] == b""
+    assert child.process.returncode == 0
+
+
+def test_what_an_assignor_prints_does_not_get_between_the_answers(child: Child) -> None:
+    welcome = child.ask(hello("bad.Prints"))
+    assert b"prints.what" in welcome
+    assert child.ask(question(settings={"prints.what": "so there"}))[0] == wire.ANSWER
+    assert child.ask(question())[0] == wire.ANSWER
+    assert b"to standard output so there" in child.process.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Raises", "ValueError: no idea"), ("Exits", "SystemExit"), ("Nothing", "TaskAssignment")]
+)
+def test_an_assignor_that_fails_does_not_end_the_child(child: Child, name: str, said: str) -> None:
+    child.ask(hello(f"bad.{name}"))
+    assert said in error_of(child.ask(question()))
+    assert said in error_of(child.ask(question()))
+
+
+def test_a_child_that_hangs_ends_when_nobody_waits_any_more(child: Child) -> None:
+    child.ask(hello("bad.Hangs"))
+    child.send(question(timeout_ms=100))
+    assert child.process.wait(60) != 0
+    assert b"Timeout" in child.process.communicate()[1]
+
+
+def test_a_child_that_is_busy_ends_with_its_input(child: Child) -> None:
+    child.ask(hello("bad.Hangs"))
+    child.send(question(timeout_ms=10_000_000))
+    assert child.process.stdin is not None
+    child.process.stdin.close()
+    assert child.process.wait(60) == 0
+    child.process.stdin = None
+
+
+@pytest.fixture(params=["127.0.0.1:0", "unix"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BridgeServer]:
+    address = request.param if request.param != "unix" else f"unix:{tmp_path / 'b.sock'}"
+    with BridgeServer(address) as running:
+        thread = threading.Thread(target=running.run)
+        thread.start()
+        yield running
+        running.close()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def connect(server: BridgeServer) -> socket.socket:
+    if server.address.startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(server.address.removeprefix("unix:"))
+        return connection
+    host, port = server.address.split(":")
+    return socket.create_connection((host, int(port)))
+
+
+def test_a_server_answers_several_applications(server: BridgeServer) -> None:
+    with connect(server) as one, connect(server) as other:
+        streams = [one.makefile("rwb"), other.makefile("rwb")]
+        for stream in streams:
+            write(stream, hello())
+        for stream in streams:
+            assert read(stream)[0] == wire.WELCOME
+            write(stream, question())
+            assert read(stream)[0] == wire.ANSWER
+        write(streams[0], hello("os.system"))
+        assert "--allow" in error_of(read(streams[0]))
+        for stream in streams:
+            stream.close()
+
+
+def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
+    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1"):
+        with pytest.raises(ServeException, match="of this host"):
+            BridgeServer(address)
+    with BridgeServer("127.0.0.1:0") as first, pytest.raises(ServeException, match="cannot be listened on"):
+        BridgeServer(first.address)
+    path = tmp_path / "a.sock"
+    with BridgeServer(f"unix:{path}"):
+        assert path.stat().st_mode & 0o077 == 0
+        with pytest.raises(ServeException, match="in use"):
+            BridgeServer(f"unix:{path}")
+    assert not path.exists()
+
+
+def test_a_socket_that_a_dead_server_left_is_replaced_but_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with BridgeServer(f"unix:{path}"):
+        pass
+    path.write_text("mine")
+    with pytest.raises(ServeException):
+        BridgeServer(f"unix:{path}")
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]
