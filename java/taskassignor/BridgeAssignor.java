@@ -26,6 +26,7 @@ abstract class BridgeAssignor implements TaskAssignor {
     private static final ThreadPoolExecutor LATER = new ThreadPoolExecutor(1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(16),
         task -> Peer.daemon(task, "task-assignor-bridge-later"));
     private static final int LONGEST_BACK_OFF = 16;
+    private static final long SOON_MS = 5_000;
 
     Settings settings;
     Metrics metrics;
@@ -69,7 +70,7 @@ abstract class BridgeAssignor implements TaskAssignor {
         if (settings.raiseOnFailure) {
             throw new TaskAssignmentException("The bridge has no assignment: " + what, failed);
         }
-        final long waitMs = settings.retryMs * Math.min(LONGEST_BACK_OFF, 1L << Math.min(inARow - 1, 10));
+        final long waitMs = failed instanceof Peer.StillStartingException ? Math.min(settings.retryMs, SOON_MS) : settings.retryMs * Math.min(LONGEST_BACK_OFF, 1L << Math.min(inARow - 1, 10));
         final Keep kept = new Keep(state, state.nowMs + waitMs);
         log.warn("No assignment ({}). {} tasks on {} clients stay where they are, {} without owner go to a standby or to the least "
             + "loaded client; the group asks again in {} s.", what, state.tasks.length, state.clients.length, kept.orphans, waitMs / 1000);

@@ -70,7 +70,44 @@ final class Keep {
             }
         }
         orphans = found;
-        decision = decision(state, owner, standbys, retryAtMs);
+        decision = decision(state, owner, nearest(state, owner, standbys), retryAtMs);
+    }
+
+    /**
+     * Of the clients that hold state of a task, those that are least behind, as many as standbys are configured: what an
+     * instance finds on its disk when it starts counts as a standby, too, and would pile up.
+     */
+    private static int[][] nearest(final State state, final int[] owner, final int[][] held) {
+        final List<List<Integer>> holders = new ArrayList<>();
+        for (int task = 0; task < owner.length; task++) {
+            holders.add(new ArrayList<>());
+        }
+        for (int client = 0; client < held.length; client++) {
+            for (final int task : held[client]) {
+                if (owner[task] != client && state.hasChangelog[task]) {
+                    holders.get(task).add(client);
+                }
+            }
+        }
+        final List<List<Integer>> kept = new ArrayList<>();
+        for (int client = 0; client < held.length; client++) {
+            kept.add(new ArrayList<>());
+        }
+        for (int task = 0; task < owner.length; task++) {
+            final TaskId id = state.tasks[task];
+            final int number = task;
+            holders.get(task).stream()
+                .sorted(Comparator.comparingLong((Integer client) -> state.hasLags ? lag(state, client, id) : 0).thenComparing(Comparator.naturalOrder()))
+                .limit(state.configs.numStandbyReplicas())
+                .forEach(client -> kept.get(client).add(number));
+        }
+        return kept.stream().map(tasks -> tasks.stream().mapToInt(task -> task).toArray()).toArray(int[][]::new);
+    }
+
+    /** Offsets behind; what is not known comes last. */
+    private static long lag(final State state, final int client, final TaskId task) {
+        final Long lag = state.clients[client].statefulTasksToLagSums().get(task);
+        return lag == null || lag == -3 ? Long.MAX_VALUE : lag;
     }
 
     private static Decision decision(final State state, final int[] owner, final int[][] standbys, final long retryAtMs) {
@@ -83,18 +120,15 @@ final class Keep {
             active.get(owner[task]).add(task);
         }
         final int[][] actives = new int[count][];
-        final int[][] kept = new int[count][];
         final long[] deadlines = new long[count];
         Arrays.fill(deadlines, State.MISSING);
         for (int client = 0; client < count; client++) {
-            final int here = client;
             actives[client] = active.get(client).stream().mapToInt(task -> task).toArray();
-            kept[client] = Arrays.stream(standbys[client]).filter(task -> owner[task] != here && state.hasChangelog[task]).toArray();
         }
         // One client is enough to wake the group.
         if (count > 0) {
             deadlines[0] = retryAtMs;
         }
-        return new Decision(actives, kept, deadlines);
+        return new Decision(actives, standbys, deadlines);
     }
 }

@@ -62,6 +62,15 @@ final class Peer {
         return PEERS.computeIfAbsent(made, any -> new Peer(settings));
     }
 
+    /** Not there yet, but soon. */
+    static final class StillStartingException extends TimeoutException {
+        private static final long serialVersionUID = 1L;
+
+        StillStartingException(final String message) {
+            super(message);
+        }
+    }
+
     interface Request {
         /** The message, given the names of the settings that the assignor declares. */
         byte[] message(List<String> keys);
@@ -109,7 +118,7 @@ final class Peer {
             if (System.nanoTime() - startedNanos > TimeUnit.MILLISECONDS.toNanos(LONGEST_START_MS)) {
                 close();
             }
-            throw new TimeoutException("it is still starting after " + timeoutMs + " ms");
+            throw new StillStartingException("it is still starting after " + timeoutMs + " ms");
         } catch (final Exception failed) {
             close();
             throw failed;

@@ -22,6 +22,7 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import wait_until
 from tests.kafka.jars import JVM_OPTIONS, class_path, java_command
 
+ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = Path(__file__).parent / "java"
 # Where instances leave without a word, the group learns of it after this.
 SESSION_MS: Final = 6_000
@@ -43,6 +44,7 @@ def python_decides(*command: str, assignor: str = "sticky", **more: object) -> d
         f"{PREFIX}class": assignor,
         f"{PREFIX}command": shlex.join(words),
         f"{PREFIX}timeout.ms": 60_000,
+        f"{PREFIX}retry.ms": 1_000,
         **own,
     }
 
@@ -59,7 +61,7 @@ def alive(pid: int) -> bool:
 class Instance:
     """One process of the application."""
 
-    def __init__(self, command: list[str], name: str) -> None:
+    def __init__(self, command: list[str], name: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.lines: list[str] = []
         self._process = subprocess.Popen(
@@ -69,7 +71,8 @@ class Instance:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            cwd=Path(__file__).parents[2],
+            cwd=folder,
+            env=environment,
         )
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -165,6 +168,7 @@ class StreamsGroup:
         tasks: partitions of both topics.
         standbys: `num.standby.replicas`.
         settings: more settings of every instance.
+        current_folder: where the instances run.
     """
 
     cluster: KafkaCluster
@@ -174,6 +178,7 @@ class StreamsGroup:
     tasks: int = 6
     standbys: int = 1
     settings: Mapping[str, object] = attrs.field(factory=dict)
+    current_folder: Path = ROOT
     instances: dict[str, Instance] = attrs.field(factory=dict, init=False)
     rows: int = attrs.field(default=0, init=False)
 
@@ -219,7 +224,10 @@ class StreamsGroup:
         }
         command = [java_command(), *JVM_OPTIONS, "-Xmx160m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         command += ["-Dorg.slf4j.simpleLogger.log.taskassignor=info", "-cp", self.java, "StreamsApp"]
-        instance = Instance([*command, *(f"{key}={value}" for key, value in all_settings.items())], name)
+        # As where the package is installed: its command is on the path.
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        command += [f"{key}={value}" for key, value in all_settings.items()]
+        instance = Instance(command, name, self.current_folder, environment)
         self.instances[name] = instance
         return instance
 

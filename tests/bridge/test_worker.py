@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pytest
 
@@ -101,13 +101,14 @@ class Child:
         return self.receive()
 
 
-def write(stream: IO[bytes], message: bytes) -> None:
+def write(stream: Any, message: bytes) -> None:
     stream.write(struct.pack(">i", len(message)) + message)
     stream.flush()
 
 
-def read(stream: IO[bytes]) -> bytes:
-    return stream.read(struct.unpack(">i", stream.read(4))[0])
+def read(stream: Any) -> bytes:
+    message: bytes = stream.read(struct.unpack(">i", stream.read(4))[0])
+    return message
 
 
 @pytest.fixture

@@ -77,6 +77,8 @@ def test_without_python_everything_stays_and_nothing_is_left_out(jvm: Jvm) -> No
         before_client, before_task = state.columns.previous.pairs(Role.ACTIVE)
         before = set(zip(before_client.tolist(), before_task.tolist(), strict=True))
         owned = {task for _, task in before}
+        standbys = [task.id for one in kept for task in one.tasks.values() if task.type is TaskType.STANDBY]
+        assert max(map(standbys.count, standbys), default=0) <= state.assignment_configs.num_standby_replicas
         for one in kept:
             client = state.columns.clients.find(one.process_id)
             for task in one.tasks.values():
