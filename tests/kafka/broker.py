@@ -134,7 +134,7 @@ class KafkaCluster:
         *self._ports, controller = _free_ports(len(self.racks) + 1)
         if self._port:
             self._ports[0] = self._port
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = cluster_id(uuid.uuid4().bytes)
         formatting = []
         for broker in range(len(self.racks)):
             file = self._properties(broker)
@@ -204,6 +204,11 @@ class KafkaCluster:
                 process.wait()
         self._brokers = []
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def cluster_id(data: bytes) -> str:
+    """The id of a cluster in Kafka's form; it never starts with `-`, which the command line would take for an option."""
+    return base64.urlsafe_b64encode(bytes([data[0] & 0x7F]) + data[1:]).decode().rstrip("=")
 
 
 def _free_ports(count: int) -> list[int]:

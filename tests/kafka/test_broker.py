@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import KafkaCluster, main
+from tests.kafka.broker import KafkaCluster, cluster_id, main
 from tests.kafka.jars import KafkaUnavailableError, class_path
 
 Unique = Callable[[str], str]
@@ -66,6 +66,13 @@ def test_three_brokers_are_in_three_racks_and_hold_replicas_in_each(rack_cluster
     described = admin.describe_topics(confluent.TopicCollection([topic]))[topic].result(60)
     racks = [sorted(node.rack for node in partition.replicas) for partition in described.partitions]
     assert racks == [["a", "b", "c"]] * 3
+
+
+def test_the_id_of_a_cluster_is_never_taken_for_an_option() -> None:
+    """One broker in 64 did not start."""
+    ids = [cluster_id(bytes([first]) + bytes(15)) for first in range(256)]
+    assert {len(one) for one in ids} == {22}
+    assert [one for one in ids if one.startswith("-")] == []
 
 
 def test_a_folder_that_is_no_kafka_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
