@@ -8,7 +8,7 @@ as there, wherever its inside can make a difference.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from operator import lt
 from typing import Any, Final
 
@@ -18,7 +18,39 @@ from task_assignor.sdk.ids import ProcessId
 from task_assignor.sdk.java_hash import bucket_count
 
 MOST_SIFTED: Final = 3_000_000
-"""Clients taken out of the queue one by one (about 1 s per million) before the exact minimum is taken instead."""
+"""Clients taken out of the queue one by one (about 1 s per million) before the exact minimum is taken instead.
+
+What goes through the whole queue counts for as many as take that long: filling it half of its clients, looking for a client
+in it an eighth.
+"""
+
+
+class AllBut:
+    """Candidates that are nearly everybody: all clients but a few.
+
+    Args:
+        clients: number of clients.
+        but: those that are none.
+    """
+
+    __slots__ = ("_but", "_clients")
+
+    def __init__(self, clients: int, but: Set[int]) -> None:
+        self._clients = clients
+        self._but = but
+
+    def __contains__(self, client: object) -> bool:
+        return client not in self._but
+
+    def __iter__(self) -> Iterator[int]:
+        return (client for client in range(self._clients) if client not in self._but)
+
+    def __len__(self) -> int:
+        return self._clients - len(self._but)
+
+    def without(self, more: Set[int]) -> AllBut:
+        """The same without these clients too."""
+        return AllBut(self._clients, self._but | more)
 
 
 class ClientQueue:
@@ -52,6 +84,7 @@ class ClientQueue:
         self._polled = -1
         self._is_doubtful = False
         self._heap: _Heap | None = None
+        self._lightest: _Lightest | None = None
 
     def poll(self, candidates: Collection[int]) -> int:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
@@ -62,16 +95,17 @@ class ClientQueue:
                 self._is_doubtful = False
             return -1
         if self._left <= 0:
-            return least_loaded(candidates, self.counts, self._threads)
+            return self._least_loaded(candidates)
         if self._is_doubtful:
             if self._heap is None:
                 self._heap = self._built()
-            chosen = self._heap.poll(frozenset(candidates))
+                self._left -= len(self.counts) >> 1
+            chosen = self._heap.poll(candidates if isinstance(candidates, AllBut) else frozenset(candidates))
             self._left -= self._heap.take_sifted()
             if self._left <= 0:
                 self._forget()
         else:
-            chosen = least_loaded(candidates, self.counts, self._threads)
+            chosen = self._least_loaded(candidates)
             self._log.append((_Heap.poll, ((chosen,),)))
         self._polled = chosen
         return chosen
@@ -80,11 +114,14 @@ class ClientQueue:
         """Change a client's count, whether it is in the queue or not."""
         before = self.counts[client]
         self.counts[client] = before + difference
+        load = (before + difference) / self._threads[client]
+        if self._lightest is not None:
+            self._lightest.put(client, load)
         if self._left <= 0:
             return
-        load = (before + difference) / self._threads[client]
         if self._heap is not None:
             self._heap.change(client, load)
+            self._left -= len(self.counts) >> 3
             return
         self._counts_before.setdefault(client, before)
         self._log.append((_Heap.change, (client, load)))
@@ -100,6 +137,13 @@ class ClientQueue:
         else:
             self._log.append((_Heap.offer, clients))
         self._polled = -1
+
+    def _least_loaded(self, candidates: Collection[int]) -> int:
+        if not isinstance(candidates, AllBut):
+            return least_loaded(candidates, self.counts, self._threads)
+        if self._lightest is None:
+            self._lightest = _Lightest(count / own for count, own in zip(self.counts, self._threads, strict=True))
+        return self._lightest.of(candidates)
 
     def _forget(self) -> None:
         self._heap = None
@@ -121,6 +165,32 @@ class ClientQueue:
         self._log.clear()
         self._counts_before.clear()
         return heap
+
+
+class _Lightest:
+    """All clients by load, for the lightest of nearly all. A load that has changed since it was put in is passed over."""
+
+    def __init__(self, loads: Iterable[float]) -> None:
+        self._loads = list(loads)
+        self._heap = [(load, client) for client, load in enumerate(self._loads)]
+        heapq.heapify(self._heap)
+
+    def put(self, client: int, load: float) -> None:
+        """The load of a client from now on."""
+        self._loads[client] = load
+        heapq.heappush(self._heap, (load, client))
+
+    def of(self, candidates: Collection[int]) -> int:
+        """The candidate of least (load, number); there is one."""
+        heap, passed = self._heap, []
+        while self._loads[heap[0][1]] != heap[0][0] or heap[0][1] not in candidates:
+            entry = heapq.heappop(heap)
+            if self._loads[entry[1]] == entry[0]:
+                passed.append(entry)
+        chosen = heap[0][1]
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return chosen
 
 
 class _Hashes:

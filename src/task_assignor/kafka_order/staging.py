@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
-from task_assignor.kafka_order.client_queue import ClientQueue
+from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
@@ -255,10 +255,12 @@ class LagRows:
         listed = set(self.client[rows].tolist())
         return (client for client in range(self.clients) if client not in listed)
 
-    def caught_up(self, task: int) -> list[int]:
+    def caught_up(self, task: int) -> list[int] | AllBut:
         """The clients that are caught up, in no particular order."""
         found = self.caught_up_client[self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]]
-        return [*found, *self._others(self._rows(task))] if self.others_caught_up[task] else found
+        if not self.others_caught_up[task]:
+            return found
+        return AllBut(self.clients, set(self.client[self._rows(task)].tolist()).difference(found))
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -306,7 +308,7 @@ class _Plan:
             The client that runs the task for now.
         """
         caught_up = lags.caught_up(task)
-        placed = self.queue.poll(standbys.intersection(caught_up))
+        placed = self.queue.poll([client for client in standbys if client in caught_up])
         if placed < 0:
             placed = self.queue.poll(caught_up)
         if placed < 0:
@@ -327,8 +329,11 @@ class _Plan:
 
     def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
         """Keep the standby on a client that is further, if there is one that has the task in no role."""
-        free = [client for client in lags.caught_up(task) if client not in standbys and client != owner]
-        placed = self.queue.poll(free)
+        caught_up, holders = lags.caught_up(task), standbys | {owner}
+        if isinstance(caught_up, AllBut):
+            placed = self.queue.poll(caught_up.without(holders))
+        else:
+            placed = self.queue.poll([client for client in caught_up if client not in holders])
         if placed < 0:
             for client in lags.by_lag(task):
                 if client == wanted:
