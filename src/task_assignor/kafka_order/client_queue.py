@@ -8,7 +8,9 @@ as there, wherever its inside can make a difference.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import lt
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ MOST_SIFTED: Final = 3_000_000
 What goes through the whole queue counts for as many as take that long: filling it half of its clients, looking for a client
 in it an eighth.
 """
+_CLIENT: Final = 2**32 - 1
+_DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
 class AllBut:
@@ -35,7 +39,7 @@ class AllBut:
 
     __slots__ = ("_but", "_clients")
 
-    def __init__(self, clients: int, but: Set[int]) -> None:
+    def __init__(self, clients: int, but: AbstractSet[int]) -> None:
         self._clients = clients
         self._but = but
 
@@ -48,7 +52,7 @@ class AllBut:
     def __len__(self) -> int:
         return self._clients - len(self._but)
 
-    def without(self, more: Set[int]) -> AllBut:
+    def without(self, more: AbstractSet[int]) -> AllBut:
         """The same without these clients too."""
         return AllBut(self._clients, self._but | more)
 
@@ -90,7 +94,8 @@ class ClientQueue:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
         if not candidates:
             if self._left > 0:
-                self._forget()
+                if self._log or self._heap is not None:
+                    self._forget()
                 self._is_first_filling = False
                 self._is_doubtful = False
             return -1
@@ -214,14 +219,15 @@ class _Heap:
     """`java.util.PriorityQueue` of clients, compared by what their loads are at that moment.
 
     As long as no entry is out of order, Python's `heapq` sifts to the same places as Java does: all entries differ, and
-    the way down is the same. Once a load was changed inside, each step is Java's.
+    the way down is the same. Once a load was changed inside, each step is Java's. Entries are whole numbers that order
+    as (load, number) do, since these are compared most quickly.
     """
 
     def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
         self._sifted = 0
         self._hashes = hashes
-        self._loads = list(loads)
-        self._heap: list[tuple[float, int]] = []
+        self._entries = [_entry(load, client) for client, load in enumerate(loads)]
+        self._heap: list[int] = []
         self._is_in = [False] * len(loads)
         self._is_in_order = True
         self._is_touched = False
@@ -233,11 +239,11 @@ class _Heap:
 
     def change(self, client: int, load: float) -> None:
         """The load of a client is another from now on; if it is in, it stays where it is."""
+        entry = _entry(load, client)
         if self._is_in[client]:
-            place = self._heap.index((self._loads[client], client))
-            self._heap[place] = (load, client)
+            self._heap[self._heap.index(self._entries[client])] = entry
             self._is_touched = True
-        self._loads[client] = load
+        self._entries[client] = entry
 
     def offer(self, *clients: int) -> None:
         """Put clients in, one by one; those that are in are taken out first."""
@@ -245,7 +251,7 @@ class _Heap:
             if self._is_in[client]:
                 self._remove(client)
             self._is_in[client] = True
-            heapq.heappush(self._heap, (self._loads[client], client))
+            heapq.heappush(self._heap, self._entries[client])
         if self._is_touched:
             heap = self._heap
             # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
@@ -257,35 +263,41 @@ class _Heap:
         rejected: list[int] = []
         heap = self._heap
         pop = heapq.heappop if self._is_in_order else _pop_as_java
-        client = pop(heap)[1]
+        client = pop(heap) & _CLIENT
         while client not in candidates:
             rejected.append(client)
-            client = pop(heap)[1]
-        loads = self._loads
+            client = pop(heap) & _CLIENT
+        entries = self._entries
         for other in self._hashes.order(rejected):
-            heapq.heappush(heap, (loads[other], other))
+            heapq.heappush(heap, entries[other])
         self._is_in[client] = False
         self._sifted += len(rejected) + 1
         return client
 
     def _remove(self, client: int) -> None:
         heap = self._heap
-        place = heap.index((self._loads[client], client))
+        place = heap.index(self._entries[client])
         last = heap.pop()
         if place < len(heap):
             _sift_down(heap, place, last)
-            if heap[place] is last:
+            if heap[place] == last:
                 _sift_up(heap, place, last)
 
 
-def _pop_as_java(heap: list[tuple[float, int]]) -> tuple[float, int]:
+def _entry(load: float, client: int) -> int:
+    """Orders as (load, client) does: the bits of doubles that are not negative order as the doubles do."""
+    bits: int = _BITS.unpack(_DOUBLE.pack(load))[0]
+    return bits << 32 | client
+
+
+def _pop_as_java(heap: list[int]) -> int:
     first, last = heap[0], heap.pop()
     if heap:
         _sift_down(heap, 0, last)
     return first
 
 
-def _sift_up(heap: list[tuple[float, int]], place: int, entry: tuple[float, int]) -> None:
+def _sift_up(heap: list[int], place: int, entry: int) -> None:
     while place:
         parent = heap[(place - 1) >> 1]
         if entry >= parent:
@@ -295,7 +307,7 @@ def _sift_up(heap: list[tuple[float, int]], place: int, entry: tuple[float, int]
     heap[place] = entry
 
 
-def _sift_down(heap: list[tuple[float, int]], place: int, entry: tuple[float, int]) -> None:
+def _sift_down(heap: list[int], place: int, entry: int) -> None:
     size = len(heap)
     while place < size >> 1:
         at = 2 * place + 1
