@@ -27,6 +27,7 @@ from task_assignor.builtin_assignors import (
     StickyTaskAssignor,
     StreamJoinTaskAssignor,
 )
+from task_assignor.kafka_order.staging import refine_columns
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -53,6 +54,7 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_SIZES = (200, 400)
 TASKS_PER_CLIENT = 100
 GOAL = Goal(exponent=1.1)
+TRAP_GOAL = Goal(exponent=1.3, seconds=30)
 
 
 def cases(is_quick: bool = False) -> list[Case]:
@@ -67,6 +69,9 @@ def cases(is_quick: bool = False) -> list[Case]:
         "high availability, 1 % of the clients are new": partial(_running, HighAvailabilityTaskAssignor),
         "rack-aware, min_traffic": _racks,
         "default standbys": _default_standbys,
+        "trap: rack-aware, 200 racks": _many_racks,
+        "trap: balance_subtopology, 10 tasks per client and sub-topology": _many_subtopologies,
+        "trap: staging, two tasks per client, random lags": _random_lags,
         "validation": _validation,
         "report of violations": _report,
         "state from columns": state_from_columns,
@@ -76,7 +81,7 @@ def cases(is_quick: bool = False) -> list[Case]:
         Case(
             name=f"growth/{name}/{size}",
             prepare=partial(make, size, max(size // TASKS_PER_CLIENT, 3)),
-            goal=GOAL,
+            goal=TRAP_GOAL if name.startswith("trap") else GOAL,
             series=name,
             size=size,
         )
@@ -172,6 +177,43 @@ def _racks(tasks: int, clients: int) -> Work:
     return lambda: optimize_active_columns(
         state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
     )
+
+
+def _many_racks(tasks: int, clients: int) -> Work:
+    state, owner = replicated_state(tasks, clients, racks=200), shuffled_owners(tasks, clients)
+    return lambda: optimize_active_columns(
+        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
+    )
+
+
+def _many_subtopologies(tasks: int, _clients: int) -> Work:
+    clients = groups = tasks // 10
+    state = replicated_state(tasks, clients, racks=5, groups=groups)
+    owner = (np.arange(tasks) % clients).astype(np.int32)
+    return lambda: optimize_active_columns(
+        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="balance_subtopology"
+    )
+
+
+def _random_lags(tasks: int, _clients: int) -> Work:
+    """Each task's client and its standby are behind by any amount, and so are those that have nothing of a small task."""
+    clients, draws = tasks // 2, np.random.default_rng(3)
+    tables = _tables(tasks, clients)
+    owner = draws.permutation(np.arange(tasks) % clients).astype(np.int32)
+    standby = ((owner + 1 + draws.integers(0, clients - 1, tasks)) % clients).astype(np.int32)
+    task, client = np.tile(np.arange(tasks), 2), np.concatenate([owner, standby]).astype(np.int64)
+    order = np.lexsort((task, client))
+    lags = LagColumns(
+        client=client[order],
+        task=task[order],
+        lag=draws.integers(0, 20_000, 2 * tasks),
+        is_computed=np.ones(clients, dtype=np.bool_),
+    )
+    table = attrs.evolve(tables.tasks, end_offset_sum=draws.integers(0, 20_000, tasks))
+    configs = AssignmentConfigs(num_standby_replicas=1)
+    state = attrs.evolve(tables, tasks=table, lags=lags).state(configs)
+    numbers = np.arange(tasks, dtype=np.int32)
+    return lambda: refine_columns(state.columns, configs, owner, numbers, standby)
 
 
 def _default_standbys(tasks: int, clients: int) -> Work:

@@ -156,15 +156,19 @@ def rack_scale_state(tasks: int, clients: int, strategy: str) -> ApplicationStat
 
 
 def replicated_state(
-    tasks: int, clients: int, racks: int, replicas: int = 3, strategy: str = "min_traffic"
+    tasks: int, clients: int, racks: int, replicas: int = 3, strategy: str = "min_traffic", groups: int = 4
 ) -> ApplicationState:
-    """Tasks with 2 partitions each, whose replicas lie in random racks; 4 sub-topologies, costs 10 and 1; for any size."""
-    chosen = np.sort(np.argsort(np.random.default_rng(0).random((2 * tasks, racks)), axis=1)[:, :replicas], axis=1)
+    """Tasks with 2 partitions each, whose replicas lie in random racks; some sub-topologies, costs 10 and 1; for any size."""
+    # In parts, which gives the same draws in less memory.
+    draws, sizes = np.random.default_rng(0), [100_000] * (2 * tasks // 100_000) + [2 * tasks % 100_000]
+    chosen = np.concatenate([np.argsort(draws.random((size, racks)), axis=1)[:, :replicas] for size in sizes])
+    chosen.sort(axis=1)
     combinations, number = np.unique(chosen, axis=0, return_inverse=True)
-    subtopology = np.arange(tasks) * 4 // tasks
+    subtopology = np.arange(tasks) * groups // tasks
     partition = np.arange(tasks) - np.searchsorted(subtopology, subtopology)
     rack_sets = [frozenset(f"rack-{rack}" for rack in row) for row in combinations.tolist()]
-    table = source_and_changelog(subtopology, partition, number.reshape(-1), rack_sets)
+    endings = [f"-{group}" for group in range(groups)]
+    table = source_and_changelog(subtopology, partition, number.reshape(-1), rack_sets, endings)
     return _with_racks(table, clients, racks, strategy)
 
 
