@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.kafka_order.java_order import hash_map_order, poll_order, process_hash
+from task_assignor.kafka_order.java_order import PriorityQueue, hash_map_order, poll_order, process_hash
 from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, TaskId
 from task_assignor.sdk.java_hash import bucket_count
 
@@ -63,3 +63,28 @@ def test_a_process_hashes_as_its_uuid() -> None:
     """`UUID.hashCode` folds the halves; the map folds once more. Worked out by hand."""
     assert process_hash(ProcessId.parse("00000001-0000-0000-0000-000000000000")) == 1
     assert process_hash(ProcessId.parse("00010000-0000-0000-0000-000000000002")) == 0x10002 ^ 1
+
+
+@given(st.sets(st.integers(0, 60)), st.data())
+def test_a_priority_queue_stays_a_heap_whatever_is_taken_out(items: set[int], data: st.DataObject) -> None:
+    queue = PriorityQueue(sorted(items))
+    left = set(items)
+    for _ in range(data.draw(st.integers(0, len(items)))):
+        if data.draw(st.booleans()):
+            assert queue.poll() == min(left)
+            left.discard(min(left))
+        else:
+            item = data.draw(st.sampled_from(sorted(left)))
+            queue.remove(item)
+            left.discard(item)
+        array = list(queue)
+        assert set(array) == left
+        assert all(array[(place - 1) // 2] < item for place, item in enumerate(array) if place)
+        assert all(item in queue for item in left)
+
+
+def test_a_priority_queue_is_iterated_as_its_array_lies() -> None:
+    """1 2 3 4 5 6 7 without 2: 7 takes its place, and sinks below 4."""
+    queue = PriorityQueue(range(1, 8))
+    queue.remove(2)
+    assert list(queue) == [1, 4, 3, 7, 5, 6]

@@ -8,7 +8,7 @@ from typing import Any
 from task_assignor.cli.json_values import JsonValue
 from task_assignor.cli.output import FINDING, FINE, write_json
 from task_assignor.cli.planning import error_to_json
-from task_assignor.sdk import SnapshotException
+from task_assignor.sdk import StreamsException
 from task_assignor.sdk.snapshot_files import iter_documents
 
 
@@ -17,7 +17,7 @@ def answer_requests(path: str, answer: Callable[[JsonValue], dict[str, Any]]) ->
 
     Args:
         path: a file of requests, or of objects with a member `request`; `-`: standard input.
-        answer: request -> response; one with a member `error` is a finding. It raises SnapshotException for no request.
+        answer: request -> response; one with a member `error` is a finding. It raises StreamsException for no request.
 
     Returns:
         The exit code: 1 if there was an error, else 0.
@@ -33,7 +33,7 @@ def answer_requests(path: str, answer: Callable[[JsonValue], dict[str, Any]]) ->
             if isinstance(document.value, dict) and "request" in document.value:
                 value = value["request"]
             response = answer(value)
-        except SnapshotException as error:
+        except StreamsException as error:
             worst = FINDING
             write_json(error_to_json(name, document.line, str(error)))
             continue

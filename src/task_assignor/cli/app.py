@@ -14,6 +14,7 @@ from task_assignor.cli.assignors import assignors
 from task_assignor.cli.compare import compare
 from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
+from task_assignor.cli.lead import lead
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.validate import validate
@@ -49,6 +50,7 @@ app.command("validate")(validate)
 app.command("compare")(compare)
 app.command("assignors")(assignors)
 app.command("wire")(wire)
+app.command("lead")(lead)
 app.command("inspect")(inspect)
 app.command("demo")(demo)
 app.add_typer(bridge.app, name="bridge")

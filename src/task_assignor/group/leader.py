@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import attrs
 
@@ -41,6 +42,8 @@ from task_assignor.validation import ValidationReport, report_violations
 _log = logging.getLogger(__name__)
 _UNREADABLE = frozenset({AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID})
 """With these Kafka does not compute the members' assignments; the callback sees an empty one."""
+
+_UNKNOWN_LAG: Final = -3
 
 
 @attrs.frozen
@@ -110,6 +113,7 @@ class GroupLeader:
         self._configs = configs
         self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
         self._stateful = frozenset(task for task, info in tasks.items() if info.is_stateful)
+        self._logged = frozenset(task for task, info in tasks.items() if info.has_changelog)
         self._source_partitions = {
             task: sorted(found.topic_partition for found in info.topic_partitions if found.is_source)
             for task, info in tasks.items()
@@ -121,13 +125,14 @@ class GroupLeader:
         return self._tasks
 
     def rebalance(
-        self, clients: Iterable[GroupClient], end_offset_sums: Mapping[TaskId, int], now_ms: int
+        self, clients: Iterable[GroupClient], end_offset_sums: Mapping[TaskId, int] | None, now_ms: int
     ) -> GroupRebalance:
         """Ask the assignor, check its answer, and make the members' assignments of it.
 
         Args:
             clients: the clients of the group, at least one.
-            end_offset_sums: task -> end offsets of its changelogs, summed; 0 where missing.
+            end_offset_sums: task -> end offsets of its changelogs, summed; 0 where missing. None: they could not be
+                looked up, so no lag is known.
             now_ms: time, milliseconds since the epoch.
 
         Returns:
@@ -140,7 +145,8 @@ class GroupLeader:
         """
         members = sorted(clients, key=lambda client: client.process_id)
         check_members(members)
-        state = self._state(members, end_offset_sums, now_ms)
+        ends = None if end_offset_sums is None else self._ends(end_offset_sums)
+        state = self._state(members, ends, now_ms)
         assignor = self._assignor_factory()
         name = type(assignor).__qualname__
         try:
@@ -159,20 +165,18 @@ class GroupLeader:
                 "`async def assign`."
             )
         report = report_violations(state, answer)
-        self._tell_and_check(assignor, members, answer, report)
+        self._tell_and_check(assignor, members, answer, ends, report)
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)
-        return GroupRebalance(self._assignments(members, answer), "", state, report)
+        return GroupRebalance(self._assignments(members, answer, ends), "", state, report)
 
-    def _state(
-        self, members: list[GroupClient], end_offset_sums: Mapping[TaskId, int], now_ms: int
-    ) -> ApplicationState:
+    def _ends(self, end_offset_sums: Mapping[TaskId, int]) -> dict[TaskId, int]:
+        return {task: end_offset_sums.get(task, 0) for task, info in self._tasks.items() if info.has_changelog}
+
+    def _state(self, members: list[GroupClient], ends: Mapping[TaskId, int] | None, now_ms: int) -> ApplicationState:
         builder = ApplicationStateBuilder(self._configs, now_ms)
-        ends: dict[TaskId, int] = {}
         for task, info in self._tasks.items():
-            if info.has_changelog:
-                ends[task] = end_offset_sums.get(task, 0)
-            builder.add_task_info(info, ends.get(task))
+            builder.add_task_info(info, 0 if ends is None and info.has_changelog else (ends or {}).get(task))
         for client in members:
             builder.add_client(
                 client.process_id,
@@ -186,20 +190,27 @@ class GroupLeader:
                 client_tags=client.client_tags,
                 previous_active_tasks=client.previous_active,
                 previous_standby_tasks=client.previous_standby,
-                task_lags=_lags(client, ends),
+                task_lags=None if ends is None else _lags(client, ends),
                 generation=client.generation,
             )
         return builder.build()
 
     def _tell_and_check(
-        self, assignor: TaskAssignor, members: list[GroupClient], answer: TaskAssignment, report: ValidationReport
+        self,
+        assignor: TaskAssignor,
+        members: list[GroupClient],
+        answer: TaskAssignment,
+        ends: Mapping[TaskId, int] | None,
+        report: ValidationReport,
     ) -> None:
         """The callback, then the refusal if there is a reason for one: the order of KIP-924."""
         error = report.kafka_error
         name = type(assignor).__qualname__
         # An answer that only we refuse is not shown to the callback as a good one.
         if error is not None and (report.is_valid or error is not AssignmentError.NONE):
-            whole = GroupAssignment() if error in _UNREADABLE else self._group_assignment(members, answer)
+            whole = GroupAssignment()
+            if error not in _UNREADABLE:
+                whole = self._group_assignment(self._assignments(members, answer, ends))
             try:
                 assignor.on_assignment_computed(whole, self._subscription(members), error)
             except KeyboardInterrupt:
@@ -214,7 +225,9 @@ class GroupLeader:
                 AssignmentError.NONE if error is None else error,
             )
 
-    def _assignments(self, members: list[GroupClient], answer: TaskAssignment) -> dict[ProcessId, ClientAssignment]:
+    def _assignments(
+        self, members: list[GroupClient], answer: TaskAssignment, ends: Mapping[TaskId, int] | None
+    ) -> dict[ProcessId, ClientAssignment]:
         # If a client is there twice, the last entry wins, as in Kafka; only the callback of a refused answer sees that.
         entries = {entry.process_id: entry for entry in answer.assignment}
         result = {}
@@ -224,23 +237,32 @@ class GroupLeader:
             active = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.ACTIVE))
             standby = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.STANDBY))
             deadline = None if entry is None else entry.followup_rebalance_deadline_ms
-            consumers = spread_over_consumers(client.consumers, active, standby, self._stateful)
+            lags = self._lags_of_all(client, ends)
+            consumers = spread_over_consumers(client.consumers, active, standby, self._logged, lags)
             result[client.process_id] = ClientAssignment(active, standby, consumers, deadline)
         return result
+
+    def _lags_of_all(self, client: GroupClient, ends: Mapping[TaskId, int] | None) -> Mapping[TaskId, int]:
+        """Lag of each task with a changelog; -3 if it is not known, as in Kafka."""
+        if ends is not None:
+            return {**ends, **_lags(client, ends)}
+        known = _lags(client, dict.fromkeys(self._logged, 0))
+        return {task: lag if lag == LATEST_OFFSET else _UNKNOWN_LAG for task, lag in known.items()}
 
     def _former(self, members: list[GroupClient]) -> dict[ProcessId, ClientAssignment]:
         result = {}
         for client in members:
             had = {task for consumer in client.consumers for task in consumer.previous_tasks if task in self._tasks}
             active = tuple(sorted(task for task in client.previous_active if task in self._tasks))
-            standby = tuple(sorted(had - set(active)))
-            consumers = spread_over_consumers(client.consumers, active, standby, self._stateful)
+            standby = tuple(sorted(task for task in had - set(active) if task in self._stateful))
+            # All as it is: where a consumer names a task as its own, there it stays.
+            consumers = spread_over_consumers(client.consumers, active, standby, frozenset(self._tasks))
             result[client.process_id] = ClientAssignment(active, standby, consumers)
         return result
 
-    def _group_assignment(self, members: list[GroupClient], answer: TaskAssignment) -> GroupAssignment:
+    def _group_assignment(self, assignments: Mapping[ProcessId, ClientAssignment]) -> GroupAssignment:
         whole: dict[str, Assignment] = {}
-        for assignment in self._assignments(members, answer).values():
+        for assignment in assignments.values():
             for member, tasks in assignment.consumers.items():
                 whole[member] = Assignment(self._partitions(tasks.active))
         return GroupAssignment(whole)
@@ -281,6 +303,6 @@ def _lags(client: GroupClient, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
         if task in ends:
             lags[task] = offset if offset < 0 else ends[task] - offset if offset <= ends[task] else ends[task]
     for task in client.previous_active:
-        if task in ends:
+        if task in ends and task not in client.offset_sums:
             lags[task] = LATEST_OFFSET
     return lags

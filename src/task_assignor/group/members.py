@@ -36,7 +36,7 @@ class GroupClient:
         consumers: its consumers; their number is its weight.
         previous_active: tasks that are active on it.
         offset_sums: changelog offsets, summed over stores, of all task state that it has (standbys and state left on
-            disk); tasks in `previous_active` need none: they are running, their lag is -2.
+            disk); tasks in `previous_active` need none: they are running, their lag is -2; one that is given counts.
         rack_id: its rack, if known.
         client_tags: its tags.
         host_info: where it answers queries, if it does.

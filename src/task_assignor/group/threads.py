@@ -1,7 +1,7 @@
-"""Spreads a client's tasks over its consumers: sticky and even. Which client has a task was decided before.
+"""Spreads a client's tasks over its consumers: sticky, interleaved and even. Which client has a task was decided before.
 
-Source: `StreamsPartitionAssignor.assignTasksToThreads`: stateful active tasks, then standbys, then stateless active
-tasks, all on one running load. The result is as even as Kafka's; ties go to the least loaded consumer, then by name.
+Source: KIP-924, Consumer Assignments; `StreamsPartitionAssignor.assignTasksToThreads`, decision for decision: stateful
+active tasks, then standbys, then stateless active tasks, all on one running load.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from task_assignor.group.members import GroupConsumer
+from task_assignor.kafka_order.java_order import PriorityQueue
 from task_assignor.sdk import TaskId
 
 
@@ -37,6 +38,7 @@ def spread_over_consumers(
     active: Iterable[TaskId],
     standby: Iterable[TaskId],
     stateful: frozenset[TaskId],
+    lags: Mapping[TaskId, int] | None = None,
 ) -> dict[str, ConsumerTasks]:
     """The tasks of each consumer of one client.
 
@@ -44,43 +46,58 @@ def spread_over_consumers(
         consumers: the consumers, with their previous tasks.
         active: active tasks of the client.
         standby: standby tasks of the client.
-        stateful: all tasks that have state.
+        stateful: all tasks that have state to be restored.
+        lags: task -> how far the client is behind; where a consumer had too many tasks, it keeps those with the least.
 
     Returns:
         Member id -> its tasks, sorted by member id; the numbers differ by at most one.
     """
+    behind = {} if lags is None else lags
     previous = {
-        consumer.member_id: consumer.previous_tasks for consumer in sorted(consumers, key=lambda c: c.member_id)
+        consumer.member_id: sorted(consumer.previous_tasks & stateful, key=lambda task: (behind.get(task, 0), task))
+        for consumer in sorted(consumers, key=lambda consumer: consumer.member_id)
     }
-    actives: dict[str, list[TaskId]] = {member: [] for member in previous}
-    standbys: dict[str, list[TaskId]] = {member: [] for member in previous}
+    nothing: dict[str, list[TaskId]] = {member: [] for member in previous}
     load = dict.fromkeys(previous, 0)
     tasks = sorted(active)
-    _spread([task for task in tasks if task in stateful], previous, load, actives)
-    _spread(sorted(standby), previous, load, standbys)
-    _spread([task for task in tasks if task not in stateful], previous, load, actives)
+    first = _spread([task for task in tasks if task in stateful], previous, load)
+    standbys = _spread(sorted(standby), previous, load)
+    last = _spread([task for task in tasks if task not in stateful], nothing, load)
     return {
-        member: ConsumerTasks(tuple(sorted(actives[member])), tuple(sorted(standbys[member]))) for member in previous
+        member: ConsumerTasks(tuple(sorted(first[member] + last[member])), tuple(sorted(standbys[member])))
+        for member in previous
     }
 
 
-def _spread(
-    tasks: list[TaskId],
-    previous: Mapping[str, frozenset[TaskId]],
-    load: dict[str, int],
-    into: dict[str, list[TaskId]],
-) -> None:
+def _spread(tasks: list[TaskId], previous: Mapping[str, list[TaskId]], load: dict[str, int]) -> dict[str, list[TaskId]]:
+    """The consumers' shares of these tasks, which are sorted; adds them to the load."""
     least = (sum(load.values()) + len(tasks)) // len(load)
-    rest = []
-    for task in tasks:
-        owner = next((member for member in load if task in previous[member] and load[member] < least), None)
-        if owner is None:
-            rest.append(task)
-        else:
-            into[owner].append(task)
-            load[owner] += 1
-    for task in rest:
-        # Of the consumers with the least load, the one that had the task.
-        owner = min(load, key=lambda member: (load[member], task not in previous[member], member))
-        into[owner].append(task)
-        load[owner] += 1
+    given: dict[str, list[TaskId]] = {member: [] for member in load}
+    left = PriorityQueue(tasks)
+    skipped: dict[TaskId, str] = {}
+    for member, had in previous.items():
+        for task in had:
+            if task not in left:
+                continue
+            if len(given[member]) + load[member] < least:
+                given[member].append(task)
+                left.remove(task)
+            else:
+                skipped[task] = member
+    # What is left goes round the consumers that have too little, so that neighbours are apart.
+    below = [member for member in load if len(given[member]) + load[member] < least]
+    while below:
+        for member in below:
+            given[member].append(left.poll())
+        below = [member for member in below if len(given[member]) + load[member] < least]
+    exact = {member: None for member in load if len(given[member]) + load[member] == least}
+    for task in sorted(skipped):
+        if task in left and skipped[task] in exact:
+            given[skipped[task]].append(task)
+            left.remove(task)
+            del exact[skipped[task]]
+    for member, task in zip(exact, left, strict=False):
+        given[member].append(task)
+    for member in load:
+        load[member] += len(given[member])
+    return given

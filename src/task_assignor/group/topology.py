@@ -1,4 +1,4 @@
-"""From sub-topologies to tasks: which partitions a task has, and the co-partition rule. No assignment here.
+"""From sub-topologies to tasks: which partitions a task has, the co-partition rule. No assignment here.
 
 Source: `PartitionGrouper` (task p of a sub-topology has partition p of each of its topics); stricter than Kafka where
 Kafka silently allows source topics of unequal partition counts, because then a join loses rows without a word.
@@ -25,12 +25,21 @@ class SubTopologyShape:
         changelogs: store -> its changelog topic; None: the store is not logged. A changelog that is also a source (a
             source changelog) is allowed.
         topology: the named topology that it belongs to; None: the application has but one, without a name.
+        repartition_sources: repartition topics that it reads.
+        repartition_sinks: repartition topics that it writes.
     """
 
     name: str
     sources: tuple[str, ...]
     changelogs: Mapping[str, str | None] = attrs.field(factory=dict)
     topology: str | None = None
+    repartition_sources: tuple[str, ...] = ()
+    repartition_sinks: tuple[str, ...] = ()
+
+    @property
+    def all_sources(self) -> tuple[str, ...]:
+        """Every topic that it reads."""
+        return (*self.sources, *self.repartition_sources)
 
 
 def number_sub_topologies(topologies: Iterable[str | None]) -> list[tuple[str | None, int]]:
@@ -66,9 +75,9 @@ def make_tasks(
     tasks: dict[TaskId, TaskInfo] = {}
     numbers = number_sub_topologies(shape.topology for shape in shapes)
     for shape, (topology, number) in zip(shapes, numbers, strict=True):
-        count = _partition_count(shape, partitions)
+        count = partition_count(shape, partitions)
         changelogs = [topic for topic in shape.changelogs.values() if topic is not None]
-        topics = list(dict.fromkeys([*shape.sources, *changelogs]))
+        topics = list(dict.fromkeys([*shape.all_sources, *changelogs]))
         for partition in range(count):
             task = TaskId(number, partition, topology)
             tasks[task] = TaskInfo(
@@ -78,7 +87,7 @@ def make_tasks(
                 [
                     TaskTopicPartition(
                         TopicPartition(topic, partition),
-                        topic in shape.sources,
+                        topic in shape.all_sources,
                         topic in changelogs,
                         racks[topic][partition] if racks and topic in racks else None,
                     )
@@ -88,13 +97,18 @@ def make_tasks(
     return {task: tasks[task] for task in sorted(tasks)}
 
 
-def _partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:
-    for topic in shape.sources:
+def partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:
+    """How many tasks a sub-topology has: the number of partitions of each of its sources.
+
+    Raises:
+        GroupException: a source does not exist or is empty, or their numbers differ.
+    """
+    for topic in shape.all_sources:
         if topic not in partitions:
             raise GroupException(f"The sub-topology {shape.name!r} reads the topic {topic!r}, which does not exist.")
         if partitions[topic] < 1:
             raise GroupException(f"The topic {topic!r} of the sub-topology {shape.name!r} has no partitions.")
-    counts = {topic: partitions[topic] for topic in shape.sources}
+    counts = {topic: partitions[topic] for topic in shape.all_sources}
     if len(set(counts.values())) != 1:
         told = ", ".join(f"{topic!r} has {count}" for topic, count in counts.items())
         raise GroupException(

@@ -6,11 +6,21 @@ first what its own way of sifting left on top. `java.util.HashMap` iterates by b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
 import numpy as np
 
 from task_assignor.sdk.columns import Int32Array, Int64Array, TaskColumns
 from task_assignor.sdk.ids import ProcessId
 from task_assignor.sdk.java_hash import bucket_count, string_hash
+
+
+class _Ordered(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+T = TypeVar("T", bound=_Ordered)
 
 
 def poll_order(keys: Int64Array) -> Int64Array:
@@ -63,6 +73,62 @@ def _sift_down(heap: list[tuple[int, int]], entry: tuple[int, int]) -> None:
         heap[place] = heap[child]
         place = child
     heap[place] = entry
+
+
+class PriorityQueue(Generic[T]):
+    """`java.util.PriorityQueue` of distinct items: also the order in which it is iterated, which is that of its array.
+
+    Args:
+        items: the items, ascending.
+    """
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._heap = list(items)
+        self._place = {item: place for place, item in enumerate(self._heap)}
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._place
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._heap)
+
+    def poll(self) -> T:
+        """Take out the least item."""
+        first = self._heap[0]
+        self.remove(first)
+        return first
+
+    def remove(self, item: T) -> None:
+        """Take out an item; the last of the array takes its place, and sinks, or else rises."""
+        place = self._place.pop(item)
+        last = self._heap.pop()
+        if place == len(self._heap):
+            return
+        self._sink(place, last)
+        if self._heap[place] is last:
+            self._rise(place, last)
+
+    def _sink(self, place: int, item: T) -> None:
+        half = len(self._heap) >> 1
+        while place < half:
+            child = 2 * place + 1
+            if child + 1 < len(self._heap) and self._heap[child + 1] < self._heap[child]:
+                child += 1
+            if not self._heap[child] < item:
+                break
+            self._put(place, self._heap[child])
+            place = child
+        self._put(place, item)
+
+    def _rise(self, place: int, item: T) -> None:
+        while place and item < self._heap[(place - 1) >> 1]:
+            self._put(place, self._heap[(place - 1) >> 1])
+            place = (place - 1) >> 1
+        self._put(place, item)
+
+    def _put(self, place: int, item: T) -> None:
+        self._heap[place] = item
+        self._place[item] = place
 
 
 def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Array:

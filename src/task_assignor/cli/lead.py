@@ -1,0 +1,25 @@
+"""`task-assignor lead`: what the leader of a Kafka Streams group would send to its members."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from task_assignor.cli.answers import answer_requests
+from task_assignor.cli.lead_json import answer_lead
+from task_assignor.cli.output import survive_any_text
+
+
+def lead(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="Requests as JSON Lines; may be gzipped; - is standard input."),
+    ],
+) -> None:
+    """Lead Kafka Streams groups: tasks, threads, revocations, host maps and follow-ups, as every member is sent them.
+
+    Exit code 0: every request has an answer. 1: a request is wrong, or the group cannot be led.
+    """
+    survive_any_text()
+    raise typer.Exit(answer_requests(source, answer_lead))
