@@ -102,6 +102,27 @@ class Placement:
         """Max - min over the clients of all tasks per thread."""
         return self._spread(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
 
+    def _unevenness(self, counts: Int64Array) -> Fraction:
+        """The sum of load² / threads."""
+        threads = self.state.columns.clients.num_processing_threads.tolist()
+        return sum((Fraction(count**2, one) for count, one in zip(counts.tolist(), threads, strict=True)), Fraction())
+
+    @property
+    def stateful_unevenness(self) -> Fraction:
+        """Sum over the clients of (stateful active tasks)² / threads."""
+        chosen = (self.owner >= 0) & self.state.columns.tasks.is_stateful
+        return self._unevenness(np.bincount(self.owner[chosen], minlength=len(self.state.columns.clients)))
+
+    @property
+    def active_unevenness(self) -> Fraction:
+        """Sum over the clients of (active tasks)² / threads."""
+        return self._unevenness(self.actives)
+
+    @property
+    def total_unevenness(self) -> Fraction:
+        """Sum over the clients of (all tasks)² / threads."""
+        return self._unevenness(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
+
     @property
     def away_from_state(self) -> int:
         """Tasks of which some client has state, but not the one that they are active on."""
@@ -125,15 +146,19 @@ class Placement:
             )
         return crossings
 
-    def sticky_goals(self, must_preserve: bool, costs: tuple[int, int] | None = None) -> tuple[float, ...]:
+    def sticky_goals(self, must_preserve: bool, costs: tuple[int, int] | None = None) -> tuple[Fraction | int, ...]:
         """The goals of `StickyTaskAssignor`, in order; less is better. `costs`: of traffic and of moves, with racks."""
         moves = self.moved if costs is None else costs[0] * self.cross_rack + costs[1] * self.moved
         first = (moves, self.share_violation) if must_preserve else (self.share_violation, moves)
         return (
             *first,
-            self.stateful_spread,
-            self.active_spread,
+            self.stateful_unevenness,
+            self.active_unevenness,
             self.away_from_state,
             -len(self.standby_task),
-            self.total_spread,
+            Fraction(self.total_spread),
         )
+
+    def spreads(self) -> tuple[float, float, float]:
+        """Max - min over the clients of tasks per thread: of stateful active tasks, of active ones, of all."""
+        return self.stateful_spread, self.active_spread, self.total_spread

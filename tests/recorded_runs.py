@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from fractions import Fraction
 from math import inf
 from typing import Any
 
@@ -12,16 +13,16 @@ import numpy as np
 
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
-from task_assignor.engine.spread import even_counts
+from task_assignor.engine.even import even_counts
 from task_assignor.sdk import ApplicationState, TaskAssignment
 from task_assignor.utils._classes import rack_problem
 from tests.goals import Placement
 from tests.vectors import Vector
 
-Goals = tuple[float, ...]
+Goals = tuple[Fraction | int | float, ...]
 _OPEN_STICKY = """
     0000 0002 0004 0012 0013 0014 0017 0035 0048 0057 0071 0080 0086 0103 0104 0125
-    0132 0133 0134 0136 0139 0142 0151 0159 0160 0176 0180 0182 0187 0192 0196 0197
+    0124 0132 0133 0134 0136 0139 0142 0151 0159 0160 0176 0180 0182 0187 0192 0196 0197
 """
 _OPEN_FALLBACK_PRIOR = """
     0000 0002 0003 0004 0005 0010 0013 0016 0021 0022 0030 0033 0053 0054 0057 0060
@@ -114,7 +115,11 @@ def verdict(question: StickyQuestion, ours: Placement, metrics: Mapping[str, Any
     it may be as good as ours in all earlier goals.
     """
     is_open, none_was_worse = False, True
-    for own, theirs in zip(question.goals(ours), _ranges(question, metrics), strict=True):
+    stateful, actives, total = ours.spreads()
+    goals = question.goals(ours)
+    # Of loads the metrics know spreads alone.
+    goals = (*goals[:2], stateful, actives, *goals[4:6], total)
+    for own, theirs in zip(goals, _ranges(question, metrics), strict=True):
         if theirs.low < own:
             if none_was_worse and theirs.is_reached:
                 return Verdict.ONE_IS_BETTER

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine.actives import Problem, allocate
+from task_assignor.engine.actives import allocate
 from task_assignor.engine.flow import FlowError, most_flow
 from task_assignor.engine.grants import Wishes, grant
 from task_assignor.engine.items import Pairs
+from task_assignor.engine.problem import Problem
 from tests.budget import examples
 
 

@@ -6,11 +6,12 @@ import attrs
 import numpy as np
 
 from task_assignor.builtin_assignors._ha_racks import Racks
-from task_assignor.builtin_assignors.sticky import sticky_actives, sticky_standbys
+from task_assignor.builtin_assignors.sticky import sticky_standbys
 from task_assignor.kafka_order.default_standbys import default_standbys
 from task_assignor.kafka_order.threads import balance_active, balance_standby
 from task_assignor.sdk.columns import Int32Array, StateColumns, int32_column
 from task_assignor.sdk.configs import AssignmentConfigs
+from task_assignor.utils.actives import active_owners
 
 
 @attrs.frozen(eq=False)
@@ -42,7 +43,7 @@ def round_robin_target(columns: StateColumns, configs: AssignmentConfigs, racks:
 
 def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Racks) -> Target:
     """The target of `StickyTaskAssignor`; with client tags the standbys are Kafka's: tags first, even loads next."""
-    owner = sticky_actives(columns, num_standby_replicas=configs.num_standby_replicas).owner
+    owner = active_owners(columns, configs, use_racks=False).owner
     owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog), ties_stay=True)
     if configs.rack_aware_assignment_tags:
         return _with_standbys(columns, configs, racks, owner)

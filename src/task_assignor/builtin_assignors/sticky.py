@@ -7,41 +7,23 @@ from collections.abc import Mapping
 import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.engine.actives import (
-    Allocation,
-    Problem,
-    allocate,
-    newest_claims,
-    polish_of,
-    reasons,
-    settle_claims,
-)
 from task_assignor.engine.copies import place_copies
-from task_assignor.engine.exchange import Exchange
-from task_assignor.engine.items import Pairs, quotas
-from task_assignor.engine.polish import MOST_ARCS
-from task_assignor.engine.polish_network import RackCosts
 from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
-    MISSING,
-    UNKNOWN_OFFSET_SUM,
     ApplicationState,
     AssignmentColumns,
     AssignmentConfigs,
     ConfigKey,
-    Role,
     StateColumns,
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import LATEST_OFFSET, Int32Array, Int64Array
-from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
-from task_assignor.utils._rack import min_cost_owners
+from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils._rack_standby import optimize_standby_columns, tag_values
+from task_assignor.utils.actives import active_owners
+from task_assignor.utils.history import previous_state
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
-_UNKNOWN_LAG = 2**62
-_NO_GENERATION = -1
 
 
 class StickyTaskAssignor(TaskAssignor):
@@ -102,18 +84,7 @@ class StickyTaskAssignor(TaskAssignor):
         """
         columns, configs = application_state.columns, application_state.assignment_configs
         check_clients(columns)
-        uses_racks = (
-            strategy_problem(
-                configs.rack_aware_assignment_strategy,
-                configs.rack_aware_traffic_cost,
-                configs.rack_aware_non_overlap_cost,
-            )
-            or rack_problem(columns)
-        ) is None
-        if uses_racks and not self._must_preserve:
-            owner = _cheapest_owners(columns, configs)
-        else:
-            owner = sticky_actives(columns, self._must_preserve, configs.num_standby_replicas).owner
+        owner = active_owners(columns, configs, self._must_preserve).owner
         standbys = sticky_standbys(columns, owner, configs)
         outcome = optimize_standby_columns(
             columns,
@@ -129,69 +100,8 @@ class StickyTaskAssignor(TaskAssignor):
         )
 
 
-def _cheapest_owners(columns: StateColumns, configs: AssignmentConfigs) -> Int32Array:
-    """(T,) owners by goal 1 and the rack-aware goal 2; by the others too where there are not too many tasks."""
-    threads = columns.clients.num_processing_threads
-    floor, ceil = quotas(threads, len(columns.tasks))
-    problem = _problem(columns, must_preserve=False)
-    traffic_cost, move_cost = configs.rack_aware_traffic_cost or 0, configs.rack_aware_non_overlap_cost or 0
-    claims = newest_claims(problem)
-    outcome = min_cost_owners(
-        columns,
-        np.arange(len(columns.tasks)),
-        settle_claims(problem),
-        traffic_cost=traffic_cost,
-        non_overlap_cost=move_cost,
-        lower=floor,
-        upper=ceil,
-        # Who gets one more: the clients on which that raises the load per thread least.
-        claims=(claims.item, claims.owner),
-        surplus_cost=np.unique((floor + 1) / threads, return_inverse=True)[1].reshape(-1),
-    )
-    owner = outcome.owner
-    racks, tasks = len(columns.clients.racks), np.arange(len(columns.tasks))
-    if racks * len(tasks) <= MOST_ARCS:
-        rows = rack_rows(columns, tasks, "all")
-        crossings = rows.crossings(np.repeat(rows.row, racks), np.tile(np.arange(racks), len(tasks)))
-        costs = RackCosts(traffic_cost * crossings.reshape(-1, racks), move_cost, columns.clients.rack.astype(np.int64))
-        owner = polish_of(problem, costs).improve(owner)
-    return owner.astype(np.int32)
-
-
-def sticky_actives(columns: StateColumns, must_preserve: bool = False, num_standby_replicas: int = 0) -> Allocation:
-    """Owners of the active tasks by goals 1 to 4 of `StickyTaskAssignor`; of equal answers one that suits the standbys.
-
-    Args:
-        columns: the state.
-        must_preserve: goal 2 before goal 1.
-        num_standby_replicas: standbys that will be placed.
-    """
-    problem = _problem(columns, must_preserve)
-    allocation = allocate(problem)
-    wanted = _wanted_standbys(columns, num_standby_replicas)
-    if not wanted.any() or not len(columns.clients):
-        return allocation
-    claims = newest_claims(problem)
-    exchange = Exchange(problem.is_first_kind, wanted, problem.weight, claims, problem.state)
-    owner = exchange.improve(allocation.owner.astype(np.int64))
-    return Allocation(owner.astype(np.int32), reasons(problem, owner))
-
-
 def _wanted_standbys(columns: StateColumns, num_standby_replicas: int) -> Int64Array:
     return np.where(columns.tasks.has_changelog, num_standby_replicas, 0)
-
-
-def _problem(columns: StateColumns, must_preserve: bool) -> Problem:
-    client, task = columns.previous.pairs(Role.ACTIVE)
-    generation = columns.clients.generation
-    generation = np.where(generation == MISSING, _NO_GENERATION, generation)
-    return Problem(
-        is_first_kind=columns.tasks.is_stateful,
-        weight=columns.clients.num_processing_threads,
-        claims=Pairs.of(task, client, generation[client]),
-        state=previous_state(columns),
-        keep_all_claims=must_preserve,
-    )
 
 
 def sticky_standbys(
@@ -202,17 +112,3 @@ def sticky_standbys(
     wanted = _wanted_standbys(columns, configs.num_standby_replicas)
     copies = place_copies(owner, wanted, columns.clients.num_processing_threads, state)
     return spread_by_tags(tag_values(columns, configs.rack_aware_assignment_tags), owner, copies, state)
-
-
-def previous_state(columns: StateColumns) -> Pairs:
-    """Who has state of which stateful task, and its lag as rank: active running tasks first, as in Kafka, unknown lags last."""
-    previous = columns.previous
-    chosen = columns.tasks.has_changelog[previous.task]
-    client, task, role = (column[chosen].astype(np.int64) for column in (previous.client, previous.task, previous.role))
-    pairs = np.unique(client * max(len(columns.tasks), 1) + task, return_index=True)[1]
-    client, task, role = client[pairs], task[pairs], role[pairs]
-    lag = columns.lags_of(client, task)
-    # What is an active running task there (-2) is less behind than a standby that has caught up (0).
-    is_running = np.where(lag == MISSING, role == Role.ACTIVE, lag == LATEST_OFFSET)
-    rank = np.where(is_running, 0, 1 + np.clip(lag, 0, _UNKNOWN_LAG - 2))
-    return Pairs.of(task, client, np.where(lag == UNKNOWN_OFFSET_SUM, _UNKNOWN_LAG, rank))

@@ -9,11 +9,11 @@ import attrs
 import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.builtin_assignors.sticky import previous_state
-from task_assignor.engine.actives import Problem, allocate, settle_claims
+from task_assignor.engine.actives import allocate
 from task_assignor.engine.copies import place_copies
-from task_assignor.engine.extras import GroupShares, Wishes
+from task_assignor.engine.group_shares import GroupShares, Wishes
 from task_assignor.engine.items import Pairs
+from task_assignor.engine.problem import Problem
 from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     MISSING,
@@ -28,8 +28,9 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 from task_assignor.utils._rack_standby import tag_values
+from task_assignor.utils.history import previous_state
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
 MOST_DIGITS: Final = 10
@@ -189,32 +190,36 @@ class _Units:
     def owners(self) -> Int64Array:
         """(U,) client number of every unit."""
         weight = self.columns.clients.num_processing_threads
-        owner = np.full(len(self.join_group), -1, dtype=np.int64)
-        if not len(weight) or not len(owner):
-            return owner
-        items = np.bincount(self.join_group)
-        # Units are numbered group by group.
-        start = offsets_of(self.join_group, len(items))
-        claims, state = (_by_group(pairs, self.join_group) for pairs in (self._claims(), self._state()))
-        problems = [
+        if not len(weight) or not len(self.join_group):
+            return np.full(len(self.join_group), -1, dtype=np.int64)
+        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
+        claims, state = self._claims().newest(), self._state()
+        shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
+        # A client is an owner of its own for each join group of which it has a share.
+        keys = shares.group * len(weight) + shares.owner
+        found = allocate(
             Problem(
-                is_first_kind=self.is_stateful[int(start[group]) : int(start[group + 1])],
-                weight=weight,
-                claims=_of_group(*claims, group, int(start[group])),
-                state=_of_group(*state, group, int(start[group])),
+                self.is_stateful,
+                weight[shares.owner],
+                self._of_owners(claims, keys),
+                self._of_owners(state, keys),
+                share=shares.items,
+                item_pool=self.join_group,
+                owner_pool=shares.group,
             )
-            for group in range(len(items))
-        ]
-        claimant = np.concatenate([settle_claims(problem) for problem in problems])
-        size = np.bincount(self.join_group[self.unit], minlength=len(items)) / items
-        shares = GroupShares(weight, items, size, self._wishes(claimant, state[0])).solve()
-        answers = [
-            allocate(attrs.evolve(problem, share=share)).owner for problem, share in zip(problems, shares, strict=True)
-        ]
-        return np.concatenate(answers).astype(np.int64)
+        )
+        return shares.owner[found.owner]
 
-    def _wishes(self, claimant: Int64Array, state: Pairs) -> Wishes:
+    def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
+        """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
+        wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
+        owner = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return Pairs(pairs.item, owner, pairs.rank).where(keys[owner] == wanted)
+
+    def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
         """How much of the join groups clients claim, and how much of their state they have."""
+        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
+        claimant[claims.item[::-1]] = claims.owner[::-1]
         claimed = np.flatnonzero(claimant >= 0)
         warm = state.where(claimant[state.item] != state.owner)
         best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
@@ -274,16 +279,3 @@ class _Units:
         count = np.searchsorted(self.unit[member], item, side="right") - start
         first = np.repeat(start - (np.cumsum(count) - count), count)
         return member[np.arange(int(count.sum())) + first], np.repeat(holder, count)
-
-
-def _by_group(pairs: Pairs, join_group: Int64Array) -> tuple[Pairs, Int64Array]:
-    """The pairs sorted by the join group of their units, and where each group's begin."""
-    order = np.argsort(join_group[pairs.item], kind="stable")
-    pairs = pairs.where(order)
-    return pairs, offsets_of(join_group[pairs.item], int(join_group.max(initial=-1)) + 1)
-
-
-def _of_group(pairs: Pairs, start: Int64Array, group: int, first_unit: int) -> Pairs:
-    """The pairs of one group, with units numbered from 0."""
-    rows = slice(int(start[group]), int(start[group + 1]))
-    return Pairs(pairs.item[rows] - first_unit, pairs.owner[rows], pairs.rank[rows])

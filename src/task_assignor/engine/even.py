@@ -8,11 +8,14 @@ the bases of a polymatroid, where a convex sum is least if no exchange of one it
 
 from __future__ import annotations
 
+from fractions import Fraction
+from operator import mul
 from typing import Final
 
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
 
 _HALF: Final = 32
@@ -73,6 +76,18 @@ def even_counts(
         at_once *= 4
 
 
+def is_more_even(weight: Int64Array, loads: Int64Array, than: Int64Array) -> bool:
+    """Whether the sum of load² / weight is less for the loads than for the others. Exactly."""
+    rows = np.flatnonzero(loads != than)
+    difference = Fraction()
+    for one in distinct(weight[rows]).tolist():
+        of_weight = rows[weight[rows] == one]
+        more = (loads[of_weight] - than[of_weight]).tolist()
+        both = (loads[of_weight] + than[of_weight]).tolist()
+        difference += Fraction(sum(map(mul, more, both)), one)
+    return difference < 0
+
+
 def _below(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> Int64Array:
     """Numbers that are not above the most even ones, and nearly reach them."""
 
@@ -126,9 +141,16 @@ class Steps:
         row, column = np.nonzero(points[:, 1:] > points[:, :-1])
         return cls(row, points[row, column], points[row, column + 1])
 
-    def prices(self, weight: Int64Array) -> Int64Array:
-        """(S,) order of the prices of one item along each step."""
-        return order_of_prices(self.start + self.end, weight[self.owner])
+    def prices(self, weight: Int64Array, base: Int64Array | int = 0, size: int = 1) -> Int64Array:
+        """(S,) order of the prices of one item along each step.
+
+        Args:
+            weight: (C,) weights of the owners.
+            base: (C,) what owners have beside the steps.
+            size: load of one item.
+        """
+        beside = np.broadcast_to(base, weight.shape)[self.owner]
+        return order_of_prices(2 * beside + size * (self.start + self.end), weight[self.owner])
 
     def are_exact_at(self, load: Int64Array) -> bool:
         """Whether one item more or less than `load` is drawn at its own price for every owner: then it is the best."""

@@ -1,7 +1,7 @@
 """Exchanging items between owners so that their copies can be spread evenly; earlier goals stay as good as they are.
 
 An owner cannot hold a copy of an item that it has itself. Where there are nearly as many copies as owners, it therefore
-matters whether an owner's items are ones that have copies.
+matters whether an owner's items are ones that have copies. A local search: how even it gets is not proven.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.copies import copy_bounds
-from task_assignor.engine.items import Pairs, quotas
-from task_assignor.engine.spread import FloatArray, even_counts
-from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.engine.even import even_counts, is_more_even
+from task_assignor.engine.problem import Problem
+from task_assignor.sdk.columns import Int64Array
 
 MOST_LOOKED_AT: Final = 30_000_000
 """Items that are looked at in all before the search ends: a few seconds at the most."""
@@ -24,7 +24,6 @@ TWO_CHANGES_UP_TO: Final = 2_000
 """Items up to which two changes at a time are tried where one does not help."""
 _LOST: Final = 1 << 50
 _NO_STATE: Final = 1 << 40
-_TINY: Final = 1e-9
 Change = tuple[int, int]
 """An item and its new owner."""
 
@@ -34,25 +33,19 @@ class Exchange:
     """What counts when items change places.
 
     Args:
-        is_first_kind: (N,) items that are spread first.
+        problem: the items and owners, without racks and pools.
         wanted: (N,) copies wanted of each item.
-        weight: (C,) weights of the owners.
-        claims: claims that count: to take an item from all its claimants is a loss.
-        state: who has state of which item, and how far behind it is.
     """
 
-    is_first_kind: BoolArray
+    problem: Problem
     wanted: Int64Array
-    weight: Int64Array
-    claims: Pairs
-    state: Pairs
 
     def improve(self, owner: Int64Array) -> Int64Array:
         """(N,) owners, changed as long as that makes all items and copies more even.
 
         Two items change places, or one moves to an owner that may have one more. No change loses more claims, leaves
-        more items away from their state or further behind, or widens the spread of the first kind or of all items. A local search: it
-        stops when no change with the emptiest or fullest owner helps (and, of few items, no two changes).
+        more items away from their state or further behind, or makes the stateful or all items less even. It stops when no
+        change with the emptiest or fullest owner helps (and, of few items, no two changes).
         """
         return _Search(self, owner).run()
 
@@ -61,48 +54,39 @@ class _Search:
     """The owners as they are, and counts per owner that make every trial cheap."""
 
     def __init__(self, exchange: Exchange, owner: Int64Array) -> None:
-        self.exchange = exchange
+        self.problem = exchange.problem
+        self.weight = exchange.problem.weight
         self.owner = owner.copy()
-        owners = len(exchange.weight)
+        owners = len(self.weight)
         bounds = copy_bounds(owner, exchange.wanted, owners)
         self.is_copied = bounds.needs > 0
         self.copied = int(self.is_copied.sum())
         self.total = bounds.total
-        self.floor, self.ceil = quotas(exchange.weight, len(owner))
-        # Rows: all items, items of the first kind, items that have copies.
-        masks = (np.ones_like(self.is_copied), exchange.is_first_kind, self.is_copied)
+        self.floor, self.ceil = self.problem.bounds()
+        # Rows: all items, stateful items, items that have copies.
+        masks = (slice(None), self.problem.is_stateful, self.is_copied)
         self.counts = np.stack([np.bincount(owner[mask], minlength=owners) for mask in masks])
         self.looked_at = 0
-        self.claimed = np.zeros(len(owner), dtype=np.bool_)
-        self.claimed[exchange.claims.item] = True
-        self.claim_keys = np.sort(exchange.claims.owner * len(owner) + exchange.claims.item)
-        keys = exchange.state.owner * len(owner) + exchange.state.item
-        order = np.argsort(keys, kind="stable")
-        self.state_keys, self.state_place = keys[order], exchange.state.places()[order]
-        self.has_state = np.zeros(len(owner), dtype=np.bool_)
-        self.has_state[exchange.state.item] = True
+        self._costs: _Costs | None = None
 
     def run(self) -> Int64Array:
-        level = self._levels(self.counts)
-        unlimited = even_counts(
-            self.exchange.weight, self.counts[0], np.full_like(self.counts[0], self.total), self.total
-        )
-        reachable = _spread(unlimited / self.exchange.weight)
-        while _spread(level) > reachable + _TINY:
-            better = self._first_improvement(level, _spread(level))
+        loads = self._loads(self.counts)
+        reachable = even_counts(self.weight, self.counts[0], np.full_like(self.counts[0], self.total), self.total)
+        while is_more_even(self.weight, reachable, loads):
+            better = self._first_improvement(loads, loads)
             if better is None and len(self.owner) <= TWO_CHANGES_UP_TO:
-                better = self._two_changes(level)
+                better = self._two_changes(loads)
             if better is None:
                 break
-            level = better
+            loads = better
         return self.owner
 
-    def _two_changes(self, level: FloatArray) -> FloatArray | None:
+    def _two_changes(self, loads: Int64Array) -> Int64Array | None:
         """A change that does not help by itself, and one that helps then; None: there are none."""
         owner, counts = self.owner.copy(), self.counts
-        for changes in list(self._allowed(level)):
+        for changes in list(self._allowed(loads)):
             self._apply(changes, self._changed(changes))
-            better = self._first_improvement(self._levels(self.counts), _spread(level))
+            better = self._first_improvement(self._loads(self.counts), loads)
             if better is not None:
                 return better
             self.owner, self.counts = owner.copy(), counts
@@ -113,57 +97,52 @@ class _Search:
         for item, new in changes:
             self.owner[item] = new
 
-    def _levels(self, counts: Int64Array) -> FloatArray:
-        """(C,) items and copies per unit of weight, if copies are spread as evenly as they can be."""
+    def _loads(self, counts: Int64Array) -> Int64Array:
+        """(C,) items and copies, if copies are spread as evenly as they can be."""
         most = counts[0] + self.copied - counts[2]
-        return even_counts(self.exchange.weight, counts[0], most, self.total) / self.exchange.weight
+        return even_counts(self.weight, counts[0], most, self.total)
 
-    def _first_improvement(self, level: FloatArray, spread: float) -> FloatArray | None:
-        """Make the first change after which the spread is less than `spread`; None: there is none."""
-        for changes in self._allowed(level):
+    def _first_improvement(self, loads: Int64Array, before: Int64Array) -> Int64Array | None:
+        """Make the first change after which loads are more even than `before`; None: there is none."""
+        for changes in self._allowed(loads):
             counts = self._changed(changes)
-            new_level = self._levels(counts)
-            if _spread(new_level) < spread - _TINY:
+            new_loads = self._loads(counts)
+            if is_more_even(self.weight, new_loads, before):
                 self._apply(changes, counts)
-                return new_level
+                return new_loads
         return None
 
-    def _allowed(self, level: FloatArray) -> Iterator[tuple[Change, ...]]:
+    def _allowed(self, loads: Int64Array) -> Iterator[tuple[Change, ...]]:
         """Changes that leave all earlier goals as good as they are."""
-        spreads = [_spread(row / self.exchange.weight) for row in self.counts[:2]]
-        for changes in self._candidates(level):
+        for changes in self._candidates(loads):
             counts = self._changed(changes)
-            now = [_spread(row / self.exchange.weight) for row in counts[:2]]
-            if self._within_shares(counts) and all(one <= two + _TINY for one, two in zip(now, spreads, strict=True)):
+            worse = any(is_more_even(self.weight, self.counts[row], counts[row]) for row in (0, 1))
+            if not worse and self._outside(counts[0]) <= self._outside(self.counts[0]):
                 yield changes
 
     def _changed(self, changes: Sequence[Change]) -> Int64Array:
         counts = self.counts.copy()
         for item, new in changes:
-            rows = [0] + [1] * bool(self.exchange.is_first_kind[item]) + [2] * bool(self.is_copied[item])
+            rows = [0] + [1] * bool(self.problem.is_stateful[item]) + [2] * bool(self.is_copied[item])
             counts[rows, self.owner[item]] -= 1
             counts[rows, new] += 1
         return counts
 
-    def _within_shares(self, counts: Int64Array) -> bool:
-        """No owner is further outside floor and ceil of its share than it was."""
-        before, after = (
-            int((np.maximum(self.floor - all_items, 0) + np.maximum(all_items - self.ceil, 0)).sum())
-            for all_items in (self.counts[0], counts[0])
-        )
-        return after <= before
+    def _outside(self, counts: Int64Array) -> int:
+        """Items outside floor and ceil of the shares."""
+        return int((np.maximum(self.floor - counts, 0) + np.maximum(counts - self.ceil, 0)).sum())
 
-    def _candidates(self, level: FloatArray) -> Iterator[tuple[Change, ...]]:
+    def _candidates(self, loads: Int64Array) -> Iterator[tuple[Change, ...]]:
         """Changes between a fuller owner, the giver, and an emptier one, the taker, that cost nothing."""
+        level = loads / self.weight
         order = np.argsort(level, kind="stable").tolist()
         pairs = [(order[-1], other) for other in order[:MOST_PARTNERS]]
         pairs += [(other, order[0]) for other in order[::-1][:MOST_PARTNERS]]
         for giver, taker in dict.fromkeys(pairs):
-            if level[giver] <= level[taker] + _TINY or self.looked_at > MOST_LOOKED_AT:
+            if level[giver] <= level[taker] or self.looked_at > MOST_LOOKED_AT:
                 continue
             self.looked_at += len(self.owner)
-            given = self._cheapest_by_sort(giver, taker)
-            taken = self._cheapest_by_sort(taker, giver)
+            given, taken = self._cheapest(giver, taker), self._cheapest(taker, giver)
             for (first, loss), (second, gain) in (
                 (one, other)
                 for (is_copied, _), one in given.items()
@@ -179,30 +158,47 @@ class _Search:
                 if cost <= 0:
                     yield ((item, giver),)
 
-    def _cheapest_by_sort(self, source: int, target: int) -> dict[tuple[bool, bool], tuple[int, int]]:
-        """Per (has copies, first kind): the source's item that goes to the target at least cost, and the cost."""
+    def _cheapest(self, source: int, target: int) -> dict[tuple[bool, bool], tuple[int, int]]:
+        """Per (has copies, stateful): the source's item that goes to the target at least cost, and the cost."""
+        if self._costs is None:
+            self._costs = _Costs(self.problem)
         items = np.flatnonzero(self.owner == source)
-        cost = self._cost(items, target) - self._cost(items, source)
+        cost = self._costs.of(items, target) - self._costs.of(items, source)
         found = {}
         for has_copies in (False, True):
-            for kind in (True, False):
+            for is_stateful in (True, False):
                 rows = np.flatnonzero(
-                    (self.is_copied[items] == has_copies) & (self.exchange.is_first_kind[items] == kind)
+                    (self.is_copied[items] == has_copies) & (self.problem.is_stateful[items] == is_stateful)
                 )
                 if len(rows):
                     best = int(rows[np.argmin(cost[rows])])
-                    found[has_copies, kind] = int(items[best]), int(cost[best])
+                    found[has_copies, is_stateful] = int(items[best]), int(cost[best])
         return found
 
-    def _cost(self, items: Int64Array, owner: int) -> Int64Array:
-        """What it costs to have the items at the owner: a lost claim, then the distance from their state."""
-        keys = owner * len(self.owner) + items
-        kept = _rows(self.claim_keys, keys) >= 0
-        rows = _rows(self.state_keys, keys)
+
+class _Costs:
+    """What it costs to have items at an owner: a lost claim, then the distance from their state."""
+
+    def __init__(self, problem: Problem) -> None:
+        items, claims, state = len(problem.is_stateful), problem.newest_claims(), problem.state
+        self.items = items
+        self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
+        self.is_claimed[claims.item] = True
+        self.has_state[state.item] = True
+        self.claims = np.sort(claims.owner * items + claims.item)
+        keys = state.owner * items + state.item
+        order = np.argsort(keys, kind="stable")
+        self.state, self.place = keys[order], state.places()[order]
+
+    def of(self, items: Int64Array, owner: int) -> Int64Array:
+        """(M,) the cost of each of the items at the owner."""
+        keys = owner * self.items + items
+        kept = _rows(self.claims, keys) >= 0
+        rows = _rows(self.state, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
-        behind[rows >= 0] = self.state_place[rows[rows >= 0]]
+        behind[rows >= 0] = self.place[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
-        return np.where(self.claimed[items] & ~kept, _LOST, 0) + behind
+        return np.where(self.is_claimed[items] & ~kept, _LOST, 0) + behind
 
 
 def _rows(sorted_keys: Int64Array, keys: Int64Array) -> Int64Array:
@@ -211,7 +207,3 @@ def _rows(sorted_keys: Int64Array, keys: Int64Array) -> Int64Array:
         return np.full(len(keys), -1, dtype=np.int64)
     rows = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
     return np.where(sorted_keys[rows] == keys, rows, -1)
-
-
-def _spread(level: FloatArray) -> float:
-    return float(np.ptp(level))

@@ -16,10 +16,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
 
 INT64_MAX: Final = 2**63 - 1
+_MOST_ROUNDS: Final = 30
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""
@@ -139,15 +140,32 @@ def solve(network: Network) -> Int64Array:
         CostRangeError: the costs are too large for exact arithmetic.
         FlowError: a number is of the wrong kind or out of range.
     """
+    return _solve(network, with_face=False)[0]
+
+
+def solve_face(network: Network) -> tuple[Int64Array, BoolArray]:
+    """The cheapest flow, and where other flows that are as cheap may differ from it.
+
+    Returns:
+        (A,) flow of each arc as `solve` gives it; (A,) whether the arc may have another flow: all others have this one in
+        every flow that is as good in all goals, and all flows that agree with this one on them are.
+
+    Raises:
+        FlowError: as `solve`.
+    """
+    return _solve(network, with_face=True)
+
+
+def _solve(network: Network, with_face: bool) -> tuple[Int64Array, BoolArray]:
     supplies = whole_numbers("supplies", network.supplies, -INT64_MAX, INT64_MAX)
     tails, heads, capacities, goals = network.arcs.columns()
     total = _check(supplies, tails, heads)
     if total == 0:
-        return np.zeros(len(tails), dtype=np.int64)
+        return np.zeros(len(tails), dtype=np.int64), np.zeros(len(tails), dtype=np.bool_)
     if not len(tails):
         raise InfeasibleFlowError("There are supplies, but no arcs.")
     # Costs are at least 0, so no arc needs to carry more than everything; this keeps sums of capacities small.
-    capacities = np.minimum(capacities, total)
+    capacities = np.minimum(capacities, total + 1)
     goals = [cost // max(int(np.gcd.reduce(cost)), 1) for cost in goals]
     order = _order(tails, heads, len(supplies))
     if order is not None:
@@ -156,14 +174,13 @@ def solve(network: Network) -> Int64Array:
     longest = len(supplies) if network.longest_path is None else min(network.longest_path, len(supplies))
     combined = _combined(goals, network.changes, _largest_cost(len(supplies), longest))
     if combined is not None:
-        flows = _ask(supplies, tails, heads, capacities, combined)
-    else:
-        flows = _in_stages(supplies, tails, heads, capacities, goals, longest)
+        goals = [combined]
+    flows, is_free = _in_stages(supplies, tails, heads, capacities, goals, longest, with_face)
     if order is None:
-        return flows
-    result = np.empty(len(tails), dtype=np.int64)
-    result[order] = flows
-    return result
+        return flows, is_free
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return flows[back], is_free[back]
 
 
 def _check(supplies: Int64Array, tails: Int64Array, heads: Int64Array) -> int:
@@ -208,9 +225,11 @@ def _in_stages(
     capacities: Int64Array,
     goals: list[Int64Array],
     longest: int,
-) -> Int64Array:
+    with_face: bool,
+) -> tuple[Int64Array, BoolArray]:
     """Goal after goal: what is the same in all flows that are best so far is fixed before the next goal."""
     fixed = np.zeros(len(tails), dtype=np.int64)
+    is_free = np.ones(len(tails), dtype=np.bool_)
     for number, cost in enumerate(goals, 1):
         largest = _largest_cost(len(supplies), longest)
         if int(cost.max()) > largest:
@@ -219,18 +238,25 @@ def _in_stages(
                 f"be at most {largest}. Maybe use smaller costs of the same proportions."
             )
         flows = _ask(supplies, tails, heads, capacities, cost)
-        if number == len(goals):
+        if number == len(goals) and not with_face:
             break
         price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
         # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
         same = cost + price[tails] != price[heads]
+        if number == len(goals):
+            # What is left can change only round a circle.
+            up, down = ~same & (flows < capacities), ~same & (flows > 0)
+            circle = _circles(len(supplies), np.append(tails[up], heads[down]), np.append(heads[up], tails[down]))
+            is_free &= ~same & (circle[tails] == circle[heads])
+            break
+        is_free &= ~same
         fixed[same] += flows[same]
         supplies = supplies.copy()
         np.subtract.at(supplies, tails[same], flows[same])
         np.add.at(supplies, heads[same], flows[same])
         capacities = np.where(same, 0, capacities)
     total: Int64Array = fixed + flows
-    return total
+    return total, is_free
 
 
 def _prices(
@@ -249,6 +275,45 @@ def _prices(
         if (shorter == distance[reached]).all():
             return distance
         distance[reached] = shorter
+
+
+def _circles(nodes: int, source: Int64Array, target: Int64Array) -> Int64Array:
+    """(N,) a number per node, equal for nodes that can reach each other; after many rounds perhaps for some more.
+
+    In a round every node takes the greatest number that reaches it; who reaches the node of that number back is of its
+    circle, and leaves.
+    """
+    circle = np.full(nodes, -1)
+    for _ in range(_MOST_ROUNDS):
+        if not len(source):
+            break
+        number = _spread(np.arange(nodes), source, target)
+        inside = number[source] == number[target]
+        source, target = source[inside], target[inside]
+        returns = _spread((number == np.arange(nodes)).astype(np.int64), target, source) > 0
+        circle = np.where(returns & (circle < 0), number, circle)
+        left = ~(returns[source] | returns[target])
+        source, target = source[left], target[left]
+    open_nodes = np.append(source, target)
+    alone = circle < 0
+    circle[alone] = nodes + np.arange(nodes)[alone]
+    circle[open_nodes] = 2 * nodes
+    return circle
+
+
+def _spread(number: Int64Array, source: Int64Array, target: Int64Array) -> Int64Array:
+    """(N,) the greatest number from which each node can be reached."""
+    if not len(source):
+        return number
+    number = number.copy()
+    order = np.argsort(target, kind="stable")
+    source = source[order]
+    reached, starts = np.unique(target[order], return_index=True)
+    while True:
+        greater = np.maximum(np.maximum.reduceat(number[source], starts), number[reached])
+        if (greater == number[reached]).all():
+            return number
+        number[reached] = greater
 
 
 def _largest_cost(nodes: int, longest_path: int) -> int:

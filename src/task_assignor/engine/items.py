@@ -50,6 +50,17 @@ class Pairs:
         places[order] = level - first
         return places
 
+    def newest(self) -> Pairs:
+        """Those of the greatest rank of each item, sorted by item, then owner."""
+        pairs, keys = self, self.item * (int(self.owner.max(initial=0)) + 1) + self.owner
+        if not (keys[1:] > keys[:-1]).all():
+            pairs = self.where(np.argsort(keys, kind="stable"))
+        if not len(pairs) or pairs.rank.min() == pairs.rank.max():
+            return pairs
+        newest = np.full(int(pairs.item[-1]) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(newest, pairs.item, pairs.rank)
+        return pairs.where(pairs.rank == newest[pairs.item])
+
     def have(self, item: Int64Array, owner: Int64Array) -> BoolArray:
         """(M,) whether each pair of item and owner (-1: nobody) is among these."""
         width = 1 + max(int(self.owner.max(initial=0)), int(owner.max(initial=0)))

@@ -1,6 +1,8 @@
 """What an author of an assignor builds with: standbys, rack awareness, refining; whole assignors live elsewhere."""
 
+from task_assignor.engine.problem import Goal
 from task_assignor.kafka_order.staging import MoveKind
+from task_assignor.utils.actives import place_actives
 from task_assignor.utils.identity import identity_assignment
 from task_assignor.utils.rack_aware import (
     RackAwareOptimizationParams,
@@ -13,6 +15,7 @@ from task_assignor.utils.standby import default_standby_task_assignment
 
 __all__ = [
     "AssignmentResult",
+    "Goal",
     "MoveKind",
     "Movement",
     "RackAwareOptimizationParams",
@@ -23,5 +26,6 @@ __all__ = [
     "identity_assignment",
     "optimize_rack_aware_active_tasks",
     "optimize_rack_aware_standby_tasks",
+    "place_actives",
     "refine_with_warmups",
 ]

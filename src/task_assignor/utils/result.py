@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import attrs
 
+from task_assignor.engine.problem import Goal
 from task_assignor.sdk import (
     AssignmentColumns,
     KafkaStreamsAssignment,
@@ -69,15 +70,17 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: no assignment that keeps the utility's promises can cost less; equal to `cost_after`: a proven optimum.
         skipped: why nothing was done; None: it was done (and may still have found nothing to change).
         shortages: task -> number of copies that should exist but could not be placed.
+        inexact: goals that were not reached exactly, because the input is very large.
     """
 
-    __slots__ = ("_assignments", "cost_after", "cost_before", "lower_bound", "shortages", "skipped")
+    __slots__ = ("_assignments", "cost_after", "cost_before", "inexact", "lower_bound", "shortages", "skipped")
 
     cost_before: int | None
     cost_after: int | None
     lower_bound: int | None
     skipped: Skipped | None
     shortages: Mapping[TaskId, int]
+    inexact: frozenset[Goal]
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: int | None = None,
         skipped: Skipped | None = None,
         shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
+        inexact: Iterable[Goal] = (),
     ) -> None:
         values = TaskAssignment(assignments).assignment
         by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
@@ -100,6 +104,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         self.lower_bound = lower_bound
         self.skipped = skipped
         self.shortages = _frozen_shortages(shortages)
+        self.inexact = frozenset(inexact)
 
     @classmethod
     def of_columns(
@@ -111,6 +116,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: int | None = None,
         skipped: Skipped | None = None,
         shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
+        inexact: Iterable[Goal] = (),
     ) -> AssignmentResult:
         """A result over the columns; the objects are views on them."""
         return cls(
@@ -120,6 +126,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
             lower_bound=lower_bound,
             skipped=skipped,
             shortages=shortages,
+            inexact=inexact,
         )
 
     @property
@@ -153,4 +160,6 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
             facts.append(f"skipped: {self.skipped}")
         if self.shortages:
             facts.append(f"{sum(self.shortages.values())} copies missing")
+        if self.inexact:
+            facts.append(f"not exact: {', '.join(goal.name for goal in Goal if goal in self.inexact)}")
         return f"AssignmentResult({', '.join(facts)})"

@@ -1,0 +1,50 @@
+"""Single items follow a flow of many: from node to node, as many along each arc as flow there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from task_assignor.engine.items import rank_within
+from task_assignor.sdk.columns import Int64Array
+
+
+def along(at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array) -> Int64Array:
+    """(N,) where items are after those at tails of arcs have gone along these: smaller numbers on earlier arcs.
+
+    Args:
+        at: (N,) node of each item.
+        tail: (A,) tails of arcs; all items there leave.
+        head: (A,) their heads.
+        flow: (A,) how many go along each.
+    """
+    order = np.argsort(tail, kind="stable")
+    return _sent(at, tail, np.repeat(head[order], flow[order]))
+
+
+def dealt(
+    at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array, level: Int64Array, weight: Int64Array
+) -> Int64Array:
+    """The same, but items of neighbouring numbers go along different arcs: one after the other where it is emptiest.
+
+    Args:
+        at: as for `along`.
+        tail: as for `along`.
+        head: as for `along`.
+        flow: as for `along`.
+        level: (A,) how many items there are at the end of each arc before.
+        weight: (A,) how many count as one there.
+    """
+    arc = np.repeat(np.arange(len(tail)), flow)
+    emptiness = (level[arc] + rank_within(arc)) / weight[arc]
+    order = np.lexsort((head[arc], emptiness, tail[arc]))
+    return _sent(at, tail, head[arc[order]])
+
+
+def _sent(at: Int64Array, tail: Int64Array, to: Int64Array) -> Int64Array:
+    """Items at the tails, by tail and number, go to these nodes."""
+    leaves = np.zeros(1 + max(int(at.max(initial=0)), int(tail.max(initial=0))), dtype=np.bool_)
+    leaves[tail] = True
+    items = np.flatnonzero(leaves[at])
+    after = at.copy()
+    after[items[np.argsort(at[items], kind="stable")]] = to
+    return after

@@ -1,0 +1,304 @@
+r"""The network of actives: how many items of which class go to which owner. Goals that look at state are in `state_network.py`.
+
+    row -> hub -> cell -> place -> owner -> sink
+      \--------> /       /
+       \----------------/    to claimants, as many as the row's items have claims there
+
+Items of a row cost the same on every rack, and all or none of them are claimed. A hub leads to all racks of a pool, a cell
+is one rack, a place the items of one kind (stateful or not) of an owner. From the place of stateful items to the owner,
+and from owners to the sink, go parallel arcs that get dearer step by step: that makes loads even. Items that several
+owners claim are a node of their own on the way from the row to these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.engine.bounds import Bounds
+from task_assignor.engine.classes import Classes, labels_of_lists, numbered
+from task_assignor.engine.even import Steps
+from task_assignor.engine.flow import Arcs, Network, solve_face
+from task_assignor.engine.items import Pairs
+from task_assignor.engine.problem import Problem, RackCosts
+from task_assignor.sdk.columns import BoolArray, Int64Array
+
+KINDS: Final = 2
+
+
+@attrs.frozen(eq=False)
+class Nodes:
+    """Numbers of the nodes: rows, hubs, cells, places, owners, sink; then nodes of classes.
+
+    Args:
+        kind: (N,) kind of each item; 0: stateful.
+        row: (N,) row of each item.
+        rack_row: (R,) row of the rack costs of each row.
+        is_claimed: (R,) whether the row's items are claimed.
+        hub: (R,) hub of each row.
+        cell: (C, 2) cell of each owner's places.
+        first_hub: first node of the hubs; and so on.
+        first_cell: see `first_hub`.
+        first_place: see `first_hub`; places are numbered owner by owner.
+        first_owner: see `first_hub`.
+        sink: see `first_hub`.
+    """
+
+    kind: Int64Array
+    row: Int64Array
+    rack_row: Int64Array
+    is_claimed: BoolArray
+    hub: Int64Array
+    cell: Int64Array
+    first_hub: int
+    first_cell: int
+    first_place: int
+    first_owner: int
+    sink: int
+
+    @classmethod
+    def of(cls, problem: Problem, claims: Pairs, racks: RackCosts) -> Nodes:
+        """The nodes of a problem."""
+        items, owners = len(problem.is_stateful), len(problem.weight)
+        kind = np.where(problem.is_stateful, 0, 1)
+        is_claimed = np.zeros(items, dtype=np.int64)
+        is_claimed[claims.item] = 1
+        item_pool, owner_pool = problem.pools()
+        hubs = KINDS * (1 + max(int(item_pool.max(initial=0)), int(owner_pool.max(initial=0))))
+        item_hub = item_pool * KINDS + kind
+        row = numbered((racks.row * hubs + item_hub) * 2 + is_claimed)
+        rack_row, hub, claimed = (np.zeros(int(row.max(initial=-1)) + 1, dtype=np.int64) for _ in range(3))
+        rack_row[row], hub[row], claimed[row] = racks.row, item_hub, is_claimed
+        cell = (racks.rack * hubs + owner_pool * KINDS)[:, None] + np.arange(KINDS)
+        ends = np.cumsum([len(hub), hubs, hubs * racks.racks, KINDS * owners, owners]).tolist()
+        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.first_hub
+
+    @property
+    def first_class(self) -> int:
+        """First node of classes."""
+        return self.sink + 1
+
+    @property
+    def others(self) -> int:
+        """Number of nodes that are neither places nor owners nor of classes: a simple path passes between these few."""
+        return self.first_place + 1
+
+    def place(self, owner: Int64Array, kind: Int64Array | int) -> Int64Array:
+        """Nodes of places."""
+        return self.first_place + KINDS * owner + kind
+
+
+@attrs.frozen(eq=False)
+class Trunk:
+    """The arcs from rows to places: (A,) tails and heads, and what they cost."""
+
+    tail: Int64Array
+    head: Int64Array
+    cost: Int64Array
+
+    @classmethod
+    def of(cls, nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> Trunk:
+        """The arcs for the rows and owners that there are; `may_move`: (R,) rows whose items may leave all claimants."""
+        hubs = nodes.first_cell - nodes.first_hub
+        rows = np.flatnonzero(may_move)
+        moved = np.where(nodes.is_claimed, racks.move, 0)
+        # Arcs of their own to racks that are cheaper than the others.
+        is_cheap = racks.entry_cost < racks.default_cost[racks.entry_row]
+        entry_row, entry_rack, entry_cost = (
+            column[is_cheap] for column in (racks.entry_row, racks.entry_rack, racks.entry_cost)
+        )
+        start = np.searchsorted(entry_row, nodes.rack_row[rows])
+        count = np.searchsorted(entry_row, nodes.rack_row[rows], side="right") - start
+        entry = np.arange(int(count.sum())) + np.repeat(start - (np.cumsum(count) - count), count)
+        of_row = np.repeat(rows, count)
+        cells = np.unique(nodes.cell)
+        to_cell = nodes.first_cell + entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
+        has_owners = np.isin(to_cell, cells)
+        places = nodes.first_place + np.arange(nodes.cell.size)
+        of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
+        tail = [of_row[has_owners], rows, of_hub, nodes.cell.reshape(-1)]
+        head = [to_cell[has_owners], nodes.hub[rows], cells, places]
+        cost = [
+            (entry_cost[entry] + moved[of_row])[has_owners],
+            racks.default_cost[nodes.rack_row[rows]] + moved[rows],
+            np.zeros(len(cells) + len(places), dtype=np.int64),
+        ]
+        return cls(*(np.concatenate(parts) for parts in (tail, head, cost)))
+
+
+@attrs.frozen(eq=False)
+class Best:
+    """A best flow by all goals that do not look at state, and where other flows that are as good may differ.
+
+    Args:
+        classes: classes of items: of one row, with equal claims.
+        claims: pairs of class and claimant, sorted by class.
+        kept: (P,) how many items of the class are there.
+        may_keep: (P,) whether items of the class may be there.
+        may_leave: (K,) whether items of the class may be away from all claimants.
+        is_open: (K,) whether that, or with which claimants they are, is open.
+        tail: (A,) tails of all other arcs.
+        head: (A,) heads.
+        capacity: (A,) capacities.
+        flow: (A,) flows.
+        is_free: (A,) whether the flow may differ.
+        supply: supplies of all nodes but rows and classes.
+    """
+
+    classes: Classes
+    claims: Pairs
+    kept: Int64Array
+    may_keep: BoolArray
+    may_leave: BoolArray
+    is_open: BoolArray
+    tail: Int64Array
+    head: Int64Array
+    capacity: Int64Array
+    flow: Int64Array
+    is_free: BoolArray
+    supply: Int64Array
+
+
+class ActivesNetwork:
+    """The network of a problem, but for its state."""
+
+    def __init__(self, problem: Problem, claims: Pairs) -> None:
+        items = len(problem.is_stateful)
+        self.problem = problem
+        self.racks = RackCosts.nothing(items, len(problem.weight)) if problem.racks is None else problem.racks
+        self.nodes = Nodes.of(problem, claims, self.racks)
+        self.may_move = ~self.nodes.is_claimed | (not problem.keep_all_claims)
+        self.trunk = Trunk.of(self.nodes, self.racks, self.may_move)
+        self.bounds = Bounds.of(problem, claims)
+        self.classes = Classes.alike(self.nodes.row, labels_of_lists(items, claims.item, claims.owner))
+        is_first = np.zeros(items, dtype=np.bool_)
+        is_first[self.classes.first] = True
+        claims = claims.where(is_first[claims.item])
+        of_class = self.classes.of[claims.item]
+        order = np.argsort(of_class, kind="stable")
+        self.claims = Pairs.of(of_class[order], claims.owner[order])
+        claimants = np.bincount(self.claims.item, minlength=len(self.classes))
+        self.shared = np.flatnonzero(claimants > 1)
+        self.is_shared = claimants[self.claims.item] > 1
+
+    @property
+    def choices(self) -> int:
+        """Claimants of classes that have several, added up."""
+        return int(self.is_shared.sum())
+
+    def solve(self) -> Best:
+        """The best flow: fewest items outside the shares, least cost, stateful items even, all items even."""
+        middle, bounds = self.bounds.middle, self.bounds
+        while True:
+            stateful = Steps.around(middle[0], bounds.low[0], bounds.high[0])
+            every = Steps.around(middle[1], bounds.low[1], bounds.high[1], bounds.floor, bounds.ceil)
+            best, middle = self._solve(stateful, every)
+            if stateful.are_exact_at(middle[0]) and every.are_exact_at(middle[1]):
+                return best
+
+    def _solve(self, stateful: Steps, every: Steps) -> tuple[Best, Int64Array]:
+        nodes, bounds, classes, owners = self.nodes, self.bounds, self.classes, len(self.problem.weight)
+        arcs = Arcs(goals=4)
+        everything = len(nodes.kind) + 1
+        row, kind = nodes.row[classes.first], nodes.kind[classes.first]
+        # Claims: from the row, as many as there are; by a node of their own, if several owners claim the same items.
+        of_class = self.claims.item
+        node = np.zeros(len(classes), dtype=np.int64)
+        node[self.shared] = nodes.first_class + np.arange(len(self.shared))
+        cost = self.racks.costs(nodes.rack_row[row[of_class]], self.racks.rack[self.claims.owner])
+        kept = arcs.add(
+            np.where(self.is_shared, node[of_class], row[of_class]),
+            nodes.place(self.claims.owner, kind[of_class]),
+            np.where(self.is_shared, everything, classes.size[of_class]),
+            0,
+            cost,
+        )
+        shared = arcs.add(row[self.shared], node[self.shared], classes.size[self.shared])
+        first = arcs.add(self.trunk.tail, self.trunk.head, everything, 0, self.trunk.cost).start
+        prices = self._add_steps(arcs, stateful, every)
+        supplies = np.zeros(nodes.first_class + len(self.shared), dtype=np.int64)
+        supplies[: nodes.rows] = np.bincount(nodes.row, minlength=nodes.rows)
+        supplies[nodes.first_owner : nodes.sink] = -bounds.low[1]
+        supplies[nodes.sink] = int(bounds.low[1].sum()) - len(nodes.kind)
+        # A simple path or cycle meets each node once, and between two places or owners one that is neither.
+        others = nodes.others + len(self.shared)
+        turns = min(others, nodes.first_class) + 1
+        changes = (
+            2 * turns * (int(cost.max(initial=0)) + int(self.trunk.cost.max(initial=0))),
+            min(owners, turns) * (2 + prices[0]),
+            1 + prices[1],
+        )
+        flow, is_free = solve_face(Network(supplies, arcs, 4 * turns, changes))
+        best = self._best(arcs, flow, is_free, kept, shared, first, supplies)
+        loads = (bounds.low[0], bounds.low[1])
+        steps = (
+            slice(len(arcs) - len(every.owner) - len(stateful.owner), len(arcs) - len(every.owner)),
+            slice(len(arcs) - len(every.owner), None),
+        )
+        return best, np.stack(
+            [
+                low + np.bincount(one.owner, flow[where], owners).astype(np.int64)
+                for low, one, where in zip(loads, (stateful, every), steps, strict=True)
+            ]
+        )
+
+    def _add_steps(self, arcs: Arcs, stateful: Steps, every: Steps) -> tuple[int, int]:
+        """Arcs from places to owners, and to the sink; returns the dearest prices of both."""
+        nodes, bounds, weight = self.nodes, self.bounds, self.problem.weight
+        owners = np.arange(len(weight))
+        prices = 1 + stateful.prices(weight), every.prices(weight)
+        arcs.add(nodes.place(owners, 1), nodes.first_owner + owners, len(nodes.kind) + 1)
+        sure = np.flatnonzero(bounds.low[0])
+        arcs.add(nodes.place(sure, 0), nodes.first_owner + sure, bounds.low[0][sure])
+        width = stateful.end - stateful.start
+        arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, prices[0])
+        is_inside = (every.start >= bounds.floor[every.owner]) & (every.start < bounds.ceil[every.owner])
+        outside = np.where(is_inside, 1, np.where(every.start < bounds.floor[every.owner], 0, 2))
+        outside = outside if self.problem.keep_all_claims else np.zeros_like(outside)
+        arcs.add(nodes.first_owner + every.owner, nodes.sink, every.end - every.start, outside, 0, 0, prices[1])
+        return int(prices[0].max(initial=0)), int(prices[1].max(initial=0))
+
+    def _best(
+        self,
+        arcs: Arcs,
+        flow: Int64Array,
+        is_free: BoolArray,
+        kept: slice,
+        shared: slice,
+        first: int,
+        supplies: Int64Array,
+    ) -> Best:
+        nodes, classes, of_class = self.nodes, self.classes, self.claims.item
+        tail, head, capacity, _ = arcs.columns()
+        # How many items of each class are with claimants, and whether it could be more or fewer.
+        stay = np.bincount(of_class, flow[kept], len(classes)).astype(np.int64)
+        may_change = np.zeros(len(classes), dtype=np.bool_)
+        may_change[of_class[~self.is_shared]] = is_free[kept][~self.is_shared]
+        may_change[self.shared] = is_free[shared]
+        may_stay = may_change | (stay > 0)
+        may_leave = may_change | (stay < classes.size)
+        is_open = may_leave.copy()
+        is_open[of_class[self.is_shared & is_free[kept]]] = True
+        supply = supplies[: nodes.first_class].copy()
+        supply[: nodes.rows] = 0
+        return Best(
+            classes,
+            self.claims,
+            flow[kept],
+            np.where(self.is_shared, is_free[kept], True) & may_stay[of_class],
+            may_leave,
+            is_open,
+            tail[first:],
+            head[first:],
+            capacity[first:],
+            flow[first:],
+            is_free[first:],
+            supply,
+        )

@@ -1,0 +1,123 @@
+"""The question that `engine/actives.py` answers, and the answer: who gets which item, and which goals were reached exactly."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import attrs
+import numpy as np
+
+from task_assignor.engine.items import Pairs, quotas
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
+
+NOBODY: Final = -1
+
+
+class Goal(enum.Enum):
+    """What is sought, in this order."""
+
+    SHARES = "every owner has floor or ceil of its share"
+    CLAIMS = "fewest claims are lost, or the cost on racks is least"
+    EVEN_STATEFUL = "stateful items are even"
+    EVEN = "all items are even"
+    STATE = "items that move go where their state is"
+    LEAST_BEHIND = "there they are least behind"
+
+
+@attrs.frozen(eq=False)
+class RackCosts:
+    """What items cost on racks, in place of lost claims alone. Items of one row cost the same everywhere.
+
+    Args:
+        row: (N,) row of each item.
+        default_cost: (K,) cost of the row's items on racks without an entry; at least the cost of its entries.
+        entry_row: (E,) row, with `entry_rack` strictly ascending.
+        entry_rack: (E,) rack.
+        entry_cost: (E,) cost of the row's items there.
+        move: cost of an item that is with none of its claimants.
+        rack: (C,) rack of each owner.
+    """
+
+    row: Int64Array
+    default_cost: Int64Array
+    entry_row: Int64Array
+    entry_rack: Int64Array
+    entry_cost: Int64Array
+    move: int
+    rack: Int64Array
+
+    @classmethod
+    def nothing(cls, items: int, owners: int) -> RackCosts:
+        """One rack, where only lost claims cost."""
+        none = np.zeros(0, dtype=np.int64)
+        one_row = np.zeros(1, dtype=np.int64)
+        return cls(np.zeros(items, dtype=np.int64), one_row, none, none, none, 1, np.zeros(owners, dtype=np.int64))
+
+    @property
+    def racks(self) -> int:
+        """Number of racks."""
+        return 1 + max(int(self.rack.max(initial=0)), int(self.entry_rack.max(initial=0)))
+
+    def costs(self, row: Int64Array, rack: Int64Array) -> Int64Array:
+        """(M,) cost of items of the rows on the racks."""
+        costs: Int64Array = self.default_cost[row]
+        if len(self.entry_row):
+            keys, wanted = self.entry_row * self.racks + self.entry_rack, row * self.racks + rack
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
+        return costs
+
+
+@attrs.frozen(eq=False)
+class Problem:
+    """Items to be allocated.
+
+    Args:
+        is_stateful: (N,) the items that are spread first.
+        weight: (C,) weights of the owners, at least 1.
+        claims: who had which item; of several claims on one item the newest generation counts, others do not.
+        state: who has state of which item, and how far behind it is.
+        keep_all_claims: claims come before shares: nobody loses an item to make the shares even.
+        share: (C,) exact number of items of each owner, decided elsewhere; None: floor or ceil of the share by weight.
+        racks: what items cost on racks; None: only lost claims count.
+        item_pool: (N,) pool of each item: it goes to owners of that pool alone; None: there is one pool.
+        owner_pool: (C,) pool of each owner, with `share`, which adds up to the items of the pool.
+    """
+
+    is_stateful: BoolArray
+    weight: Int64Array
+    claims: Pairs
+    state: Pairs
+    keep_all_claims: bool = False
+    share: Int64Array | None = None
+    racks: RackCosts | None = None
+    item_pool: Int64Array | None = None
+    owner_pool: Int64Array | None = None
+
+    def bounds(self) -> tuple[Int64Array, Int64Array]:
+        """(C,) least and most items of each owner."""
+        return quotas(self.weight, len(self.is_stateful)) if self.share is None else (self.share, self.share)
+
+    def pools(self) -> tuple[Int64Array, Int64Array]:
+        """(N,) pool of each item, (C,) of each owner."""
+        if self.item_pool is None or self.owner_pool is None:
+            return np.zeros(len(self.is_stateful), dtype=np.int64), np.zeros(len(self.weight), dtype=np.int64)
+        return self.item_pool, self.owner_pool
+
+    def newest_claims(self) -> Pairs:
+        """The claims that count, sorted by item, then owner."""
+        return self.claims.newest()
+
+
+@attrs.frozen(eq=False)
+class Allocation:
+    """The answer: an owner per item.
+
+    Args:
+        owner: (N,) owner numbers; -1: there is no owner at all.
+        exact: the goals that were reached exactly; for the others, very large inputs got a good answer.
+    """
+
+    owner: Int32Array
+    exact: frozenset[Goal] = frozenset(Goal)

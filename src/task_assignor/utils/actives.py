@@ -1,0 +1,90 @@
+"""`place_actives`: active tasks stay where they are, within even shares. The engine decides; here tasks become its items."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from task_assignor.engine.actives import allocate
+from task_assignor.engine.exchange import Exchange
+from task_assignor.engine.problem import Allocation, Goal, Problem, RackCosts
+from task_assignor.sdk import ApplicationState, AssignmentColumns, AssignmentConfigs, StateColumns
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
+from task_assignor.utils._rack import solver_costs
+from task_assignor.utils.history import previous_actives, previous_state
+from task_assignor.utils.result import AssignmentResult
+
+
+def place_actives(
+    application_state: ApplicationState, *, must_preserve: bool = False, use_racks: bool = True
+) -> AssignmentResult:
+    """Give every task an active owner; standbys are another step.
+
+    The goals, in this order:
+
+    1. every client has floor or ceil of its thread-weighted share of the tasks;
+    2. fewest tasks leave their previous active owner (of several the newest generation counts, KIP-341); with a rack-aware
+       strategy, both costs set and all racks known (KIP-925): least trafficCost x cross-rack partitions + nonOverlapCost
+       x tasks that leave;
+    3. loads are even, of stateful tasks, then of all: the sum over the clients of tasks² / threads is least;
+    4. tasks that move go where their state is; of several such clients to those with less lag;
+    5. with `num.standby.replicas`: of answers that are equal so far one with which total loads can be even.
+
+    With `must_preserve` goal 2 comes before goal 1, without racks. All goals but the last, a local search, are reached
+    exactly, but on inputs of millions; `AssignmentResult.inexact` names those that were not.
+
+    Args:
+        application_state: tasks, clients, history and settings.
+        must_preserve: no task leaves a client that had it.
+        use_racks: whether racks count if the settings say so.
+
+    Returns:
+        A new assignment, with all clients of the state.
+    """
+    columns = application_state.columns
+    found = active_owners(columns, application_state.assignment_configs, must_preserve, use_racks)
+    return AssignmentResult.of_columns(AssignmentColumns.of(columns, found.owner), inexact=set(Goal) - found.exact)
+
+
+def active_owners(
+    columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool = False, use_racks: bool = True
+) -> Allocation:
+    """Owners of the active tasks, as `place_actives` gives them, on columns."""
+    racks = None
+    if use_racks and not must_preserve:
+        racks = rack_costs_of(columns, configs)
+    problem = Problem(
+        columns.tasks.is_stateful,
+        columns.clients.num_processing_threads,
+        previous_actives(columns),
+        previous_state(columns),
+        must_preserve,
+        racks=racks,
+    )
+    found = allocate(problem)
+    wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
+    if racks is not None or not wanted.any() or not len(columns.clients):
+        return found
+    exchange = Exchange(problem, wanted)
+    owner = exchange.improve(found.owner.astype(np.int64))
+    return Allocation(owner.astype(np.int32), found.exact)
+
+
+def rack_costs_of(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts | None:
+    """What tasks cost on racks; None: racks do not count by the settings, or are not known."""
+    traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
+    if strategy_problem(configs.rack_aware_assignment_strategy, traffic, move) or rack_problem(columns):
+        return None
+    tasks, clients, racks = (len(part) for part in (columns.tasks, columns.clients, columns.clients.racks))
+    rows = rack_rows(columns, np.arange(tasks), "all")
+    traffic, move = solver_costs(traffic or 0, move or 0, rows, 2 * clients, racks)
+    remote: Int64Array = rows.partitions[rows.entry_row] - rows.entry_local
+    return RackCosts(
+        rows.row,
+        traffic * rows.partitions,
+        rows.entry_row,
+        rows.entry_rack,
+        traffic * remote,
+        move,
+        columns.clients.rack.astype(np.int64),
+    )
