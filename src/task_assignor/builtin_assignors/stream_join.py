@@ -218,8 +218,7 @@ class _Units:
 
     def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
         """How much of the join groups clients claim, and how much of their state they have."""
-        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
-        claimant[claims.item[::-1]] = claims.owner[::-1]
+        claimant = self._claimants(claims)
         claimed = np.flatnonzero(claimant >= 0)
         warm = state.where(claimant[state.item] != state.owner)
         best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
@@ -231,6 +230,17 @@ class _Units:
         parts = np.split(pair.reshape(-1), np.cumsum([len(claimed), len(warm.item)]))
         counts = (np.bincount(part, minlength=len(keys)) for part in parts)
         return Wishes(keys // clients, keys % clients, *counts)
+
+    def _claimants(self, claims: Pairs) -> Int64Array:
+        """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
+        weight = self.columns.clients.num_processing_threads
+        number = np.bincount(claims.item, minlength=len(self.join_group))
+        _, pair = np.unique(self.join_group[claims.item] * len(weight) + claims.owner, return_inverse=True)
+        alone = np.bincount(pair.reshape(-1), number[claims.item] == 1)[pair.reshape(-1)]
+        order = np.lexsort((claims.owner, alone / weight[claims.owner], claims.item))[::-1]
+        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
+        claimant[claims.item[order]] = claims.owner[order]
+        return claimant
 
     def _claims(self) -> Pairs:
         """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
