@@ -36,7 +36,6 @@ BEYOND_A_SCHEMA = re.compile(
     "|".join(
         (
             "must be there once",
-            "The consumer must belong to one client",
             "so there cannot be a lag of it",
             "cannot be active and standby on one client",
             "and the task has no endOffsetSum to stand for it",
@@ -121,6 +120,19 @@ junk = st.recursive(
     ),
     max_leaves=4,
 )
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("tasks", 0, "isStateful"), False),
+        (("tasks", 2, "stateStoreNames"), ["a"]),
+        (("tasks", 2, "topicPartitions", 0, "isChangelog"), True),
+    ],
+)
+def test_for_both_a_task_without_state_has_neither_stores_nor_changelogs(place: Place, value: Any) -> None:
+    assert not STATE.is_valid(changed(place, value))
+    check_that_both_agree(changed(place, value))
 
 
 @given(st.sampled_from(places(document())), junk)
