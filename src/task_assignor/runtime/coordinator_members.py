@@ -122,9 +122,14 @@ class Member:
         Last snapshots are worth waiting for; a processor that does not return, or a silent client, is not.
         """
         by = since_ms + SNAPSHOTS_MS
-        others = [job.since_ms for job in self.running.values() if job.kind != "snapshot"]
-        if others:
-            return min(by, max(since_ms, *others) + GRACE_MS)
+        # What is still processed is wanted by nobody, however long it takes.
+        begun = [
+            job.since_ms if job.kind == "process" else max(job.since_ms, since_ms)
+            for job in self.running.values()
+            if job.kind != "snapshot"
+        ]
+        if begun:
+            return min(by, max(begun) + GRACE_MS)
         return min(by, max(since_ms, self.last_heard_ms) + max(GRACE_MS, 3 * options.heartbeat_interval_ms))
 
     def for_leader(self, progress: Progress) -> GroupClient:
