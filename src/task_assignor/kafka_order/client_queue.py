@@ -100,7 +100,9 @@ class ClientQueue:
                 self._is_doubtful = False
             return -1
         if self._left <= 0:
-            return self._least_loaded(candidates)
+            if isinstance(candidates, AllBut):
+                return self._least_loaded(candidates)
+            return least_loaded(candidates, self.counts, self._threads)
         if self._is_doubtful:
             if self._heap is None:
                 self._heap = self._built()
@@ -119,6 +121,8 @@ class ClientQueue:
         """Change a client's count, whether it is in the queue or not."""
         before = self.counts[client]
         self.counts[client] = before + difference
+        if self._left <= 0 and self._lightest is None:
+            return
         load = (before + difference) / self._threads[client]
         if self._lightest is not None:
             self._lightest.put(client, load)

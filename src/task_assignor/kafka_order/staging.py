@@ -308,7 +308,8 @@ class _Plan:
             The client that runs the task for now.
         """
         caught_up = lags.caught_up(task)
-        placed = self.queue.poll([client for client in standbys if client in caught_up])
+        swaps = [client for client in standbys if client in caught_up]
+        placed = self.queue.poll(swaps)
         if placed < 0:
             placed = self.queue.poll(caught_up)
         if placed < 0:
