@@ -24,7 +24,7 @@ from task_assignor.sdk import (
     assignment_to_json,
 )
 from task_assignor.utils import AssignmentResult, RackAwareOptimizationParams, optimize_rack_aware_active_tasks
-from task_assignor.utils._classes import crossings_of
+from task_assignor.utils._classes import rack_rows
 
 Shape = tuple[int, int, int, int]
 """Tasks, clients, threads per client, standbys."""
@@ -167,7 +167,8 @@ def _costs_beside(
     for client, placement in enumerate(sorted(answer_of_jvm["assignment"], key=lambda one: str(one["processId"]))):
         owner[[number[task] for task in placement["activeTasks"]]] = client
     configs = state.assignment_configs
-    crossings = int(crossings_of(state.columns, np.arange(len(owner)), owner, "all").sum())
+    rows = rack_rows(state.columns, np.arange(len(owner)), "all")
+    crossings = int(rows.crossings(rows.row, state.columns.clients.rack[owner]).sum())
     moves = int((owner != before.active_owner()).sum())
     cost = (configs.rack_aware_traffic_cost or 0) * crossings + (configs.rack_aware_non_overlap_cost or 0) * moves
     return f"cost {facts['cost']}, JVM {cost}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,11 @@ from task_assignor.testing import (
     run_random_story,
     stateful_tasks,
 )
-from task_assignor.utils._classes import crossings_of
 from task_assignor.utils._rack import optimize_active_columns
 from task_assignor.utils._rack_standby import optimize_standby_columns
 from tests.budget import examples
 from tests.goals import Placement
+from tests.utils.rack_states import cross
 from tests.vectors import Vector, placements_of, vectors
 
 _KINDS = ("swap", "warmup", "no_warmup_left")
@@ -171,8 +172,13 @@ def test_each_round_by_racks_replayed() -> None:
 
 
 def _standby_cost(before: Placement, after: Placement, traffic_cost: int, non_overlap_cost: int) -> int:
-    columns = after.state.columns
-    crossings = int(crossings_of(columns, after.standby_task, after.standby_client, "changelog").sum())
+    crossings = sum(
+        map(
+            partial(cross, after.state, partitions="changelog"),
+            after.standby_task.tolist(),
+            after.standby_client.tolist(),
+        )
+    )
     pairs = [set(zip(one.standby_task.tolist(), one.standby_client.tolist(), strict=True)) for one in (before, after)]
     return traffic_cost * crossings + non_overlap_cost * len(pairs[1] - pairs[0])
 

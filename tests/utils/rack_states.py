@@ -88,7 +88,12 @@ def seeded_state(seed: int, shape: Shape) -> ApplicationState:
             )
             for topic in range(rng.randint(1, 3))
         ]
-        builder.add_task(TaskId(rng.randrange(shape.groups), number), topic_partitions=partitions, end_offset_sum=0)
+        builder.add_task(
+            TaskId(rng.randrange(shape.groups), number),
+            is_stateful=any(partition.is_changelog for partition in partitions),
+            topic_partitions=partitions,
+            end_offset_sum=0,
+        )
     for number in range(shape.clients):
         client_tags = {key: rng.choice("abc") for key in tags if rng.random() < 0.9}
         builder.add_client(ProcessId(uuid.UUID(int=number + 1)), rack_id=rng.choice(names), client_tags=client_tags)

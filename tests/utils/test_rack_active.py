@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import uuid
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
+from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -22,9 +21,8 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
-from task_assignor.utils import _rack, _subtopologies
-from task_assignor.utils._classes import crossings_of
-from task_assignor.utils._rack import ActiveOutcome, min_cost_owners, optimize_active_columns
+from task_assignor.utils import _subtopologies
+from task_assignor.utils._rack import ActiveOutcome, optimize_active_columns
 from task_assignor.utils._rack_costs import small_costs
 from task_assignor.utils.result import SkipReason
 from tests.budget import examples
@@ -173,10 +171,7 @@ def dense_optimum(state: ApplicationState, owner: Owners, costs: tuple[int, int]
     tasks, clients, group = len(owner), len(state.columns.clients), state.columns.tasks.group
     groups = int(group.max()) + 1
     arcs = Arcs()
-    price = np.stack(
-        [crossings_of(state.columns, np.arange(tasks), np.full(tasks, client), "all") for client in range(clients)],
-        axis=1,
-    )
+    price = np.array([[cross(state, task, client, "all") for client in range(clients)] for task in range(tasks)])
     price = price * costs[0] + costs[1] * (np.arange(clients)[None, :] != owner[:, None])
     place = tasks + np.arange(clients)[None, :] * groups + group[:, None]
     where = arcs.add(np.repeat(np.arange(tasks), clients), place.reshape(-1), 1, price.reshape(-1))
@@ -232,141 +227,6 @@ def test_only_selected_tasks_move_and_count(seed: int, strategy: str) -> None:
     assert owner[others].tolist() == outcome.owner[others].tolist()
     counts = [np.bincount(each[selected] + 1, minlength=20).tolist() for each in (owner, outcome.owner)]
     assert counts[0] == counts[1]
-
-
-@given(st.data(), st.sampled_from(COSTS))
-def test_owners_within_bounds_equal_brute_force(data: st.DataObject, costs: tuple[int, int]) -> None:
-    """Least cost, then fewest moves, then least surplus cost; or there is no way at all."""
-    state = data.draw(states(Shape(tasks=4, clients=3)))
-    owner = owners(data.draw, state)  # type: ignore[arg-type]
-    tasks, clients = len(owner), len(state.columns.clients)
-    numbers = st.lists(st.integers(0, 2), min_size=clients, max_size=clients)
-    lower = np.array(data.draw(numbers))
-    upper = lower + np.array(data.draw(numbers))
-    surplus = np.array(data.draw(numbers))
-    found = []
-    for choice in itertools.product(range(clients), repeat=tasks):
-        counts = np.bincount(choice, minlength=clients)
-        if (counts >= lower).all() and (counts <= upper).all():
-            traffic = sum(cross(state, task, client, "all") for task, client in enumerate(choice))
-            moves = sum(int(0 <= owner[task] != client) for task, client in enumerate(choice))
-            found.append((costs[0] * traffic + costs[1] * moves, moves, int((surplus * (counts - lower)).sum())))
-    call = (state.columns, np.arange(tasks), owner)
-    limits = {"lower": lower, "upper": upper, "surplus_cost": surplus}
-
-    if not found:
-        with pytest.raises(InfeasibleFlowError):
-            min_cost_owners(*call, traffic_cost=costs[0], non_overlap_cost=costs[1], **limits)
-        return
-    outcome = min_cost_owners(*call, traffic_cost=costs[0], non_overlap_cost=costs[1], **limits)
-
-    counts = np.bincount(outcome.owner, minlength=clients)
-    assert min(found) == (outcome.cost, outcome.moves, int((surplus * (counts - lower)).sum()))
-    assert (counts >= lower).all()
-    assert (counts <= upper).all()
-
-
-@given(st.data(), st.sampled_from(COSTS))
-def test_owners_of_tasks_that_several_had_equal_brute_force(data: st.DataObject, costs: tuple[int, int]) -> None:
-    """Any of them keeps the task for free."""
-    state = data.draw(states(Shape(tasks=5, clients=4)))
-    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
-    owners_of = [sorted(data.draw(st.sets(st.integers(0, clients - 1)))) for _ in range(tasks)]
-    first = np.array([one[0] if one else -1 for one in owners_of])
-    lower, upper = np.full(clients, tasks // clients), np.full(clients, -(-tasks // clients))
-    found = []
-    for choice in itertools.product(range(clients), repeat=tasks):
-        counts = np.bincount(choice, minlength=clients)
-        if (counts >= lower).all() and (counts <= upper).all():
-            traffic = sum(cross(state, task, client, "all") for task, client in enumerate(choice))
-            moves = sum(bool(one) and client not in one for one, client in zip(owners_of, choice, strict=True))
-            found.append((costs[0] * traffic + costs[1] * moves, moves))
-
-    outcome = min_cost_owners(
-        state.columns,
-        np.arange(tasks),
-        first,
-        traffic_cost=costs[0],
-        non_overlap_cost=costs[1],
-        lower=lower,
-        upper=upper,
-        claims=claim_pairs(owners_of),
-    )
-
-    assert min(found) == (outcome.cost, outcome.moves)
-    counts = np.bincount(outcome.owner, minlength=clients)
-    assert (counts >= lower).all()
-    assert (counts <= upper).all()
-    assert outcome.moves == sum(
-        bool(one) and client not in one for one, client in zip(owners_of, outcome.owner.tolist(), strict=True)
-    )
-
-
-@given(SEEDS)
-def test_with_too_many_claims_one_owner_of_several_counts(seed: int) -> None:
-    state = seeded_state(seed, MEDIUM)
-    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
-    rng = np.random.default_rng(seed)
-    owners_of = [sorted(rng.choice(clients, 2, replace=False).tolist()) for _ in range(tasks)]
-    first = np.array([one[0] for one in owners_of])
-    place = partial(
-        min_cost_owners,
-        state.columns,
-        np.arange(tasks),
-        first,
-        traffic_cost=10,
-        non_overlap_cost=1,
-        lower=np.full(clients, tasks // clients),
-        upper=np.full(clients, -(-tasks // clients)),
-    )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_rack, "MOST_CLAIM_ARCS", 0)
-        limited = place(claims=claim_pairs(owners_of))
-
-    alone = place()
-    assert limited.owner.tolist() == alone.owner.tolist()
-    assert limited.cost == alone.cost
-
-
-def claim_pairs(owners_of: list[list[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    pairs = [(task, client) for task, claimants in enumerate(owners_of) for client in claimants]
-    task, client = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return task, client
-
-
-@given(SEEDS, st.sampled_from([(10, 1), (1, 10), (3, 2)]))
-def test_owners_of_tasks_that_several_had_equal_a_dense_flow(seed: int, costs: tuple[int, int]) -> None:
-    state = seeded_state(seed, Shape(tasks=120, clients=15, racks=6, groups=4))
-    tasks, clients = len(state.columns.tasks), len(state.columns.clients)
-    rng = np.random.default_rng(seed)
-    chance = rng.random(clients) ** 3
-    claimed = rng.random((tasks, clients)) < 3 * chance / chance.sum()
-    owners_of = [np.flatnonzero(row).tolist() for row in claimed]
-    price = np.stack(
-        [crossings_of(state.columns, np.arange(tasks), np.full(tasks, client), "all") for client in range(clients)],
-        axis=1,
-    )
-    price = price * costs[0] + costs[1] * (claimed.any(axis=1)[:, None] & ~claimed)
-    arcs = Arcs()
-    ways = arcs.add(
-        np.repeat(np.arange(tasks), clients), tasks + np.tile(np.arange(clients), tasks), 1, price.reshape(-1)
-    )
-    supplies = np.concatenate([np.ones(tasks, np.int64), np.full(clients, -(tasks // clients))])
-    least = int((solve(Network(supplies, arcs))[ways] * price.reshape(-1)).sum())
-
-    outcome = min_cost_owners(
-        state.columns,
-        np.arange(tasks),
-        np.array([one[0] if one else -1 for one in owners_of]),
-        traffic_cost=costs[0],
-        non_overlap_cost=costs[1],
-        lower=np.full(clients, tasks // clients),
-        upper=np.full(clients, tasks // clients),
-        claims=claim_pairs(owners_of),
-    )
-
-    assert outcome.cost == least == int(price[np.arange(tasks), outcome.owner].sum())
 
 
 def test_kafka_rounds_shares_in_doubles() -> None:

@@ -13,7 +13,8 @@ from task_assignor.builtin_assignors._min_cost_relaxation import relaxed
 from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
 from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
-from task_assignor.engine.places import FORBIDDEN, NOBODY, OwnersProblem, min_cost_places
+from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
+from task_assignor.engine.places import min_cost_places
 from task_assignor.sdk import MISSING, Role, StateColumns
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array

@@ -9,7 +9,8 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import CostRangeError
-from task_assignor.engine.places import OwnersProblem, min_cost_places
+from task_assignor.engine.owners_problem import OwnersProblem
+from task_assignor.engine.places import min_cost_places
 from task_assignor.sdk.columns import Int64Array
 
 MOST_SCALE: Final = 10**6

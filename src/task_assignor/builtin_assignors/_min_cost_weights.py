@@ -11,8 +11,8 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
-from task_assignor.engine.places import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
 

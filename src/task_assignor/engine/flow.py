@@ -16,11 +16,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.residual import circles, prices
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
 
 INT64_MAX: Final = 2**63 - 1
-_MOST_ROUNDS: Final = 30
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""
@@ -240,13 +240,13 @@ def _in_stages(
         flows = _ask(supplies, tails, heads, capacities, cost)
         if number == len(goals) and not with_face:
             break
-        price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
+        price = prices(len(supplies), tails, heads, capacities - flows, flows, cost)
         # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
         same = cost + price[tails] != price[heads]
         if number == len(goals):
             # What is left can change only round a circle.
             up, down = ~same & (flows < capacities), ~same & (flows > 0)
-            circle = _circles(len(supplies), np.append(tails[up], heads[down]), np.append(heads[up], tails[down]))
+            circle = circles(len(supplies), np.append(tails[up], heads[down]), np.append(heads[up], tails[down]))
             is_free &= ~same & (circle[tails] == circle[heads])
             break
         is_free &= ~same
@@ -257,63 +257,6 @@ def _in_stages(
         capacities = np.where(same, 0, capacities)
     total: Int64Array = fixed + flows
     return total, is_free
-
-
-def _prices(
-    nodes: int, tails: Int64Array, heads: Int64Array, spare: Int64Array, flows: Int64Array, cost: Int64Array
-) -> Int64Array:
-    """(N,) shortest distances in the residual graph from anywhere (Bellman and Ford); it has no negative cycle."""
-    source = np.concatenate([tails[spare > 0], heads[flows > 0]])
-    target = np.concatenate([heads[spare > 0], tails[flows > 0]])
-    length = np.concatenate([cost[spare > 0], -cost[flows > 0]])
-    order = np.argsort(target, kind="stable")
-    source, length = source[order], length[order]
-    reached, starts = np.unique(target[order], return_index=True)
-    distance = np.zeros(nodes, dtype=np.int64)
-    while True:
-        shorter = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
-        if (shorter == distance[reached]).all():
-            return distance
-        distance[reached] = shorter
-
-
-def _circles(nodes: int, source: Int64Array, target: Int64Array) -> Int64Array:
-    """(N,) a number per node, equal for nodes that can reach each other; after many rounds perhaps for some more.
-
-    In a round every node takes the greatest number that reaches it; who reaches the node of that number back is of its
-    circle, and leaves.
-    """
-    circle = np.full(nodes, -1)
-    for _ in range(_MOST_ROUNDS):
-        if not len(source):
-            break
-        number = _spread(np.arange(nodes), source, target)
-        inside = number[source] == number[target]
-        source, target = source[inside], target[inside]
-        returns = _spread((number == np.arange(nodes)).astype(np.int64), target, source) > 0
-        circle = np.where(returns & (circle < 0), number, circle)
-        left = ~(returns[source] | returns[target])
-        source, target = source[left], target[left]
-    open_nodes = np.append(source, target)
-    alone = circle < 0
-    circle[alone] = nodes + np.arange(nodes)[alone]
-    circle[open_nodes] = 2 * nodes
-    return circle
-
-
-def _spread(number: Int64Array, source: Int64Array, target: Int64Array) -> Int64Array:
-    """(N,) the greatest number from which each node can be reached."""
-    if not len(source):
-        return number
-    number = number.copy()
-    order = np.argsort(target, kind="stable")
-    source = source[order]
-    reached, starts = np.unique(target[order], return_index=True)
-    while True:
-        greater = np.maximum(np.maximum.reduceat(number[source], starts), number[reached])
-        if (greater == number[reached]).all():
-            return number
-        number[reached] = greater
 
 
 def _largest_cost(nodes: int, longest_path: int) -> int:

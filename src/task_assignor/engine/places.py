@@ -18,136 +18,12 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
+from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
 from task_assignor.sdk.arrays import are_in, distinct
-from task_assignor.sdk.columns import BoolArray, Int64Array
+from task_assignor.sdk.columns import Int64Array
 
-NOBODY: Final = -1
-FORBIDDEN: Final = -1
 MOST_ARCS: Final = 40_000_000
 """A larger graph is an error: it would take minutes and gigabytes."""
-
-
-def _numbers(values: Any) -> Int64Array:
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _maybe_numbers(values: Any) -> Int64Array | None:
-    return None if values is None else _numbers(values)
-
-
-def _none() -> Int64Array:
-    return np.zeros(0, dtype=np.int64)
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class OwnersProblem:
-    """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
-
-    The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`); least surplus cost.
-
-    Args:
-        item_row: (N,) row of each item.
-        item_owner: (N,) place that has the item now; -1: nobody.
-        item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
-            costs are per unit of weight, and what is solved is a relaxation in which items can be split.
-        default_cost: (K,) cost of a row's item in cells without an entry; at least the cost of its entries.
-        row_hub: (K,) the row's items may go to cells of this hub.
-        entry_row: (E,) row, with `entry_cell` strictly ascending.
-        entry_cell: (E,) cell.
-        entry_cost: (E,) cost of the row's items in that cell.
-        move_cost: (K,) on top, for an item that is placed away from its owner.
-        stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
-        cell_hub: (A,) hub of each cell.
-        place_cell: (J,) cell of each place.
-        place_cost: (J,) on top, for every item at the place; None: 0.
-        place_upper: (J,) most items at a place; None: only the pools limit.
-        place_pool: (J,) pool of each place; None: each place is a pool of its own.
-        lower: (Q,) least number of items in a pool.
-        upper: (Q,) most items in a pool.
-        surplus_cost: (Q,) last goal: cost of each item above `lower`; None: 0.
-        ties_stay: the second goal is as few items away from their owner as can be; else as many.
-        row_is_shared: (K,) the row's items have several owners, the places of their exceptions, and no `item_owner`: they
-            pay `move_cost`, and count as moved, at all other places; None: no row is.
-        exception_row: (X,) row, with `exception_place` strictly ascending.
-        exception_place: (X,) place.
-        exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
-    """
-
-    item_row: Int64Array = attrs.field(converter=_numbers)
-    item_owner: Int64Array = attrs.field(converter=_numbers)
-    item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    default_cost: Int64Array = attrs.field(converter=_numbers)
-    row_hub: Int64Array = attrs.field(converter=_numbers)
-    entry_row: Int64Array = attrs.field(converter=_numbers)
-    entry_cell: Int64Array = attrs.field(converter=_numbers)
-    entry_cost: Int64Array = attrs.field(converter=_numbers)
-    move_cost: Int64Array = attrs.field(converter=_numbers)
-    stay_cost: Int64Array = attrs.field(converter=_numbers)
-    cell_hub: Int64Array = attrs.field(converter=_numbers)
-    place_cell: Int64Array = attrs.field(converter=_numbers)
-    place_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    lower: Int64Array = attrs.field(converter=_numbers)
-    upper: Int64Array = attrs.field(converter=_numbers)
-    surplus_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    ties_stay: bool = True
-    row_is_shared: BoolArray | None = None
-    exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
-    exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
-    exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
-
-    @property
-    def pools(self) -> Int64Array:
-        """(J,) pool of each place."""
-        return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
-
-    def cell_costs(self, rows: Int64Array, cells: Int64Array) -> Int64Array:
-        """Cost of items of the rows in the cells."""
-        costs: Int64Array = self.default_cost[rows]
-        if len(self.entry_row):
-            cells_of_all = len(self.cell_hub)
-            keys = self.entry_row * cells_of_all + self.entry_cell
-            wanted = rows * cells_of_all + cells
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
-        return costs
-
-    def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
-        """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
-        costs = self.cell_costs(rows, self.place_cell[places])
-        if self.place_cost is not None:
-            costs = costs + self.place_cost[places]
-        wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
-        costs = np.where(wrong_hub, FORBIDDEN, costs)
-        if len(self.exception_row):
-            where, is_there = self._exceptions_at(rows, places)
-            costs = np.where(is_there, self.exception_cost[where], costs)
-        return costs
-
-    def _exceptions_at(self, rows: Int64Array, places: Int64Array) -> tuple[Int64Array, BoolArray]:
-        """The exceptions for pairs of row and place, and whether there are any."""
-        count = len(self.place_cell)
-        keys = self.exception_row * count + self.exception_place
-        wanted = rows * count + places
-        where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return where, keys[where] == wanted
-
-    def is_moved(self, places: Int64Array) -> BoolArray:
-        """(N,) whether each item leaves its owner, or all its owners, if it is at the place."""
-        moved: BoolArray = (self.item_owner != places) & (self.item_owner >= 0)
-        if self.row_is_shared is not None and len(self.exception_row):
-            moved |= self.row_is_shared[self.item_row] & ~self._exceptions_at(self.item_row, places)[1]
-        return moved
-
-    def item_costs(self, places: Int64Array) -> Int64Array:
-        """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
-        costs = self.costs(self.item_row, places)
-        stays = self.item_owner == places
-        extra = np.where(
-            self.is_moved(places), self.move_cost[self.item_row], np.where(stays, self.stay_cost[self.item_row], 0)
-        )
-        return np.where(costs < 0, FORBIDDEN, costs + extra)
 
 
 @attrs.frozen(eq=False)
@@ -174,7 +50,7 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
     if not len(problem.item_row):
         if int(problem.lower.max(initial=0)) > 0:
             raise FlowError("There are no items, but places that must have some.")
-        return Owners(_none(), 0)
+        return Owners(np.zeros(0, dtype=np.int64), 0)
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
@@ -222,11 +98,9 @@ class _Graph:
         moving = np.zeros(rows, dtype=np.int64)
         only = class_row[alone & (class_owner >= 0)]
         moving[only] = 1
-        self.is_shared = np.zeros(rows, dtype=np.bool_) if problem.row_is_shared is None else problem.row_is_shared
-        moving[self.is_shared] = 1
 
-        # Goals: cost, moves, surplus.
-        self.arcs = Arcs(goals=3)
+        # Goals: cost, moves.
+        self.arcs = Arcs(goals=2)
         owned = class_owner >= 0
         stay_cost = problem.costs(class_row, np.maximum(class_owner, 0))
         stays = np.flatnonzero(owned & (stay_cost >= 0))
@@ -250,8 +124,8 @@ class _Graph:
         # A simple cycle changes the number of moves by at most one per class on it, and enters each place at most once.
         self.most_moves = min(len(keys), 2 * places)
 
-    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, moves: Any = 0, surplus: Any = 0) -> slice:
-        where = self.arcs.add(tails, heads, capacities, costs, moves, surplus)
+    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, moves: Any = 0) -> slice:
+        where = self.arcs.add(tails, heads, capacities, costs, moves)
         if len(self.arcs) > MOST_ARCS:
             raise FlowError(
                 f"The flow model needs more than {MOST_ARCS} arcs. Maybe use fewer classes of tasks, or "
@@ -294,13 +168,12 @@ class _Graph:
             tie[by_hub],
         )
         self.direct_row, self.direct_place = direct_row, direct_place
-        moved = np.where(self.is_shared[direct_row], 0, moving[direct_row])
         self.direct = self._add(
             direct_row,
             self.first_place + direct_place,
             supply[direct_row],
-            direct_cost + moved * problem.move_cost[direct_row],
-            moved * problem.ties_stay,
+            direct_cost + move[direct_row],
+            tie[direct_row],
         )
 
     def _add_places(self) -> None:
@@ -316,17 +189,12 @@ class _Graph:
             self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
         spare = problem.upper - problem.lower
         pools = np.flatnonzero(spare > 0)
-        price = np.zeros(len(spare), dtype=np.int64) if problem.surplus_cost is None else problem.surplus_cost
-        self._add(self.first_pool + pools, self.sink, spare[pools], 0, 0, price[pools])
-        # A simple cycle meets the sink once.
-        self.most_surplus = 2 * int(price.max(initial=0))
+        self._add(self.first_pool + pools, self.sink, spare[pools], 0)
 
     def network(self) -> Network:
         """The network; between two of its nodes that are neither class nor row there are at most three that are."""
         others = self.sink + 1 - self.first_hub
-        return Network(
-            self.supplies, self.arcs, longest_path=4 * (others + 1), changes=(self.most_moves, self.most_surplus)
-        )
+        return Network(self.supplies, self.arcs, longest_path=4 * (others + 1), changes=(self.most_moves,))
 
     def cost(self, flows: Int64Array) -> int:
         """Cost of a flow by the first goal."""
@@ -425,13 +293,13 @@ def _exceptions(
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
     """How exceptions become arcs.
 
-    A cheaper exception, and that of an owner among several, is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
+    A cheaper exception is an arc of its own. A dearer one (or a forbidden place) takes the whole cell apart: the row gets
     an arc to every other place of the cell, and arcs to its other cells instead of the hub's.
 
     Returns:
         Rows that were taken apart; row and cell of the cells that they reach as a whole; row, place, cost of arcs to places.
     """
-    none = _none()
+    none = np.zeros(0, dtype=np.int64)
     live = np.flatnonzero(np.isin(problem.exception_row, used))
     if not len(live):
         return none, none, none, none, none, none
@@ -442,8 +310,6 @@ def _exceptions(
     usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
     dearer = (cost < 0) | (cost > usual)
     keep = (cost >= 0) & (cost < usual)
-    if problem.row_is_shared is not None:
-        keep |= problem.row_is_shared[row] & ~dearer
     direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
     apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, csr_rows
+from task_assignor.sdk.columns import Int64Array, StateColumns, csr_rows
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.utils.result import Skipped, SkipReason
 
@@ -138,69 +138,20 @@ def grouped(rows: RackRows, group: Int64Array, groups: int) -> GroupedRows:
         group: (N,) group of each item.
         groups: number of groups.
     """
-    split, of_group = split_rows(rows, group, groups)
-    cells = attrs.evolve(
-        split, entry_rack=split.entry_rack * groups + of_group[split.entry_row], racks=rows.racks * groups
-    )
-    return GroupedRows(cells, of_group, np.tile(np.arange(groups), rows.racks))
-
-
-def split_rows(rows: RackRows, group: Int64Array, groups: int) -> tuple[RackRows, Int64Array]:
-    """Rows such that all items of one are of one group, and the (K,) group of each; arguments as for `grouped`."""
     pair, row = np.unique(rows.row * groups + group, return_inverse=True)
     base, of_group = pair // groups, pair % groups
     size = np.bincount(rows.entry_row, minlength=len(rows))
     entry = ranges((np.cumsum(size) - size)[base], size[base])
     entry_row = np.repeat(np.arange(len(pair)), size[base])
-    split = RackRows(
+    cells = RackRows(
         row.reshape(-1),
         rows.partitions[base],
         entry_row,
-        rows.entry_rack[entry],
+        rows.entry_rack[entry] * groups + of_group[entry_row],
         rows.entry_local[entry],
-        rows.racks,
+        rows.racks * groups,
     )
-    return split, of_group
-
-
-@attrs.frozen(eq=False)
-class ClaimSets:
-    """Items that several owners claim, grouped by who does.
-
-    Args:
-        group: (N,) number of each item's set of claimants, from 1; 0: at most one.
-        offsets: (S + 2,) where each set's claimants are; set 0 has none.
-        owner: (M,) the claimants, ascending within a set.
-    """
-
-    group: Int64Array
-    offsets: Int64Array
-    owner: Int64Array
-
-    @classmethod
-    def of(cls, items: int, claim_item: Int64Array, claim_owner: Int64Array) -> ClaimSets:
-        """The sets of `items` items; the claims are sorted by item, then owner."""
-        counts = np.bincount(claim_item, minlength=items)
-        chosen = counts[claim_item] > 1
-        item, owner = claim_item[chosen], claim_owner[chosen]
-        starts = np.flatnonzero(np.append(True, item[1:] != item[:-1])) if len(item) else item
-        sizes, members = np.diff(np.append(starts, len(item))), item[starts]
-        # Equal sets get equal numbers, claimant by claimant.
-        width = int(owner.max(initial=0)) + 2
-        number = np.zeros(len(members), dtype=np.int64)
-        for step in range(int(sizes.max(initial=0))):
-            more = sizes > step
-            claimant = np.zeros(len(members), dtype=np.int64)
-            claimant[more] = owner[starts[more] + step] + 1
-            number = np.unique(number * width + claimant, return_inverse=True)[1].reshape(-1)
-        first = np.unique(number, return_index=True)[1]
-        group = np.zeros(items, dtype=np.int64)
-        group[members] = number + 1
-        rows = ranges(starts[first], sizes[first])
-        return cls(group, np.concatenate([[0, 0], np.cumsum(sizes[first])]), owner[rows])
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    return GroupedRows(cells, of_group, np.tile(np.arange(groups), rows.racks))
 
 
 def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions) -> RackRows:
@@ -275,12 +226,3 @@ def _reduced_rack_sets(columns: StateColumns) -> tuple[Int64Array, Int64Array, I
     _, first, number = np.unique(_labels(lengths, starts, racks, different), return_index=True, return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(lengths[first])])
     return number.reshape(-1), offsets, racks[ranges(starts[first], lengths[first])]
-
-
-def crossings_of(
-    columns: StateColumns, tasks: AnyIntArray, clients: Int32Array | Int64Array, partitions: Partitions
-) -> Int64Array:
-    """(N,) cross-rack partitions of each task on the client beside it; every client has a rack."""
-    distinct, inverse = np.unique(tasks, return_inverse=True)
-    rows = rack_rows(columns, distinct, partitions)
-    return rows.crossings(rows.row[inverse.reshape(-1)], columns.clients.rack[clients])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 import attrs
 import numpy as np
 
-from task_assignor.engine.places import NOBODY, OwnersProblem, min_cost_places
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import (
@@ -18,22 +15,15 @@ from task_assignor.sdk.configs import (
 from task_assignor.sdk.errors import ConfigException, StateException
 from task_assignor.utils._classes import (
     AnyIntArray,
-    ClaimSets,
     Partitions,
     RackRows,
-    crossings_of,
     rack_problem,
     rack_rows,
-    ranges,
-    split_rows,
     strategy_problem,
 )
-from task_assignor.utils._rack_costs import rack_costs, solver_costs, swapped
+from task_assignor.utils._rack_costs import swapped
 from task_assignor.utils._subtopologies import Subtopologies
 from task_assignor.utils.result import Skipped, SkipReason
-
-MOST_CLAIM_ARCS: Final = 500_000
-"""With more arcs for tasks that several clients had, only one of these counts: it would take a minute."""
 
 
 @attrs.frozen(eq=False)
@@ -55,21 +45,6 @@ class ActiveOutcome:
     lower_bound: int | None = None
     moves: int = 0
     skipped: Skipped | None = None
-
-
-@attrs.frozen(eq=False)
-class OwnersOutcome:
-    """Owners within bounds.
-
-    Args:
-        owner: (N,) client number of each task given.
-        cost: trafficCost x cross-rack partitions + nonOverlapCost x tasks that lost their owner; the proven optimum.
-        moves: number of tasks that lost their owner; the fewest among the cheapest.
-    """
-
-    owner: Int64Array
-    cost: int
-    moves: int
 
 
 def check_cost(name: str, cost: object) -> int | None:
@@ -213,97 +188,3 @@ def _balance_subtopology(
     tasks = Subtopologies(rows, group, client.reshape(-1), rack, traffic_cost, move_cost, ties_stay)
     placed, too_many = tasks.balanced()
     return clients[placed], too_many
-
-
-def min_cost_owners(
-    columns: StateColumns,
-    tasks: AnyIntArray,
-    owner: AnyIntArray,
-    *,
-    traffic_cost: int,
-    non_overlap_cost: int,
-    lower: AnyIntArray,
-    upper: AnyIntArray,
-    partitions: Partitions = "all",
-    surplus_cost: AnyIntArray | None = None,
-    claims: tuple[Int64Array, Int64Array] | None = None,
-) -> OwnersOutcome:
-    """Place tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves, within bounds per client.
-
-    Among the cheapest, the fewest moves; among these, the least surplus cost. Partitions whose racks are not known cost
-    nothing anywhere. Every client needs a rack unless `traffic_cost` is 0 (ask `rack_problem` first).
-
-    Args:
-        columns: the state.
-        tasks: (N,) distinct task numbers, ascending.
-        owner: (N,) client that keeps the task for free; -1: nobody, then no move is counted.
-        traffic_cost: cost of one cross-rack partition.
-        non_overlap_cost: cost of a task that loses its owner.
-        lower: (C,) least number of these tasks per client.
-        upper: (C,) most of these tasks per client.
-        partitions: which partitions count.
-        surplus_cost: (C,) cost, as the last goal, of each task of a client above its `lower`.
-        claims: (positions in `tasks`, clients) sorted, distinct: tasks with several claims stay for free with any of their
-            claimants, not with `owner` alone. With more than `MOST_CLAIM_ARCS` arcs for that only `owner` counts.
-
-    Raises:
-        InfeasibleFlowError: the bounds do not fit the number of tasks.
-    """
-    traffic_cost = check_cost("traffic cost", traffic_cost) or 0
-    non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost) or 0
-    if traffic_cost:
-        rack = columns.clients.rack.astype(np.int64)
-        rows = rack_rows(columns, tasks, partitions)
-    else:
-        rack = np.zeros(len(columns.clients), dtype=np.int64)
-        rows = _one_row(len(tasks))
-    racks = max(len(columns.clients.racks), 1)
-    traffic, move = solver_costs(traffic_cost, non_overlap_cost, rows, len(rack), racks)
-    item_owner: Int64Array = np.asarray(owner, dtype=np.int64)
-    shared: dict[str, Any] = {}
-    if claims is not None:
-        rows, item_owner, shared = _shared_rows(rows, item_owner, ClaimSets.of(len(tasks), *claims), traffic, rack)
-    problem = OwnersProblem(
-        **rack_costs(rows, traffic, move),
-        item_owner=item_owner,
-        row_hub=np.zeros(len(rows)),
-        cell_hub=np.zeros(racks),
-        place_cell=rack,
-        lower=lower,
-        upper=upper,
-        surplus_cost=surplus_cost,
-        **shared,
-    )
-    place = min_cost_places(problem).place
-    moves = int(problem.is_moved(place).sum())
-    crossings = int(crossings_of(columns, np.asarray(tasks), place, partitions).sum()) if traffic_cost else 0
-    return OwnersOutcome(place, traffic_cost * crossings + non_overlap_cost * moves, moves)
-
-
-def _shared_rows(
-    rows: RackRows, owner: Int64Array, sets: ClaimSets, traffic: int, rack: Int64Array
-) -> tuple[RackRows, Int64Array, dict[str, Any]]:
-    """Rows, owners and the arguments of `OwnersProblem` with which tasks with several claims stay with any claimant."""
-    if len(sets) < 2:
-        return rows, owner, {}
-    split, group = split_rows(rows, sets.group, len(sets))
-    size = np.diff(sets.offsets)[group]
-    if len(split.entry_row) + int(size.sum()) > MOST_CLAIM_ARCS:
-        return rows, owner, {}
-    row = np.repeat(np.arange(len(split)), size)
-    place = sets.owner[ranges(sets.offsets[group], size)]
-    return (
-        split,
-        np.where(sets.group > 0, NOBODY, owner),
-        {
-            "row_is_shared": group > 0,
-            "exception_row": row,
-            "exception_place": place,
-            "exception_cost": traffic * split.crossings(row, rack[place]),
-        },
-    )
-
-
-def _one_row(tasks: int) -> RackRows:
-    none = np.zeros(0, dtype=np.int64)
-    return RackRows(np.zeros(tasks, dtype=np.int64), np.zeros(min(tasks, 1), dtype=np.int64), none, none, none, 1)

@@ -9,7 +9,8 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import InfeasibleFlowError
-from task_assignor.engine.places import FORBIDDEN, OwnersProblem, min_cost_places
+from task_assignor.engine.owners_problem import FORBIDDEN, OwnersProblem
+from task_assignor.engine.places import min_cost_places
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils._classes import RackRows, grouped

@@ -1,0 +1,116 @@
+"""Items, places, and what each item costs at each place: the question that `engine/places.py` answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from task_assignor.sdk.columns import Int64Array
+
+NOBODY: Final = -1
+FORBIDDEN: Final = -1
+
+
+def _numbers(values: Any) -> Int64Array:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _maybe_numbers(values: Any) -> Int64Array | None:
+    return None if values is None else _numbers(values)
+
+
+def _none() -> Int64Array:
+    return np.zeros(0, dtype=np.int64)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class OwnersProblem:
+    """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
+
+    The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`).
+
+    Args:
+        item_row: (N,) row of each item.
+        item_owner: (N,) place that has the item now; -1: nobody.
+        item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
+            costs are per unit of weight, and what is solved is a relaxation in which items can be split.
+        default_cost: (K,) cost of a row's item in cells without an entry; at least the cost of its entries.
+        row_hub: (K,) the row's items may go to cells of this hub.
+        entry_row: (E,) row, with `entry_cell` strictly ascending.
+        entry_cell: (E,) cell.
+        entry_cost: (E,) cost of the row's items in that cell.
+        move_cost: (K,) on top, for an item that is placed away from its owner.
+        stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
+        cell_hub: (A,) hub of each cell.
+        place_cell: (J,) cell of each place.
+        place_cost: (J,) on top, for every item at the place; None: 0.
+        place_upper: (J,) most items at a place; None: only the pools limit.
+        place_pool: (J,) pool of each place; None: each place is a pool of its own.
+        lower: (Q,) least number of items in a pool.
+        upper: (Q,) most items in a pool.
+        ties_stay: the second goal is as few items away from their owner as can be; else as many.
+        exception_row: (X,) row, with `exception_place` strictly ascending.
+        exception_place: (X,) place.
+        exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
+    """
+
+    item_row: Int64Array = attrs.field(converter=_numbers)
+    item_owner: Int64Array = attrs.field(converter=_numbers)
+    item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    default_cost: Int64Array = attrs.field(converter=_numbers)
+    row_hub: Int64Array = attrs.field(converter=_numbers)
+    entry_row: Int64Array = attrs.field(converter=_numbers)
+    entry_cell: Int64Array = attrs.field(converter=_numbers)
+    entry_cost: Int64Array = attrs.field(converter=_numbers)
+    move_cost: Int64Array = attrs.field(converter=_numbers)
+    stay_cost: Int64Array = attrs.field(converter=_numbers)
+    cell_hub: Int64Array = attrs.field(converter=_numbers)
+    place_cell: Int64Array = attrs.field(converter=_numbers)
+    place_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    lower: Int64Array = attrs.field(converter=_numbers)
+    upper: Int64Array = attrs.field(converter=_numbers)
+    ties_stay: bool = True
+    exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
+
+    @property
+    def pools(self) -> Int64Array:
+        """(J,) pool of each place."""
+        return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
+
+    def cell_costs(self, rows: Int64Array, cells: Int64Array) -> Int64Array:
+        """Cost of items of the rows in the cells."""
+        costs: Int64Array = self.default_cost[rows]
+        if len(self.entry_row):
+            cells_of_all = len(self.cell_hub)
+            keys = self.entry_row * cells_of_all + self.entry_cell
+            wanted = rows * cells_of_all + cells
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
+        return costs
+
+    def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
+        """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
+        costs = self.cell_costs(rows, self.place_cell[places])
+        if self.place_cost is not None:
+            costs = costs + self.place_cost[places]
+        wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
+        costs = np.where(wrong_hub, FORBIDDEN, costs)
+        if len(self.exception_row):
+            count = len(self.place_cell)
+            keys, wanted = self.exception_row * count + self.exception_place, rows * count + places
+            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            costs = np.where(keys[where] == wanted, self.exception_cost[where], costs)
+        return costs
+
+    def item_costs(self, places: Int64Array) -> Int64Array:
+        """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
+        costs = self.costs(self.item_row, places)
+        stays, moves = self.item_owner == places, (self.item_owner != places) & (self.item_owner >= 0)
+        extra = self.stay_cost[self.item_row] * stays + self.move_cost[self.item_row] * moves
+        return np.where(costs < 0, FORBIDDEN, costs + extra)
