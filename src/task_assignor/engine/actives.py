@@ -44,16 +44,15 @@ def allocate(problem: Problem) -> Allocation:
     else:
         inexact = set(Goal) - {Goal.CLAIMS if problem.keep_all_claims else Goal.SHARES}
         network, best = _one_claim_at_a_time(problem, claims)
-    tried = np.zeros(items, dtype=np.int64)
-    second = StateNetwork(network, best, tried, MOST_CHOICES)
-    owner = second.owners()
-    for _ in range(MOST_TRIES - 1):
-        if second.looked_at_all:
-            break
-        inexact |= {Goal.STATE, Goal.LEAST_BEHIND}
-        tried[second.away(owner)] += 1
-        second = StateNetwork(network, best, tried, MOST_CHOICES)
+    second = StateNetwork(network, best)
+    if second.choices <= MOST_CHOICES:
         owner = second.owners()
+    else:
+        inexact |= {Goal.STATE, Goal.LEAST_BEHIND}
+        tried = np.zeros(items, dtype=np.int64)
+        for _ in range(MOST_TRIES):
+            owner = second.owners(tried)
+            tried[second.away(owner)] += 1
     return Allocation(owner.astype(np.int32), frozenset(Goal) - inexact)
 
 

@@ -48,20 +48,36 @@ class StateNetwork:
     Args:
         network: the first one.
         best: its flow.
-        tried: (N,) where there are too many choices, the one that each item looks at: 0 is the least behind.
-        most_choices: owners of state to choose between, over all classes, that are not too many.
     """
 
-    def __init__(self, network: ActivesNetwork, best: Best, tried: Int64Array, most_choices: int) -> None:
+    def __init__(self, network: ActivesNetwork, best: Best) -> None:
         self.problem, self.nodes, self.best = network.problem, network.nodes, best
-        self.tried, self.most_choices, self.looked_at_all = tried, most_choices, True
         self.row = self.nodes.row[best.classes.first]
         self.kind = self.nodes.kind[best.classes.first]
-        self.groups = self._grouped(network.problem.state)
+        self.useful = self._useful(network.problem.state)
+        number = np.bincount(self.useful.item, minlength=len(self.nodes.kind))
+        self.number = number
+        self.choices = int(number[number > 1].sum())
+
+    def owners(self, tried: Int64Array | None = None) -> Int64Array:
+        """(N,) owner of each item.
+
+        Args:
+            tried: (N,) which of its useful state each item looks at, 0 is the least behind; None: all.
+        """
+        state = self.useful
+        if tried is not None:
+            looked_at = tried % np.maximum(self.number, 1)
+            state = state.where(rank_within(state.item) == looked_at[state.item])
+        self._number(self._grouped(state))
+        return self._solve()
+
+    def _number(self, groups: _Groups) -> None:
+        """Give nodes to open classes, and to groups that could go to several owners."""
+        best, self.groups = self.best, groups
         self.open = np.flatnonzero(best.is_open)
         self.node = np.full(len(self.row), -1)
         self.node[self.open] = self.nodes.first_class + np.arange(len(self.open))
-        # A group that could go to several owners has a node.
         choices = np.bincount(self.groups.options.item, minlength=len(self.groups.state))
         several = np.flatnonzero(choices > 1)
         self.several = choices[self.groups.options.item] > 1
@@ -69,8 +85,7 @@ class StateNetwork:
         self.group_node[several] = self.nodes.first_class + len(self.open) + np.arange(len(several))
         self.end = self.nodes.first_class + len(self.open) + len(several)
 
-    def owners(self) -> Int64Array:
-        """(N,) owner of each item."""
+    def _solve(self) -> Int64Array:
         best, nodes, groups = self.best, self.nodes, self.groups
         arcs = Arcs(goals=3)
         self._add_classes(arcs)
@@ -167,12 +182,9 @@ class StateNetwork:
         moved: Int64Array = has_claims.astype(np.int64)
         return moved
 
-    def _grouped(self, state: Pairs) -> _Groups:
-        best = self.best
-        items = np.flatnonzero(best.is_open[best.classes.of])
-        may_leave = best.may_leave[best.classes.of]
-        label = np.full(len(may_leave), _NO_STATE)
-        label[state.item] = _STATE_ELSEWHERE
+    def _useful(self, state: Pairs) -> Pairs:
+        """Owners with state that items may go to, sorted by item, then by how far behind; ranks: how many are less."""
+        may_leave = self.best.may_leave[self.best.classes.of]
         # Only items with useful state are looked at more closely: with millions, most have none.
         is_near = may_leave[state.item]
         is_near[is_near] = self._has_open_place(state.where(is_near))
@@ -182,8 +194,13 @@ class StateNetwork:
         state = state.where(np.lexsort((state.owner, state.rank, state.item)))
         state = Pairs(state.item, state.owner, state.places())
         state = state.where(self._has_open_place(state))
-        state = state.where(self._is_useful(state))
-        state = self._looked_at(state)
+        return state.where(self._is_useful(state))
+
+    def _grouped(self, state: Pairs) -> _Groups:
+        best = self.best
+        items = np.flatnonzero(best.is_open[best.classes.of])
+        label = np.full(len(best.classes.of), _NO_STATE)
+        label[self.problem.state.item] = _STATE_ELSEWHERE
         width = int(state.rank.max(initial=0)) + 1
         lists = labels_of_lists(len(label), state.item, state.owner * width + state.rank)
         label = np.where(lists > 0, _STATE_ELSEWHERE + lists, label)
@@ -197,21 +214,12 @@ class StateNetwork:
         options = Pairs(group[order], state.owner[order], state.rank[order])
         return _Groups(items, classes, best.classes.of[first], label[first], options)
 
-    def _looked_at(self, state: Pairs) -> Pairs:
-        """The state that counts: all, or where that is too much of each item the one to be tried."""
-        self.options = state
-        number = np.bincount(state.item, minlength=len(self.tried))
-        self.looked_at_all = int(number[number > 1].sum()) <= self.most_choices
-        if self.looked_at_all:
-            return state
-        return state.where(rank_within(state.item) == (self.tried % np.maximum(number, 1))[state.item])
-
     def away(self, owner: Int64Array) -> Int64Array:
         """Items that went neither to a claimant nor to state, though somebody's could be of use."""
         best = self.best
         is_away = np.zeros(len(owner), dtype=np.bool_)
-        is_away[self.options.item] = True
-        is_away[self.options.item[owner[self.options.item] == self.options.owner]] = False
+        is_away[self.useful.item] = True
+        is_away[self.useful.item[owner[self.useful.item] == self.useful.owner]] = False
         kept = Pairs.of(best.claims.item, best.claims.owner).have(best.classes.of, owner)
         return np.flatnonzero(is_away & ~kept)
 
