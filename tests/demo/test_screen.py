@@ -63,7 +63,9 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
     assert "b is lost: connection closed" in lines
     told = "generation 2, client b lost (connection closed): 4 tasks for 1 client, 2 active tasks moved: 2 because b is lost"
     assert told in lines
-    assert any(re.search(r"│ 0_0\.\.3 +│ +│ 0_2\.\.3 from b: b is lost, standby was here +│", line) for line in lines)
+    assert any(
+        re.search(r"│ 0_0\.\.3 +│ +│ 0_2\.\.3 from b, which is lost; standby was here +│", line) for line in lines
+    )
     assert lines[-2:] == [restored, "b is back as spark task 3, process 100"]
 
 
@@ -87,10 +89,10 @@ def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:
     assert [f"The assignment, generation {number}" in text for number in (1, 2, 3, 4)] == [True, True, True, False]
     assert "4 active tasks moved: 2 because c is lost, 2 more that the assignor placed anew" in text
     for row in (
-        "0_1 from b: the assignor placed anew, standby was here",
-        "0_0 from a: the assignor placed anew, no standby was here",
-        "0_2 from c: c is lost, no standby was here",
-        "0_2 from a: c is back, no standby was here",
+        "0_1 from b: the assignor placed anew; standby was here",
+        "0_0 from a: the assignor placed anew; no standby was here",
+        "0_2 from c, which is lost; no standby was here",
+        "0_2 from a: c is back; no standby was here",
     ):
         assert row in text
 

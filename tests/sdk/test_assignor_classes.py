@@ -313,3 +313,13 @@ def test_building_settings_imports_no_solver_no_engine_and_only_the_chosen_assig
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_both_names_of_the_setting_must_name_an_assignor() -> None:
+    """The public one counts; nonsense in the internal one would be taken for something that does something."""
+    both = {"task.assignor.class": "sticky", "internal.task.assignor.class": "nothing.like.it"}
+    with pytest.raises(ConfigException) as caught:
+        StreamsConfig(both)
+    assert [problem.key for problem in caught.value.problems] == ["internal.task.assignor.class"]
+    both["internal.task.assignor.class"] = "fallback-prior"
+    assert StreamsConfig(both).task_assignor_class.__name__ == "StickyTaskAssignor"

@@ -602,11 +602,3 @@ def test_equal_settings_are_equal(build: Callable[[], StreamsConfig]) -> None:
     assert build() == build()
     assert build() != StreamsConfig({"num.standby.replicas": 1})
     assert repr(StreamsConfig({"a": 1})) == "StreamsConfig({'a': 1})"
-
-
-def test_both_names_of_the_assignor_must_name_one() -> None:
-    """The public one counts; nonsense in the internal one would be taken for something that does something."""
-    both = {"task.assignor.class": "sticky", "internal.task.assignor.class": "nothing.like.it"}
-    assert [problem[0] for problem in problems(both)] == ["internal.task.assignor.class"]
-    both["internal.task.assignor.class"] = "fallback-prior"
-    assert StreamsConfig(both).task_assignor_class.__name__ == "StickyTaskAssignor"

@@ -40,7 +40,6 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         r"kill -9 \d+ \(client-3\)",
         r"generation 2, client-3 lost \(connection closed\): .*4 because client-3 is lost",
         r"The assignment, generation 2",
-        r"from +│|from client-3",
         r"batch \d+ is committed, \d+\.\d\d s after the kill",
         r"flight-weather: 335,220 rows, equal to a plain computation",
         r"plane-history: 334,264 rows, equal to a plain computation",

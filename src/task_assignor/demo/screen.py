@@ -177,7 +177,7 @@ class RunScreen:
 
     def _assignment_table(self, moves: Sequence[_Move]) -> Table:
         table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
-        for column in ("client", "active tasks", "standby tasks", "active tasks that came, from whom and why"):
+        for column in ("client", "active tasks", "standby tasks", "came here from, and why"):
             table.add_column(column)
         for client, tasks in sorted(self._assignment.items()):
             came = [str(move) for move in moves if move.target == client and move.source]
@@ -235,8 +235,10 @@ class _Move:
     tasks: tuple[TaskId, ...]
 
     def __str__(self) -> str:
-        why = self.because or "the assignor placed anew"
-        return f"{ranges(self.tasks)} from {self.source}: {why}, {self.state}"
+        why = f": {self.because or 'the assignor placed anew'}"
+        if self.because.startswith(self.source):
+            why = f", which{self.because.removeprefix(self.source)}"
+        return f"{ranges(self.tasks)} from {self.source}{why}; {self.state}"
 
 
 def _moves(
