@@ -12,6 +12,7 @@ from benchmarks.case import Case
 MODULES = (
     "bench_kafka",
     "bench_columns",
+    "bench_consumers",
     "bench_state",
     "bench_growth",
     "bench_runtime_join",
