@@ -316,3 +316,12 @@ def test_topics_that_cannot_be_known() -> None:
     with pytest.raises(MissingSourceTopicException) as caught:
         plan_topics(SHAPES, {"clicks": 4})
     assert caught.value.topics == ("views", "views2")
+
+
+def test_a_task_whose_partition_two_consumers_claim_waits() -> None:
+    claimed = [TopicPartition("clicks", 0), TopicPartition("views", 0)]
+    members = [a_member("a", a_process_id(1), claimed), a_member("b", a_process_id(2), claimed)]
+    found = lead(members)
+    assert found.withheld == {TaskId(0, 0)}
+    stale = [members[0], a_member("b", a_process_id(2), claimed, generation=0)]
+    assert TaskId(0, 0) in lead(stale).members["a"].info.active_tasks

@@ -41,6 +41,7 @@ from task_assignor.group.wire import (
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
 from task_assignor.sdk.text import counted, listed, shown
 
+_INT32: Final = (-(2**31), 2**31 - 1)
 _STANDBYS: Final = "num.standby.replicas"
 # The last two are notes for readers, of what is in the user data.
 _MEMBER: Final = frozenset(
@@ -193,7 +194,7 @@ def _racks(value: JsonValue) -> dict[str, list[tuple[str, ...] | None]]:
 def _member(assignor: str, value: JsonValue) -> ConsumerMember:
     value.check_names(_MEMBER)
     data = value["user_data"].bytes_or_none()
-    owned, generation = value["owned"].numbers_by_topic(), value["generation"].whole(-1)
+    owned, generation = value["owned"].numbers_by_topic(), value["generation"].whole(-1, *_INT32)
     if data is None and not value["claims"].is_null:
         data = _user_data(assignor, value["claims"])
     return ConsumerMember(
@@ -209,7 +210,7 @@ def _member(assignor: str, value: JsonValue) -> ConsumerMember:
 
 def _user_data(assignor: str, claims: JsonValue) -> bytes | None:
     """What a member that says this writes for its assignor; a cooperative one says it in its subscription."""
-    owned, generation = claims["owned"].numbers_by_topic(), claims["generation"].whole(-1)
+    owned, generation = claims["owned"].numbers_by_topic(), claims["generation"].whole(-1, *_INT32)
     if assignor == "sticky":
         old = not claims["version"].is_null and claims["version"].whole() == 0
         return encode_sticky_user_data(StickyUserData(owned, None if old else generation))

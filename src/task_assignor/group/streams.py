@@ -287,7 +287,13 @@ class _Group:
             active: set[TaskId] = set()
             consumers = []
             for member in mine:
-                had = {task_of[p] for p in member.subscription.owned_partitions if p in task_of}
+                # What a newer claim says is another's is not its own any more.
+                claimed = [
+                    p
+                    for p in member.subscription.owned_partitions
+                    if owner.get(p, member.member_id) == member.member_id
+                ]
+                had = {task_of[p] for p in claimed if p in task_of}
                 for task, offset in member.info.task_offset_sums.items():
                     sums[task] = offset if task not in sums else _better(sums[task], offset)
                 active |= had
