@@ -273,3 +273,16 @@ def test_null_is_no_key() -> None:
         store.put_table(pa.table({"k": ["a", None], "n": [1, 2], "t": ["x", "y"]}))
     assert (len(store), store.get(None)) == (0, None)
     assert store.lookup(pa.array([None], pa.string())).to_pylist() == [{"n": None, "t": None}]
+
+
+@pytest.mark.parametrize("key", ["a", ("a",), ["a", 1], ("a", 1, 2), None])
+def test_a_key_of_several_columns_is_a_tuple_of_them(key: Any) -> None:
+    store = TWO.create()
+    for use in (
+        lambda: store.put(key, {"n": 1}),
+        lambda: store.get(key),
+        lambda: store.delete(key),
+        lambda: key in store,
+    ):
+        with pytest.raises(StoreException, match=r"of store s must be a tuple of 2 values: \['a', 'b'\]"):
+            use()

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException, TopicException
 from task_assignor.runtime.topics import check_name
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -321,6 +322,11 @@ class KeyValueStore(Store):
 
     def _key(self, key: Any) -> Any:
         """The key as it is in the dictionary."""
+        width = len(self._spec.key)
+        if not self._single and (not isinstance(key, tuple) or len(key) != width):
+            raise StoreException(
+                f"The key {shown(key)} of store {self.name} must be a tuple of {width} values: {self._spec.key.names}."
+            )
         if not self._canonical:
             return key
         parts = [key] if self._single else list(key)
@@ -329,7 +335,7 @@ class KeyValueStore(Store):
                 parts[number] = make(parts[number])
             except _WrongZoneError as error:
                 raise StoreException(
-                    f"The key {parts[number]!r} for {self._spec.key.names[number]!r} of store {self.name} {error}."
+                    f"The key {shown(parts[number])} for {self._spec.key.names[number]!r} of store {self.name} {error}."
                 ) from None
         return parts[0] if self._single else tuple(parts)
 
