@@ -82,10 +82,19 @@ def connect(bootstrap_server: str | None, config: Path | None, timeout_ms: int) 
     """
     from task_assignor.kafka import Cluster
 
-    settings: dict[str, object] = {each.key: each.value for each in ([] if config is None else read_properties(config))}
+    settings = read_config(config)
     if bootstrap_server is not None:
         settings["bootstrap.servers"] = bootstrap_server
     return Cluster(settings, timeout_ms)
+
+
+def read_config(config: Path | None) -> dict[str, object]:
+    """The settings in a `.properties` file; none without one.
+
+    Raises:
+        ConfigException: it cannot be read.
+    """
+    return {each.key: each.value for each in ([] if config is None else read_properties(config))}
 
 
 def _list_groups(cluster: Cluster, as_json: bool) -> None:

@@ -9,14 +9,17 @@ except ImportError as error:
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.cluster import Cluster, GroupListing
+from task_assignor.kafka.consumer_plugin import ConsumerAssignorPlugin
 from task_assignor.kafka.errors import GroupStateException, KafkaClusterException, UnknownGroupException
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.kafka.inspection import Inspection, inspect_group
+from task_assignor.kafka.live_state import LiveState, state_of_group
 from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology
 
 __all__ = [
     "ClientSettings",
     "Cluster",
+    "ConsumerAssignorPlugin",
     "DescribedSubTopology",
     "GroupDescription",
     "GroupListing",
@@ -24,7 +27,9 @@ __all__ = [
     "GroupStateException",
     "Inspection",
     "KafkaClusterException",
+    "LiveState",
     "UnknownGroupException",
     "inspect_group",
     "parse_topology",
+    "state_of_group",
 ]

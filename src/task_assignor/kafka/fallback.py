@@ -1,0 +1,54 @@
+"""What a leader does when its assignor fails: every partition stays where it is, and orphans go to the least loaded."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.consumers.table import Claim
+from task_assignor.sdk import TopicPartition
+from task_assignor.sdk.ids import java_string_key
+
+
+def keep_and_place_orphans(
+    topics: GroupTopics, members: Iterable[tuple[ConsumerMember, Claim]]
+) -> dict[str, list[TopicPartition]]:
+    """An assignment that needs no assignor and hands nothing over.
+
+    Args:
+        topics: the topics that exist.
+        members: the members, each with what it says that it has.
+
+    Returns:
+        Member id -> its partitions, sorted. Of several claims of a partition the newest counts, of equally new ones the
+        first by member id. A partition that nobody has goes to the subscriber with the fewest partitions.
+    """
+    known = sorted(members, key=lambda found: java_string_key(found[0].member_id))
+    owner: dict[TopicPartition, tuple[int, str]] = {}
+    for member, claim in known:
+        for topic, partitions in claim.owned.items():
+            if topic in member.topics:
+                for partition in partitions:
+                    if 0 <= partition < topics.counts.get(topic, 0):
+                        there = owner.get(TopicPartition(topic, partition))
+                        if there is None or there[0] < claim.generation:
+                            owner[TopicPartition(topic, partition)] = (claim.generation, member.member_id)
+    result: dict[str, list[TopicPartition]] = {member.member_id: [] for member, _ in known}
+    for found, (_, name) in owner.items():
+        result[name].append(found)
+    subscribers: dict[str, list[str]] = defaultdict(list)
+    for member, _ in known:
+        for topic in set(member.topics):
+            subscribers[topic].append(member.member_id)
+    for topic in sorted(subscribers):
+        waiting = [(len(result[name]), number, name) for number, name in enumerate(subscribers[topic])]
+        heapq.heapify(waiting)
+        for partition in range(topics.counts.get(topic, 0)):
+            orphan = TopicPartition(topic, partition)
+            if orphan not in owner:
+                load, number, name = waiting[0]
+                result[name].append(orphan)
+                heapq.heapreplace(waiting, (load + 1, number, name))
+    return {name: sorted(partitions) for name, partitions in result.items()}

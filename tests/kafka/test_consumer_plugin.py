@@ -1,0 +1,286 @@
+"""Consumer-level assignors decide in real consumer groups; whatever they do, the group goes on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from task_assignor.group import GroupException
+from task_assignor.group.consumers import (
+    ConsumerAssignment,
+    ConsumerAssignor,
+    ConsumerMember,
+    CooperativeStickyAssignor,
+    CopartitionedAssignor,
+    GroupTopics,
+    RangeAssignor,
+    RebalanceProtocol,
+    RoundRobinAssignor,
+    StickyAssignor,
+    StickyStreamJoinAssignor,
+)
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import wait_until
+
+kafka = pytest.importorskip("kafka")
+room = pytest.importorskip("task_assignor.kafka")
+consumers = pytest.importorskip("tests.kafka.consumers")
+
+pytestmark = pytest.mark.kafka
+Unique = Callable[[str], str]
+Join = Callable[..., Any]
+PARTITIONS = 4
+ASSIGNORS = [
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    CooperativeStickyAssignor,
+    StickyStreamJoinAssignor,
+    CopartitionedAssignor,
+]
+
+
+@pytest.fixture
+def topics(kafka_cluster: KafkaCluster, unique: Unique) -> list[str]:
+    names = [unique("clicks"), unique("impressions")]
+    admin = kafka.KafkaAdminClient(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    admin.create_topics([kafka.admin.NewTopic(name, PARTITIONS, 1) for name in names])
+    admin.close()
+    return names
+
+
+@pytest.fixture
+def join(kafka_cluster: KafkaCluster, unique: Unique, topics: list[str]) -> Iterator[Join]:
+    group, members = unique("group"), []
+
+    def join_one(*assignors: ConsumerAssignor | type, **more: Any) -> Any:
+        members.append(consumers.Member(kafka_cluster.bootstrap_servers, group, topics, assignors, **more))
+        members[-1].group = group
+        return members[-1]
+
+    yield join_one
+    for member in members:
+        member.leave()
+
+
+def write(cluster: KafkaCluster, topics: Iterable[str], start: int, count: int) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    for topic in topics:
+        for number in range(start, start + count):
+            producer.send(topic, value=str(number).encode(), partition=number % PARTITIONS)
+    producer.flush()
+    producer.close()
+
+
+def settle(members: list[Any], topics: list[str], what: str, everybody: bool = True) -> None:
+    """Wait until all partitions have one owner, and everybody has some."""
+    everything = consumers.partitions_of(topics, PARTITIONS)
+    wait_until(
+        lambda: (
+            consumers.is_settled(members, everything) and (all(member.owned for member in members) or not everybody)
+        ),
+        what,
+    )
+
+
+def reported(cluster: KafkaCluster, group: str) -> Counter[tuple[str, int]]:
+    with room.Cluster({"bootstrap.servers": cluster.bootstrap_servers}) as found:
+        description = found.describe_group(group)
+    return Counter((each.topic, each.partition) for member in description.members for each in member.partitions)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_every_record_is_read_once_while_members_join_leave_and_die(
+    kafka_cluster: KafkaCluster, topics: list[str], join: Join, assignor: Callable[[], ConsumerAssignor]
+) -> None:
+    members = [join(assignor())]
+    settle(members, topics, "the first has all")
+    write(kafka_cluster, topics, 0, 20)
+    members += [join(assignor()), join(assignor())]
+    settle(members, topics, "three share")
+    sizes = sorted(len(member.owned) for member in members)
+    assert sizes in ([2, 2, 4], [2, 3, 3])
+    assert reported(kafka_cluster, members[0].group) == Counter(consumers.partitions_of(topics, PARTITIONS))
+    write(kafka_cluster, topics, 20, 20)
+    left = members.pop()
+    left.leave()
+    settle(members, topics, "two share")
+    write(kafka_cluster, topics, 40, 20)
+    wait_until(lambda: len(all_read([*members, left])) >= 120, "everything is read")
+    killed = members.pop()
+    killed.kill()
+    write(kafka_cluster, topics, 60, 20)
+    settle(members, topics, "the last has all")
+    wait_until(lambda: len(all_read([*members, left, killed])) >= 160, "everything is read")
+    counts = Counter(all_read([*members, left, killed]))
+    assert len(counts) == 160
+    assert set(counts.values()) == {1}
+    assert [member.errors for member in members] == [[]]
+    assert [failure for member in members for failure in member.plugin.failures] == []
+
+
+def all_read(members: Iterable[Any]) -> list[tuple[str, int, int]]:
+    return [record for member in members for record in list(member.read)]
+
+
+@pytest.mark.parametrize("assignor", [StickyAssignor, CooperativeStickyAssignor])
+def test_what_can_stay_stays_when_a_member_joins_and_comes_back(
+    topics: list[str], join: Join, assignor: Callable[[], ConsumerAssignor]
+) -> None:
+    first = join(assignor())
+    settle([first], topics, "the first has all")
+    second = join(assignor())
+    settle([first, second], topics, "two share")
+    before = first.owned
+    assert len(before) == PARTITIONS
+    third = join(assignor())
+    settle([first, second, third], topics, "three share")
+    assert first.owned < before or first.owned == before
+    third.leave()
+    settle([first, second], topics, "two share again")
+    assert sorted(len(member.owned) for member in (first, second)) == [PARTITIONS, PARTITIONS]
+
+
+def test_a_static_member_comes_back_without_a_rebalance(topics: list[str], join: Join) -> None:
+    members = [join(CooperativeStickyAssignor(), instance=name) for name in ("a", "b")]
+    settle(members, topics, "two share")
+    generation, owned = members[0].plugin._generation, members[1].owned
+    members[1].leave()
+    again = join(CooperativeStickyAssignor(), instance="b")
+    settle([members[0], again], topics, "it has its partitions back")
+    assert (members[0].plugin._generation, again.owned) == (generation, owned)
+
+
+class Faulty(CooperativeStickyAssignor):
+    """Does what it is told to."""
+
+    fault = ""
+
+    def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+        if self.fault == "raises":
+            raise RuntimeError("a bug")
+        if self.fault == "exits":
+            raise SystemExit(3)
+        while self.fault == "never returns":
+            time.sleep(0.01)
+        found = list(members)
+        if self.fault == "leaves out":
+            return super().assign(topics, found[:1])
+        if self.fault == "gives twice":
+            return {member.member_id: {topic: [0] for topic in topics.counts} for member in found}  # type: ignore[return-value]
+        if self.fault == "nothing":
+            return None  # type: ignore[return-value]
+        return super().assign(topics, found)
+
+
+@pytest.mark.parametrize("fault", ["raises", "exits", "never returns", "leaves out", "gives twice", "nothing"])
+def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: str) -> None:
+    first = join(Faulty())
+    settle([first], topics, "the first has all")
+    first.plugin.assignor.fault = fault
+    second = join(Faulty())
+    wait_until(lambda: first.plugin.failures and second.plugin._generation >= 0, "the leader has noticed")
+    settle([first, second], topics, "the first keeps all", everybody=False)
+    assert (len(first.owned), second.owned) == (2 * PARTITIONS, frozenset())
+    assert "the group keeps what it has" in first.plugin.failures[0]
+    first.plugin.assignor.fault = ""
+    # What the timer does a minute later.
+    first.plugin._rejoin()
+    wait_until(lambda: second.owned, "the second gets its share")
+    settle([first, second], topics, "two share")
+    assert len(first.owned) == len(second.owned) == PARTITIONS
+
+
+class FaultySticky(StickyAssignor):
+    """Eager, and raises."""
+
+    def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+        raise RuntimeError("a bug")
+
+
+def test_eager_members_keep_what_their_user_data_says_when_the_assignor_fails(topics: list[str], join: Join) -> None:
+    first = join(StickyAssignor())
+    settle([first], topics, "the first has all")
+    first.plugin.assignor = FaultySticky()
+    second = join(FaultySticky())
+    wait_until(lambda: first.plugin.failures and second.plugin._generation >= 0, "the leader has noticed")
+    settle([first, second], topics, "the first keeps all", everybody=False)
+    assert len(first.owned) == 2 * PARTITIONS
+
+
+def test_orphans_go_to_the_least_loaded_when_the_assignor_fails_from_the_start(topics: list[str], join: Join) -> None:
+    broken = Faulty()
+    broken.fault = "raises"
+    first = join(broken)
+    settle([first], topics, "the first has all")
+    assert first.plugin.failures
+
+
+def test_a_rolling_change_from_roundrobin_to_cooperative_sticky_as_kafka_documents_it(
+    kafka_cluster: KafkaCluster, topics: list[str], join: Join
+) -> None:
+    """First all members offer both, in eager mode; then the old one goes, member by member."""
+    both = [EagerCooperative(), RoundRobinAssignor()]
+    members = [join(RoundRobinAssignor()), join(RoundRobinAssignor())]
+    settle(members, topics, "the old way")
+    write(kafka_cluster, topics, 0, 20)
+    gone = list(members)
+    for number in (0, 1):
+        members[number].leave()
+        members[number] = join(*both)
+        settle(members, topics, f"{number + 1} offer both")
+        gone.append(members[number])
+    write(kafka_cluster, topics, 20, 20)
+    for number in (0, 1):
+        members[number].leave()
+        members[number] = join(CooperativeStickyAssignor())
+        settle(members, topics, f"{number + 1} have only the new one")
+        gone.append(members[number])
+    write(kafka_cluster, topics, 40, 20)
+    wait_until(lambda: len(all_read(gone)) >= 120, "everything is read")
+    assert Counter(all_read(gone)).most_common(1)[0][1] == 1
+    assert reported(kafka_cluster, members[0].group) == Counter(consumers.partitions_of(topics, PARTITIONS))
+
+
+class EagerCooperative(CooperativeStickyAssignor):
+    """The new assignor among old ones: in eager mode."""
+
+    protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
+
+
+def test_a_cooperative_plugin_that_does_not_know_its_consumer_says_so() -> None:
+    with pytest.raises(GroupException, match=r"call plugin\.attach"):
+        room.ConsumerAssignorPlugin(CooperativeStickyAssignor()).metadata(["clicks"])
+
+
+class Noting(StickyAssignor):
+    """Keeps what it was asked."""
+
+    asked: tuple[GroupTopics, list[ConsumerMember]] | None = None
+
+    def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+        self.asked = topics, list(members)
+        return super().assign(*self.asked)
+
+
+def test_racks_of_replicas_and_of_the_consumer_reach_the_assignor(rack_cluster: KafkaCluster, unique: Unique) -> None:
+    topic = unique("clicks")
+    admin = kafka.KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap_servers)
+    admin.create_topics([kafka.admin.NewTopic(topic, 6, 1)])
+    admin.close()
+    assignor = Noting()
+    member = consumers.Member(rack_cluster.bootstrap_servers, unique("group"), [topic], [assignor], rack="b")
+    try:
+        wait_until(lambda: len(member.owned) == 6, "it has all")
+    finally:
+        member.leave()
+    with room.Cluster({"bootstrap.servers": rack_cluster.bootstrap_servers}) as cluster:
+        racks = cluster.partition_racks([topic])[topic]
+    assert assignor.asked is not None
+    topics, members = assignor.asked
+    assert tuple(topics.racks[topic]) == racks
+    assert [one.rack_id for one in members] == ["b"]

@@ -1,0 +1,76 @@
+"""What a group gets when its assignor fails: what it had, and orphans on the least loaded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor import TopicPartition
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.consumers.table import Claim
+
+pytest.importorskip("kafka")
+fallback = pytest.importorskip("task_assignor.kafka.fallback")
+
+
+def keep_and_place_orphans(topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = fallback.keep_and_place_orphans(
+        topics, [(member, Claim(member.owned, member.generation)) for member in members]
+    )
+    return found
+
+
+TOPICS = ["a", "b", "c"]
+OWNED = st.dictionaries(st.sampled_from(TOPICS), st.lists(st.integers(-1, 5), max_size=4), max_size=3)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[GroupTopics, list[ConsumerMember]]:
+    counts = draw(st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 5)))
+    members = [
+        ConsumerMember(
+            f"m{number}",
+            tuple(draw(st.lists(st.sampled_from(TOPICS), unique=True))),
+            owned=draw(OWNED),
+            generation=draw(st.integers(-1, 3)),
+        )
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    return GroupTopics(counts), members
+
+
+@given(groups(), st.randoms(use_true_random=False))
+def test_every_partition_with_subscribers_has_one_owner_who_had_it_if_anybody_had(
+    group: tuple[GroupTopics, list[ConsumerMember]], random: object
+) -> None:
+    topics, members = group
+    found = keep_and_place_orphans(topics, members)
+    assert found.keys() == {member.member_id for member in members}
+    given = [each for partitions in found.values() for each in partitions]
+    wanted = {
+        (topic, partition)
+        for topic, count in topics.counts.items()
+        for partition in range(count)
+        if any(topic in member.topics for member in members)
+    }
+    assert sorted((each.topic, each.partition) for each in given) == sorted(wanted)
+    for member in members:
+        for each in found[member.member_id]:
+            assert each.topic in member.topics
+            claims = [
+                one.generation
+                for one in members
+                if each.topic in one.topics and each.partition in one.owned.get(each.topic, ())
+            ]
+            mine = each.partition in member.owned.get(each.topic, ())
+            assert mine == bool(claims)
+            assert not claims or member.generation == max(claims)
+    random.shuffle(members)  # type: ignore[attr-defined]
+    assert keep_and_place_orphans(topics, members) == found
+
+
+def test_orphans_go_to_the_least_loaded() -> None:
+    members = [ConsumerMember("m1", ("a", "b"), owned={"a": [0, 1, 2]}), ConsumerMember("m2", ("a", "b"))]
+    found = keep_and_place_orphans(GroupTopics({"a": 3, "b": 4}), members)
+    assert [len(found["m1"]), len(found["m2"])] == [3, 4] or [len(found["m1"]), len(found["m2"])] == [4, 3]
