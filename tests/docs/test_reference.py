@@ -30,8 +30,8 @@ from task_assignor.validation import Severity, ViolationKind, report_violations
 DOCS = Path(__file__).parents[2] / "docs"
 NAMES = ("reference-python.md", "reference-runtime.md")
 CODES = "reference-codes.md"
-# The command line (its reference is docs/cli.md), and rooms without public names: `utils` is their public face.
-NOT_TO_IMPORT = {"cli", "engine", "kafka_order"}
+# The command line (its reference is docs/cli.md), the demo, and rooms without public names: `utils` is their public face.
+NOT_TO_IMPORT = {"cli", "demo", "engine", "kafka_order"}
 # Rooms in the rooms, with names of their own.
 INNER_ROOMS = {"task_assignor.group.consumers", "task_assignor.group.wire"}
 NEEDS = {

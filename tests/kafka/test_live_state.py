@@ -1,0 +1,110 @@
+"""A look into a real Kafka Streams application in Java, and its state as the other commands take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from task_assignor import TaskId, read_state
+from tests.bridge.streams import StreamsGroup, Unique, compiled
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import missing, wait_until
+from tests.kafka.jars import KafkaUnavailableError
+
+pytest.importorskip("kafka")
+room = pytest.importorskip("task_assignor.kafka")
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+TOPOLOGY = """Topologies:
+   Sub-topology: 0
+    Source: LEFT (topics: [{name}-left])
+    Source: RIGHT (topics: [{name}-right])
+    Processor: JOIN (stores: [{stores}])
+"""
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    try:
+        return compiled(tmp_path_factory.mktemp("classes"))
+    except KafkaUnavailableError as error:
+        missing(str(error))
+        raise
+
+
+def test_the_state_of_a_java_application_is_what_its_instances_run(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str
+) -> None:
+    name, settings = unique("live"), {"client.tag.zone": "a", "num.stream.threads": 2}
+    with StreamsGroup(kafka_cluster, name, tmp_path, java, tasks=4, settings=settings) as group:
+        group.start("i1")
+        group.start("i2")
+        group.wait_until_settled()
+        group.feed(40)
+        group.expect_all_rows_once()
+        with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+            wait_until(lambda: cluster.describe_group(name).state == "Stable", "the group is stable")
+            inferred = room.state_of_group(cluster, name, settings={"num.standby.replicas": "1"})
+            inspection = room.inspect_group(cluster, name)
+            changelogs = [
+                each for each in cluster.topics() if each.startswith(f"{name}-") and each.endswith("-changelog")
+            ]
+            stores = [each.removeprefix(f"{name}-").removesuffix("-changelog") for each in changelogs]
+            described = TOPOLOGY.format(name=name, stores=", ".join(stores))
+            exact = room.state_of_group(cluster, name, described, {"num.standby.replicas": 1})
+            with pytest.raises(room.GroupStateException, match="has a standby of the task"):
+                room.state_of_group(cluster, name, TOPOLOGY.format(name=name, stores=""))
+            with pytest.raises(room.GroupStateException, match="The topology does not fit the group"):
+                room.state_of_group(cluster, name, described.replace(f"{name}-right", f"{name}-joined"))
+        ours = {
+            (
+                frozenset(str(task) for task in client.previous_active_tasks),
+                frozenset(str(task) for task in client.previous_standby_tasks),
+            )
+            for client in exact.state.kafka_streams_states(compute_task_lags=False).values()
+        }
+        theirs = {(frozenset(one.active), frozenset(one.standby)) for one in group.instances.values()}
+    assert ours == theirs
+    assert inspection.violations == ()
+    assert len(stores) == 2
+    assert exact.state.assignment_configs.num_standby_replicas == 1
+    for found in (inferred.state, exact.state):
+        assert list(found.all_tasks) == [TaskId(0, partition) for partition in range(4)]
+        clients = found.kafka_streams_states(compute_task_lags=True).values()
+        assert [client.num_processing_threads for client in clients] == [2, 2]
+        assert [dict(client.client_tags) for client in clients] == [{"zone": "a"}] * 2
+        for info in found.all_tasks.values():
+            assert info.is_stateful
+            assert (
+                sorted(each.topic_partition.topic for each in info.topic_partitions if each.is_changelog) == changelogs
+            )
+        # Both sides of 40 pairs went through the changelogs; markers of transactions count as offsets.
+        assert sum(found.columns.tasks.end_offset_sum.tolist()) >= 80
+    assert exact.notes
+
+
+def test_the_command_writes_what_plan_takes(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str
+) -> None:
+    from typer.testing import CliRunner
+
+    from task_assignor.cli.app import app
+
+    name, state = unique("written"), tmp_path / "state.json"
+    (tmp_path / "app.properties").write_text(
+        f"bootstrap.servers={kafka_cluster.bootstrap_servers}\nnum.standby.replicas=1\ndefault.key.serde=x.y.Z\n"
+    )
+    with StreamsGroup(kafka_cluster, name, tmp_path, java, tasks=2) as group:
+        group.start("i1")
+        group.start("i2")
+        group.wait_until_settled()
+        with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+            wait_until(lambda: cluster.describe_group(name).state == "Stable", "the group is stable")
+        command = ["snapshot", "--group", name, "--config", str(tmp_path / "app.properties"), "--output", str(state)]
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert read_state(state).assignment_configs.num_standby_replicas == 1
+    planned = CliRunner().invoke(app, ["plan", str(state), "--assignor", "sticky"])
+    assert planned.exit_code == 0, planned.output
+    assert "2 tasks on 2 clients: 2 active (0 started, 0 moved), 2 standbys." in planned.output
