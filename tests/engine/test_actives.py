@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from task_assignor.engine import actives
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.copies import place_copies
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Goal, Problem, RackCosts
 from tests.budget import examples
@@ -198,44 +197,3 @@ def test_one_leaves_and_one_joins_a_large_group() -> None:
 
     assert int((left.owner[staying] != start[staying]).sum()) == 0
     assert int((joined.owner != start).sum()) == items // (owners + 1)
-
-
-@settings(max_examples=examples(200))
-@given(st.data())
-def test_copies_are_complete_apart_and_even(data: st.DataObject) -> None:
-    """As many copies as there can be, never two on one owner, never on the main owner, loads as even as they can be."""
-    owners, items = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
-    weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=owners, max_size=owners)), dtype=np.int64)
-    main = np.array(data.draw(st.lists(st.integers(0, owners - 1), min_size=items, max_size=items)), dtype=np.int64)
-    wanted = np.array(data.draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)), dtype=np.int64)
-    pair = st.tuples(st.integers(0, items - 1), st.integers(0, owners - 1), st.integers(0, 3))
-    claims = data.draw(st.lists(pair, max_size=20, unique_by=lambda one: one[:2]))
-    copies = place_copies(main, wanted, weight, _pairs(claims))
-    pairs = list(zip(copies.item.tolist(), copies.owner.tolist(), strict=True))
-
-    assert np.bincount(copies.item, minlength=items).tolist() == np.minimum(wanted, owners - 1).tolist()
-    assert len(set(pairs)) == len(pairs)
-    assert not (main[copies.item] == copies.owner).any()
-    assert copies.short.tolist() == np.flatnonzero(wanted > owners - 1).tolist()
-
-
-def test_copies_stay_where_they_were() -> None:
-    """Placing copies again from an even placement changes nothing."""
-    main = np.arange(1_000) % 10
-    wanted, weight = np.full(1_000, 2), np.ones(10, dtype=np.int64)
-    first = place_copies(main, wanted, weight, _pairs([]))
-    again = place_copies(main, wanted, weight, Pairs.of(first.item, first.owner))
-
-    assert (again.item.tolist(), again.owner.tolist()) == (first.item.tolist(), first.owner.tolist())
-    assert np.ptp(np.bincount(first.owner)) == 0
-
-
-@pytest.mark.parametrize("owners", [2, 3, 7])
-def test_many_conflicts_are_resolved_quickly(owners: int) -> None:
-    """With few owners nearly every dealt copy lands on its main owner at first; all find a place."""
-    main = np.arange(50_000) % owners
-    copies = place_copies(main, np.ones(50_000, dtype=np.int64), np.ones(owners, dtype=np.int64), _pairs([]))
-
-    assert len(copies.item) == 50_000
-    assert not (main[copies.item] == copies.owner).any()
-    assert np.ptp(np.bincount(copies.owner, minlength=owners)) <= 1

@@ -6,12 +6,12 @@ import attrs
 import numpy as np
 
 from task_assignor.builtin_assignors._ha_racks import Racks
-from task_assignor.builtin_assignors.sticky import sticky_standbys
 from task_assignor.kafka_order.default_standbys import default_standbys
 from task_assignor.kafka_order.threads import balance_active, balance_standby
 from task_assignor.sdk.columns import Int32Array, StateColumns, int32_column
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.utils.actives import active_owners
+from task_assignor.utils.standbys import standby_pairs
 
 
 @attrs.frozen(eq=False)
@@ -47,8 +47,8 @@ def sticky_target(columns: StateColumns, configs: AssignmentConfigs, racks: Rack
     owner = racks.optimize_stateful(owner, np.flatnonzero(columns.tasks.has_changelog), ties_stay=True)
     if configs.rack_aware_assignment_tags:
         return _with_standbys(columns, configs, racks, owner)
-    task, client = sticky_standbys(columns, owner, configs)
-    return Target(owner, *racks.optimize_standbys(owner, task.astype(np.int32), client.astype(np.int32)))
+    found = standby_pairs(columns, configs, owner, use_racks=False)
+    return Target(owner, *racks.optimize_standbys(owner, found.task.astype(np.int32), found.client.astype(np.int32)))
 
 
 def _with_standbys(columns: StateColumns, configs: AssignmentConfigs, racks: Racks, owner: Int32Array) -> Target:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.builtin_assignors.sticky import sticky_standbys
 from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, TaskAssignment, TaskAssignor
 from task_assignor.utils.actives import active_owners
+from task_assignor.utils.standbys import standby_pairs
 
 
 class FallbackPriorTaskAssignor(TaskAssignor):
@@ -29,7 +29,7 @@ class FallbackPriorTaskAssignor(TaskAssignor):
         columns, configs = application_state.columns, application_state.assignment_configs
         check_clients(columns)
         active = active_owners(columns, configs, must_preserve=True)
-        standbys = sticky_standbys(columns, active.owner, configs)
+        standbys = standby_pairs(columns, configs, active.owner, use_racks=False)
         deadline = np.full(len(columns.clients), MISSING)
         deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, active.owner, *standbys, deadline))
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, active.owner, standbys.task, standbys.client, deadline))

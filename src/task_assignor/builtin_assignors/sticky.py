@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.engine.copies import place_copies
-from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentColumns,
@@ -19,9 +17,8 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils._rack_standby import optimize_standby_columns, tag_values
 from task_assignor.utils.actives import active_owners
-from task_assignor.utils.history import previous_state
+from task_assignor.utils.standbys import standby_pairs
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
 
@@ -40,17 +37,15 @@ class StickyTaskAssignor(TaskAssignor):
     6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
        suffers: a local search);
     7. with `rack.aware.assignment.tags`: a task and its standbys are on clients with as many different tag values as
-       these loads allow (KIP-708): with one standby per task exactly (but where the standbys for a set of equally tagged
-       clients cannot be dealt out to them), with more of them copy by copy until none helps; tag keys with hundreds of
-       values, such as a host, may play no part;
+       these loads allow (KIP-708);
     8. standbys stay where their state is.
 
     With `must.preserve.active.task.assignment` goal 2 comes before goal 1.
 
     With a rack-aware strategy and both costs set (KIP-925) and all racks known, goal 2 becomes: least trafficCost x
     cross-rack partitions + nonOverlapCost x moved tasks, with goal 1 kept. (Stickiness that beats the shares beats
-    racks too.) In the end standbys are swapped between clients for less cross-rack traffic of their changelogs, with
-    all loads and the number of tag values kept, as `optimize_rack_aware_standby_tasks` does.
+    racks too.) For standbys goal 8 becomes: least trafficCost x cross-rack partitions of their changelogs +
+    nonOverlapCost x standbys where no state was.
 
     Goals 1 and 2 are always reached. Goal 3 is too where no task had two previous owners and racks play no part; for
     the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks (fewer, if many clients
@@ -85,30 +80,5 @@ class StickyTaskAssignor(TaskAssignor):
         columns, configs = application_state.columns, application_state.assignment_configs
         check_clients(columns)
         owner = active_owners(columns, configs, self._must_preserve).owner
-        standbys = sticky_standbys(columns, owner, configs)
-        outcome = optimize_standby_columns(
-            columns,
-            owner,
-            *standbys,
-            traffic_cost=configs.rack_aware_traffic_cost,
-            non_overlap_cost=configs.rack_aware_non_overlap_cost,
-            tags=configs.rack_aware_assignment_tags,
-            strategy=configs.rack_aware_assignment_strategy,
-        )
-        return TaskAssignment.of_columns(
-            AssignmentColumns.of(columns, owner, outcome.standby_task, outcome.standby_client)
-        )
-
-
-def _wanted_standbys(columns: StateColumns, num_standby_replicas: int) -> Int64Array:
-    return np.where(columns.tasks.has_changelog, num_standby_replicas, 0)
-
-
-def sticky_standbys(
-    columns: StateColumns, active_owner: Int32Array, configs: AssignmentConfigs
-) -> tuple[Int64Array, Int64Array]:
-    """(task, client) of the standbys by goals 5 to 8 of `StickyTaskAssignor`, for all tasks that have a changelog."""
-    owner, state = active_owner.astype(np.int64), previous_state(columns)
-    wanted = _wanted_standbys(columns, configs.num_standby_replicas)
-    copies = place_copies(owner, wanted, columns.clients.num_processing_threads, state)
-    return spread_by_tags(tag_values(columns, configs.rack_aware_assignment_tags), owner, copies, state)
+        standbys = standby_pairs(columns, configs, owner)
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, standbys.task, standbys.client))

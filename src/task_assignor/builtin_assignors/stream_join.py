@@ -10,16 +10,13 @@ import numpy as np
 
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.copies import place_copies
 from task_assignor.engine.group_shares import GroupShares, Wishes
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Problem
-from task_assignor.engine.tag_spread import spread_by_tags
 from task_assignor.sdk import (
     MISSING,
     ApplicationState,
     AssignmentColumns,
-    AssignmentConfigs,
     ConfigException,
     ConfigKey,
     ConfigProblem,
@@ -29,8 +26,8 @@ from task_assignor.sdk import (
     TaskAssignor,
 )
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
-from task_assignor.utils._rack_standby import tag_values
 from task_assignor.utils.history import previous_state
+from task_assignor.utils.standbys import standby_pairs
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
 MOST_DIGITS: Final = 10
@@ -137,8 +134,9 @@ class StreamJoinTaskAssignor(TaskAssignor):
         check_clients(columns)
         units = _Units.of(columns, _join_group_of(columns, self._groups))
         owner = units.owners()
-        standbys = units.standbys(owner, application_state.assignment_configs)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner[units.unit].astype(np.int32), *standbys))
+        actives = owner[units.unit].astype(np.int32)
+        standbys = standby_pairs(columns, application_state.assignment_configs, actives, units.unit, use_racks=False)
+        return TaskAssignment.of_columns(AssignmentColumns.of(columns, actives, standbys.task, standbys.client))
 
 
 def _join_group_of(columns: StateColumns, groups: tuple[tuple[int, ...], ...] | None) -> Int64Array:
@@ -272,20 +270,3 @@ class _Units:
             np.add.at(total, inverse.reshape(-1), value)
             sums.append(total)
         return keys // clients, keys % clients, tuple(sums)
-
-    def standbys(self, owner: Int64Array, configs: AssignmentConfigs) -> tuple[Int64Array, Int64Array]:
-        """(task, client) of the standbys: those of one unit on the same clients, spread over the values of tags."""
-        tasks = self.columns.tasks
-        logged = np.zeros(len(owner), dtype=np.bool_)
-        logged[self.unit[tasks.has_changelog]] = True
-        state = self._state()
-        wanted = np.where(logged, configs.num_standby_replicas, 0)
-        copies = place_copies(owner, wanted, self.columns.clients.num_processing_threads, state)
-        tags = tag_values(self.columns, configs.rack_aware_assignment_tags)
-        item, holder = spread_by_tags(tags, owner, copies, state)
-        member = np.flatnonzero(tasks.has_changelog)
-        member = member[np.argsort(self.unit[member], kind="stable")]
-        start = np.searchsorted(self.unit[member], item)
-        count = np.searchsorted(self.unit[member], item, side="right") - start
-        first = np.repeat(start - (np.cumsum(count) - count), count)
-        return member[np.arange(int(count.sum())) + first], np.repeat(holder, count)

@@ -1,4 +1,8 @@
-"""Copies (standbys) of items: each on owners of its own, as even as can be in total, most of them where they were."""
+"""Copies (standbys) of items: each on owners of its own, loads even, tag values different, cheap, most where they were.
+
+One way: all copies are placed by a flow; then one copy of every item is freed and all of these are placed anew, in turn,
+until nothing changes. What a flow is made of is said in `engine/copy_flow.py`, the goals in `engine/copy_goals.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,128 +11,205 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.copies_deal import deal
-from task_assignor.engine.copies_flow import Room, complete, most_kept
-from task_assignor.engine.grants import Wishes, grant
-from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.spread import fill_up, narrowest_window
-from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.engine.copy_cells import place_by_cells
+from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, Prices, Special, TooManyPairsError, bit_count, place_freed
+from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows
+from task_assignor.sdk.columns import Int64Array
 
 NONE: Final = -1
+MOST_NUMBER: Final = 2**63 - 1
+MOST_PAIRS_IN_TURNS: Final = 20_000
+"""Pairs of class and owner where several tag keys and copies need many flows and nothing costs: cells do nearly as well then."""
 
 
 @attrs.frozen(eq=False)
 class Copies:
-    """The answer: pairs (item, owner), sorted.
+    """The answer.
 
     Args:
-        item: (N,) item numbers.
-        owner: (N,) owner numbers.
-        short: (M,) items that have fewer copies than wanted, because there are too few owners.
-        low: (C,) with as many copies to `high` of them on each owner all is as even.
-        high: (C,) see `low`.
+        item: (P,) item of each copy; pairs are sorted by item, then owner.
+        owner: (P,) its owner.
+        cost: what all copies cost.
+        bound: no placement that is as good by the goals before costs less; None: that is not known.
+        exact: goals that no other placement reaches better, those before it being as they are.
     """
 
-    item: Int32Array
-    owner: Int32Array
-    short: Int64Array
-    low: Int64Array
-    high: Int64Array
+    item: Int64Array
+    owner: Int64Array
+    cost: int
+    bound: int | None
+    exact: frozenset[CopyGoal]
 
 
-@attrs.frozen(eq=False)
-class CopyBounds:
-    """How many items and copies owners can hold.
+def place_copies(problem: CopyProblem) -> Copies:
+    """Place all copies by the goals of `CopyGoal`, in their order.
 
-    Args:
-        needs: (N,) copies that each item can have.
-        least: (C,) the items themselves.
-        most: (C,) the items, and a copy of every item that has copies and is elsewhere.
-        total: all items and copies.
+    With a flow over single owners, all is exact with one copy per item, or without tags, or with one tag key. With
+    several copies and several keys tags are brought up copy by copy until none helps. Where that flow would have too
+    many pairs (`MOST_PAIRS`), owners of equal tags in one zone are one cell, and copies are dealt out within cells: then
+    nothing but the loads is known to be exact, and costs are if they equal the bound. A second call changes nothing.
     """
-
-    needs: Int64Array
-    least: Int64Array
-    most: Int64Array
-    total: int
-
-
-def copy_bounds(main_owner: Int64Array, wanted: Int64Array, owners: int) -> CopyBounds:
-    """The bounds for `wanted` copies of items that are with `main_owner` (-1: nobody)."""
-    is_owned = main_owner >= 0
-    needs = np.minimum(wanted, owners - is_owned)
-    least = np.bincount(main_owner[is_owned], minlength=owners)
-    copied_here = np.bincount(main_owner[is_owned & (needs > 0)], minlength=owners)
-    most = least + int((needs > 0).sum()) - copied_here
-    return CopyBounds(needs, least, most, int(least.sum() + needs.sum()))
-
-
-def place_copies(main_owner: Int64Array, wanted: Int64Array, weight: Int64Array, claims: Pairs) -> Copies:
-    """Place `wanted` copies of every item on distinct owners other than its main owner.
-
-    In this order: as many copies as there can be; the spread of all items and copies per unit of weight is smallest;
-    copies stay where they were; copies of neighbouring items land on different owners.
-
-    Args:
-        main_owner: (N,) owner of the item itself; -1: nobody.
-        wanted: (N,) copies wanted.
-        weight: (C,) weights of the owners.
-        claims: who had which item or copy before, and how far behind it is (less is better).
-    """
-    bounds = copy_bounds(main_owner, wanted, len(weight))
-    needs = bounds.needs
-    short = np.flatnonzero(needs < wanted)
-    if not needs.any():
-        none = np.zeros(0, dtype=np.int32)
-        return Copies(none, none, short, np.zeros_like(weight), np.zeros_like(weight))
-    window = narrowest_window(weight, bounds.least, bounds.most, bounds.total)
-    low = np.maximum(bounds.least, window.least(weight))
-    room = Room(low - bounds.least, window.most(weight, bounds.most) - low, bounds.total - int(low.sum()))
-    table = _Table(main_owner, needs)
-    claims = claims.where((needs[claims.item] > 0) & (main_owner[claims.item] != claims.owner))
-    claims = claims.where(np.lexsort((claims.owner, claims.item, claims.rank)))
-    kept = grant(Wishes(claims.item, claims.owner, needs, room.low, room.spare, room.extras))
-    table.put(claims.item[kept], claims.owner[kept])
-    rest = complete(table.holder, needs - table.filled, room.after(table.counts(len(weight))))
-    if rest is None:
-        # Perhaps not all that could be kept leaves room for the others.
-        preferred = most_kept(table.holder[:, :1], needs, room, claims.item, claims.owner, rank_within(claims.item))
-        if preferred is not None:
-            table = _Table(main_owner, needs)
-            table.put(claims.item[preferred], claims.owner[preferred])
-            rest = complete(table.holder, needs - table.filled, room.after(table.counts(len(weight))))
-    if rest is None:
-        left = room.after(table.counts(len(weight)))
-        need = needs - table.filled
-        deal(table.holder, 1 + table.filled, need, fill_up(left.low, left.low + left.spare, int(need.sum())))
-    else:
-        table.put(*rest)
-    item, owner = table.pairs()
-    count = np.bincount(owner, minlength=len(weight))
-    return Copies(item, owner, short, np.minimum(room.low, count), np.maximum(room.low + room.spare, count))
+    rows = Rows(problem)
+    if not len(rows.item):
+        return Copies(rows.item, rows.item, 0, 0, frozenset(CopyGoal))
+    try:
+        return _Exactly(rows, _most_pairs(rows)).answer()
+    except TooManyPairsError:
+        placed = place_by_cells(rows)
+    if placed is None:
+        # As many copies as owners, or nearly: they meet unless they are placed exactly, however long that takes.
+        return _Exactly(rows, MOST_NUMBER).answer()
+    holders, bound = placed
+    row, column = np.nonzero(holders[:, 1:] >= 0)
+    total = rows.total(holders)
+    exact = {CopyGoal.LOADS} | ({CopyGoal.TAGS} if not rows.value.shape[1] or not total.missing else set())
+    exact |= {CopyGoal.COST} if total.cost == bound else set()
+    return Copies(rows.item[row], holders[row, column + 1], total.cost, bound, frozenset(exact))
 
 
-class _Table:
-    """`holder[n, 0]` is the main owner of item n, `holder[n, 1:]` are the owners of its copies; -1: none (yet)."""
+def _most_pairs(rows: Rows) -> int:
+    is_free = not rows.problem.keeps_tags and rows.problem.traffic is None
+    return min(MOST_PAIRS, MOST_PAIRS_IN_TURNS) if is_free and _needs_turns(rows) else MOST_PAIRS
 
-    def __init__(self, main_owner: Int64Array, needs: Int64Array) -> None:
-        self.holder = np.full((len(main_owner), int(needs.max()) + 1), NONE, dtype=np.int32)
-        self.holder[:, 0] = main_owner
-        self.filled = np.zeros(len(main_owner), dtype=np.int64)
 
-    def put(self, item: Int64Array, owner: Int64Array) -> None:
-        """Place copies."""
-        self.holder[item, 1 + self.filled[item] + rank_within(item)] = owner
-        self.filled += np.bincount(item, minlength=len(self.filled))
+def _needs_turns(rows: Rows) -> bool:
+    """Whether one flow cannot say how different holders are."""
+    return rows.most > 1 and rows.value.shape[1] > 1
 
-    def counts(self, owners: int) -> Int64Array:
-        """(C,) copies that each owner has."""
-        placed = self.holder[:, 1:]
-        return np.bincount(placed[placed >= 0], minlength=owners)
 
-    def pairs(self) -> tuple[Int32Array, Int32Array]:
-        """(item, owner) of the copies, sorted by item, then owner."""
-        item, column = np.nonzero(self.holder[:, 1:] >= 0)
-        owner = self.holder[item, column + 1]
-        order = np.lexsort((owner, item))
-        return item[order].astype(np.int32), owner[order].astype(np.int32)
+class _Exactly:
+    """Placement by flows over single owners."""
+
+    def __init__(self, rows: Rows, most_pairs: int) -> None:
+        self.rows, self.most_pairs = rows, most_pairs
+        self.cells = rows.of_owners()
+
+    def answer(self) -> Copies:
+        """See `place_copies`."""
+        rows = self.rows
+        if not _needs_turns(rows):
+            best = self._all_at_once(with_tags=True)
+            return self._copies(best, rows.total(best).cost, frozenset(CopyGoal))
+        best = self._improved(self._all_at_once(with_tags=False))
+        exact = frozenset({CopyGoal.LOADS})
+        if not rows.problem.keeps_tags:
+            # All that runs well stays; so a second call, for which all was as it is, looks at nothing else either.
+            if rows.total(best).away:
+                best = min(best, self._improved(self._all_at_once(with_tags=True)), key=rows.total)
+            return self._copies(best, None, exact)
+        relaxed = self._all_at_once(with_tags=True)
+        bound = rows.total(relaxed).cost
+        best = min(best, self._improved(relaxed), key=rows.total)
+        if rows.total(best).cost > bound and rows.total(best).away:
+            # Seen from the result moving back is no longer free: look again, until a second call would change nothing.
+            later = _Exactly(rows.from_there(best), self.most_pairs).answer()
+            row = np.searchsorted(rows.item, later.item)
+            best = rows.table(row, later.owner)
+        return self._copies(best, bound, exact | ({CopyGoal.COST} if rows.total(best).cost == bound else set()))
+
+    def _copies(self, holders: Int64Array, bound: int | None, exact: frozenset[CopyGoal]) -> Copies:
+        rows = self.rows
+        row, column = np.nonzero(holders[:, 1:] >= 0)
+        return Copies(rows.item[row], holders[row, column + 1], rows.total(holders).cost, bound, exact)
+
+    def _all_at_once(self, with_tags: bool) -> Int64Array:
+        rows, room = self.rows, self.rows.problem.room
+        key, wanted = self._cover()
+        if not with_tags:
+            key, wanted = np.full_like(key, NONE), np.zeros_like(wanted)
+        special = Special(
+            row=rows.claim_row,
+            cell=rows.claim_owner,
+            is_away=np.zeros(len(rows.claim_row), dtype=np.bool_),
+            place=rows.claim_place,
+            prefer=rows.claim_rank,
+        )
+        freed = Freed(
+            supply=rows.needs,
+            present=rows.present(rows.main[:, None]),
+            wanted=wanted,
+            blocked=rows.main[:, None],
+            cost_row=rows.cost_row,
+            special=special,
+            cover_key=key,
+            is_new=True,
+        )
+        prices = rows.prices if with_tags else Prices.nothing(*rows.prices.table.shape)
+        return rows.table(*place_freed(freed, self.cells, prices, room.low, room.high, self.most_pairs))
+
+    def _cover(self) -> tuple[Int64Array, Int64Array]:
+        """(R,) of several copies the key that counts, and (R,) values that are wanted beyond those of the main owner.
+
+        With several keys and copies no flow can say how different holders are: the key that must bring most counts, the
+        others are thought to bring as much as they can.
+        """
+        rows = self.rows
+        known = bit_count(rows.present(rows.main[:, None]))
+        wanted = np.maximum(rows.wanted - known, 0)
+        key = np.full(len(rows.item), NONE, dtype=np.int64)
+        several = rows.needs > 1
+        most = []
+        for column in rows.value.T:
+            values = len(np.unique(column[column >= 0]))
+            has = (rows.main >= 0) & (column[rows.main] >= 0)
+            most.append(np.minimum(values - has, rows.needs))
+        best = np.zeros(len(rows.item), dtype=np.int64)
+        for number, mine in enumerate(most):
+            others = sum((other for place, other in enumerate(most) if place != number), np.zeros_like(mine))
+            need = np.minimum(wanted - others, mine)
+            if not rows.problem.keeps_tags:
+                need = mine
+            better = several & (need > best)
+            key[better], best[better] = number, need[better]
+        return key, np.where(several, best, wanted)
+
+    def _improved(self, holders: Int64Array) -> Int64Array:
+        """Free one copy of every item and place these anew, in turn, until nothing is better."""
+        rows = self.rows
+        best, quiet, turn = rows.total(holders), 0, 0
+        while quiet <= rows.most:
+            found = self._turn(holders, rows.columns(holders, turn % (rows.most + 1)))
+            total = rows.total(found)
+            quiet += 1
+            if total < best:
+                holders, best, quiet = found, total, 0
+            turn += 1
+        return holders
+
+    def _turn(self, holders: Int64Array, columns: Int64Array) -> Int64Array:
+        rows, room, every = self.rows, self.rows.problem.room, np.arange(len(holders))
+        current = holders[every, columns]
+        fixed = holders.copy()
+        fixed[every, columns] = NONE
+        kept = fixed[:, 1:]
+        used = np.bincount(kept[kept >= 0], minlength=rows.owners)
+        # Claims that no other copy has; else the place where the copy is.
+        is_open = ~(fixed[rows.claim_row] == rows.claim_owner[:, None]).any(axis=1)
+        has = np.zeros(len(every), dtype=np.bool_)
+        has[rows.claim_row[is_open]] = True
+        lone = np.flatnonzero(~has)
+        special = Special(
+            row=np.concatenate([rows.claim_row[is_open], lone]),
+            cell=np.concatenate([rows.claim_owner[is_open], current[lone]]),
+            is_away=np.repeat([False, True], [int(is_open.sum()), len(lone)]),
+            place=np.concatenate([rows.claim_place[is_open], np.zeros_like(lone)]),
+            prefer=np.concatenate([rows.claim_rank[is_open], np.zeros_like(lone)]),
+        )
+        present = rows.present(fixed)
+        freed = Freed(
+            supply=np.ones_like(every),
+            present=present,
+            wanted=np.clip(rows.wanted - bit_count(present), 0, rows.value.shape[1]),
+            blocked=fixed,
+            cost_row=rows.cost_row,
+            special=special,
+            cover_key=np.full_like(every, NONE),
+            is_new=False,
+        )
+        low, high = np.maximum(room.low - used, 0), room.high - used
+        row, owner = place_freed(freed, self.cells, rows.prices, low, high, self.most_pairs)
+        result = fixed.copy()
+        result[row, columns[row]] = owner
+        result[:, 1:] = np.sort(np.where(result[:, 1:] < 0, rows.owners, result[:, 1:]), axis=1)
+        result[:, 1:][result[:, 1:] == rows.owners] = NONE
+        return result

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.copies import copy_bounds
+from task_assignor.engine.copy_goals import copy_bounds
 from task_assignor.engine.even import even_counts, is_more_even
 from task_assignor.engine.problem import Problem
 from task_assignor.sdk.columns import Int64Array

@@ -166,13 +166,16 @@ def _solve(network: Network, with_face: bool) -> tuple[Int64Array, BoolArray]:
         raise InfeasibleFlowError("There are supplies, but no arcs.")
     # Costs are at least 0, so no arc needs to carry more than everything; this keeps sums of capacities small.
     capacities = np.minimum(capacities, total + 1)
-    goals = [cost // max(int(np.gcd.reduce(cost)), 1) for cost in goals]
+    # A goal that costs nothing anywhere decides nothing, but would make the others' weights larger.
+    matter = [number for number, cost in enumerate(goals) if not number or cost.any()]
+    changes = tuple(network.changes[number - 1] for number in matter[1:])
+    goals = [goals[number] // max(int(np.gcd.reduce(goals[number])), 1) for number in matter]
     order = _order(tails, heads, len(supplies))
     if order is not None:
         tails, heads, capacities = tails[order], heads[order], capacities[order]
         goals = [cost[order] for cost in goals]
     longest = len(supplies) if network.longest_path is None else min(network.longest_path, len(supplies))
-    combined = _combined(goals, network.changes, _largest_cost(len(supplies), longest))
+    combined = _combined(goals, changes, _largest_cost(len(supplies), longest))
     if combined is not None:
         goals = [combined]
     flows, is_free = _in_stages(supplies, tails, heads, capacities, goals, longest, with_face)

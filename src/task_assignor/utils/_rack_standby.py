@@ -1,33 +1,23 @@
-"""Rack-aware placement of standbys on columns: cost, bound and gap. How copies are placed is in the `_standby_...` modules."""
+"""The rack-aware optimiser of standbys on columns: what the engine is asked, and cost, bound and gap of its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import attrs
 import numpy as np
 
-from task_assignor.engine.standby_flow import Copies
-from task_assignor.engine.standby_search import best_placement
+from task_assignor.engine.copies import place_copies
+from task_assignor.engine.copy_goals import CopyProblem, Room
+from task_assignor.engine.items import Pairs
 from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import StateException
-from task_assignor.utils._classes import (
-    AnyIntArray,
-    Partitions,
-    rack_problem,
-    rack_rows,
-    strategy_problem,
-)
+from task_assignor.utils._classes import AnyIntArray, Partitions, rack_problem, strategy_problem
 from task_assignor.utils._rack import check_cost, selected_tasks
-from task_assignor.utils._rack_costs import small_costs
-from task_assignor.utils._standby_cells import ManyCopies, place_many
 from task_assignor.utils.result import Skipped, SkipReason
-
-MOST_PAIRS: Final = 4_000_000
-"""Up to so many arcs every (task, client) pair gets its own, which is exact; beyond, racks are the places."""
+from task_assignor.utils.standbys import tag_values, traffic_of
 
 
 @attrs.frozen(eq=False)
@@ -53,16 +43,6 @@ class StandbyOutcome:
     skipped: Skipped | None = None
 
 
-def tag_values(columns: StateColumns, tags: Sequence[str]) -> Int64Array:
-    """(C, G) number of each client's value of each tag key; -1: the client has no such tag."""
-    values = np.full((len(columns.clients), len(tags)), -1, dtype=np.int64)
-    for number, key in enumerate(tags):
-        given = [client_tags.get(key) for client_tags in columns.clients.client_tags]
-        order = {value: place for place, value in enumerate(sorted({value for value in given if value is not None}))}
-        values[:, number] = [-1 if value is None else order[value] for value in given]
-    return values
-
-
 def optimize_standby_columns(
     columns: StateColumns,
     active_owner: Int32Array,
@@ -80,8 +60,8 @@ def optimize_standby_columns(
 
     Each client keeps its number of the selected standbys; none goes to a client that has the task; the holders of a task
     (active and standbys) keep at least as many distinct (tag key, value) pairs. Optimal without tags, with one tag key,
-    and with one standby per task, as long as tasks x clients (three times that with tags) is at most 4 000 000; else cost,
-    bound and gap. A second run changes nothing. Both strategies are treated alike, as in Kafka's high availability assignor.
+    and with one standby per task, as long as one flow over single clients is not too large (`engine/copy_flow.py`); else
+    cost, bound and gap. A second run changes nothing. Both strategies are treated alike, as in Kafka's high availability assignor.
 
     Args:
         columns: the state.
@@ -119,16 +99,37 @@ def optimize_standby_columns(
         return StandbyOutcome(task.astype(np.int32), client.astype(np.int32), skipped=skipped)
     assert traffic_cost is not None
     assert non_overlap_cost is not None
-    values = tag_values(columns, tags)
-    given = _Given(columns, partitions, (traffic_cost, non_overlap_cost), values)
-    arcs = len(distinct) * len(columns.clients) * (3 if len(tags) else 1)
-    place = given.pairs if arcs <= MOST_PAIRS else given.cells
-    placed, bound = place(distinct, row.reshape(-1), client[movable], active)
-    before, after, moves = given.costs_of(task[movable], client[movable], placed)
+    held = Pairs.of(row.reshape(-1), client[movable])
+    counts = np.bincount(held.owner, minlength=len(columns.clients))
+    traffic = traffic_of(columns, distinct, (traffic_cost, non_overlap_cost), partitions)
+    found = place_copies(
+        CopyProblem(
+            main_owner=active[distinct],
+            room=Room(np.bincount(held.item, minlength=len(distinct)), counts, counts),
+            claims=held,
+            tags=tag_values(columns, tags),
+            keeps_tags=True,
+            traffic=traffic,
+        )
+    )
+    # Pairs are sorted by task, then client, as the ones in `held` are by task.
+    before, after = (
+        int(traffic.prices.table[traffic.row[held.item], traffic.zone[owner]].sum())
+        for owner in (held.owner, found.owner)
+    )
+    clients = len(columns.clients)
+    moves = int((~are_in(found.item * clients + found.owner, held.item * clients + held.owner)).sum())
     client = client.copy()
-    client[movable] = placed
+    client[movable] = found.owner
     order = np.lexsort((client, task))
-    return StandbyOutcome(task[order].astype(np.int32), client[order].astype(np.int32), before, after, bound, moves)
+    return StandbyOutcome(
+        task[order].astype(np.int32),
+        client[order].astype(np.int32),
+        before * traffic_cost,
+        after * traffic_cost + moves * non_overlap_cost,
+        found.bound,
+        moves,
+    )
 
 
 def _check(columns: StateColumns, active: Int64Array, task: Int64Array, client: Int64Array) -> None:
@@ -150,71 +151,3 @@ def _check(columns: StateColumns, active: Int64Array, task: Int64Array, client: 
             f"Client {columns.clients.process_ids[int(client[where])]} has task "
             f"{columns.tasks.task_id(int(task[where]))} twice, as standby and once more."
         )
-
-
-@attrs.frozen(eq=False)
-class _Given:
-    """What both ways of placing need."""
-
-    columns: StateColumns
-    partitions: Partitions
-    costs: tuple[int, int]
-    tag_value: Int64Array
-
-    @property
-    def rack(self) -> Int64Array:
-        return self.columns.clients.rack.astype(np.int64)
-
-    def costs_of(self, task: Int64Array, before: Int64Array, after: Int64Array) -> tuple[int, int, int]:
-        """(cost before, cost after, moves)."""
-        rows = rack_rows(self.columns, task, self.partitions)
-        crossings = [int(rows.crossings(rows.row, self.rack[client]).sum()) for client in (before, after)]
-        clients = len(self.columns.clients)
-        moves = int((~are_in(task * clients + after, task * clients + before)).sum())
-        return crossings[0] * self.costs[0], crossings[1] * self.costs[0] + moves * self.costs[1], moves
-
-    def pairs(
-        self, tasks: Int64Array, row: Int64Array, client: Int64Array, active: Int64Array
-    ) -> tuple[Int64Array, int]:
-        """One arc per (task, client) pair."""
-        clients = len(self.columns.clients)
-        rows = rack_rows(self.columns, tasks, self.partitions)
-        racks = np.arange(rows.racks)
-        table = rows.crossings(np.repeat(np.arange(len(rows)), rows.racks), np.tile(racks, len(rows)))
-        crossings = table.reshape(len(rows), rows.racks)[rows.row][:, self.rack]
-        held = np.zeros((len(tasks), clients), dtype=np.bool_)
-        held[row, client] = True
-        # Each client is met at most once on a simple cycle, by two arcs.
-        most = 2 * clients
-        small = small_costs(*self.costs, int(rows.partitions.max(initial=1)) * most, most)
-        copies = Copies(
-            held=held,
-            active=active[tasks],
-            crossings=crossings,
-            costs=self.costs,
-            solver_costs=min(self.costs, small, key=max),
-            tag_value=self.tag_value,
-            needed=np.zeros(len(tasks), dtype=np.int64),
-        )
-        copies = attrs.evolve(copies, needed=copies.diversity(held))
-        found = best_placement(copies)
-        # Pairs are sorted by task, then client, as the ones in `row` are by task.
-        return np.nonzero(found.held)[1], found.lower_bound
-
-    def cells(
-        self, tasks: Int64Array, row: Int64Array, client: Int64Array, active: Int64Array
-    ) -> tuple[Int64Array, int]:
-        """Racks as places."""
-        _, kind = np.unique(self.tag_value, axis=0, return_inverse=True)
-        if not self.tag_value.shape[1]:
-            kind = np.zeros(len(self.columns.clients), dtype=np.int64)
-        copies = ManyCopies(
-            task=tasks[row],
-            client=client,
-            active=active[tasks[row]],
-            rack=self.rack,
-            kind=kind.reshape(-1),
-            rows=rack_rows(self.columns, tasks[row], self.partitions),
-            costs=self.costs,
-        )
-        return place_many(copies)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import attrs
 
+from task_assignor.engine.copy_goals import CopyGoal
 from task_assignor.engine.problem import Goal
 from task_assignor.sdk import (
     AssignmentColumns,
@@ -70,7 +71,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: no assignment that keeps the utility's promises can cost less; equal to `cost_after`: a proven optimum.
         skipped: why nothing was done; None: it was done (and may still have found nothing to change).
         shortages: task -> number of copies that should exist but could not be placed.
-        inexact: goals that were not reached exactly, because the input is very large.
+        inexact: goals that were perhaps not reached exactly, because the input is large.
     """
 
     __slots__ = ("_assignments", "cost_after", "cost_before", "inexact", "lower_bound", "shortages", "skipped")
@@ -80,7 +81,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     lower_bound: int | None
     skipped: Skipped | None
     shortages: Mapping[TaskId, int]
-    inexact: frozenset[Goal]
+    inexact: frozenset[Goal | CopyGoal]
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: int | None = None,
         skipped: Skipped | None = None,
         shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
-        inexact: Iterable[Goal] = (),
+        inexact: Iterable[Goal | CopyGoal] = (),
     ) -> None:
         values = TaskAssignment(assignments).assignment
         by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
@@ -116,7 +117,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: int | None = None,
         skipped: Skipped | None = None,
         shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
-        inexact: Iterable[Goal] = (),
+        inexact: Iterable[Goal | CopyGoal] = (),
     ) -> AssignmentResult:
         """A result over the columns; the objects are views on them."""
         return cls(
@@ -161,5 +162,5 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         if self.shortages:
             facts.append(f"{sum(self.shortages.values())} copies missing")
         if self.inexact:
-            facts.append(f"not exact: {', '.join(goal.name for goal in Goal if goal in self.inexact)}")
+            facts.append(f"not exact: {', '.join(goal.name for goal in (*Goal, *CopyGoal) if goal in self.inexact)}")
         return f"AssignmentResult({', '.join(facts)})"

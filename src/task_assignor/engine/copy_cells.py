@@ -1,0 +1,355 @@
+"""Copies of very many items: cells of alike owners in place of owners, decision after decision. The path for large sizes.
+
+First who keeps what, then which tag values, then which zones; who of a cell's owners gets a copy is dealt out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from task_assignor.engine.copy_deal import deal
+from task_assignor.engine.copy_flow import (
+    MOST_PAIRS,
+    Cells,
+    Freed,
+    FreedFlow,
+    Prices,
+    Special,
+    TooManyPairsError,
+    bit_count,
+    labels,
+    place_freed,
+)
+from task_assignor.engine.copy_goals import Rows
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
+from task_assignor.engine.items import rank_within
+from task_assignor.sdk.columns import BoolArray, Int64Array
+
+NONE: Final = -1
+
+
+def place_by_cells(rows: Rows) -> tuple[Int64Array, int | None] | None:
+    """(R, H) holders, and a bound of the cost if one is known; None: copies would meet, however they are dealt out."""
+    holders = _kept_and_dealt(rows, _kept(rows))
+    if holders is None:
+        holders = _kept_and_dealt(rows, np.zeros(len(rows.claim_row), dtype=np.bool_))
+    if holders is None:
+        return None
+    holders = _spread_over_tags(rows, holders)
+    return _in_cheap_zones(rows, holders)
+
+
+def _kept(rows: Rows) -> BoolArray:
+    """(P,) which claims are kept: most of them; of one item those to be preferred, of one owner those of least rank."""
+    room = rows.problem.room
+    number = np.bincount(rows.claim_row, minlength=len(rows.item))
+    is_open = number[rows.claim_row] > rows.needs[rows.claim_row]
+    if int(is_open.sum()) * 2 > MOST_PAIRS:
+        # Too many that could have one copy or another: each has the best.
+        order = np.lexsort((rows.claim_owner, rows.claim_rank, rows.claim_row))
+        best = np.empty(len(order), dtype=np.bool_)
+        best[order] = rank_within(rows.claim_row[order]) < rows.needs[rows.claim_row[order]]
+        plain, is_open = best, np.zeros_like(is_open)
+    else:
+        plain = ~is_open
+    chosen = np.flatnonzero(is_open)
+    first, of_row, count = _alike(rows, chosen)
+    representative = np.zeros(len(rows.item), dtype=np.bool_)
+    representative[first] = True
+    arc = chosen[representative[rows.claim_row[chosen]]]
+    bulk = np.bincount(rows.claim_owner[plain], minlength=rows.owners)
+    # Nodes: classes of items with a choice, what else owners claim, owners, hub, sink.
+    classes, owners = len(first), rows.owners
+    other, owner, hub = classes, classes + owners, classes + 2 * owners
+    sink, every = hub + 1, np.arange(owners)
+    supply = np.concatenate([count * rows.needs[first], bulk])
+    arcs = Arcs(goals=2)
+    of_class = of_row[rows.claim_row[arc]]
+    wished = arcs.add(of_class, owner + rows.claim_owner[arc], count[of_class], 0, rows.claim_place[arc])
+    stays = arcs.add(other + every, owner + every, bulk)
+    arcs.add(np.arange(owner), sink, supply, 1)
+    arcs.add(owner + every, sink, room.low)
+    arcs.add(owner + every, hub, room.high - room.low)
+    arcs.add(hub, sink, int(rows.needs.sum() - room.low.sum()))
+    supplies = np.concatenate([supply, np.zeros(owners + 1, dtype=np.int64), [-int(supply.sum())]])
+    change = 2 * (owners + 2) * (int(rows.claim_place.max(initial=0)) + 1)
+    flows = solve(Network(supplies, arcs, changes=(change,)))
+    kept = np.zeros(len(rows.claim_row), dtype=np.bool_)
+    order = np.lexsort((rows.claim_row, rows.claim_rank, rows.claim_owner))
+    order = order[plain[order]]
+    kept[order] = rank_within(rows.claim_owner[order]) < flows[stays][rows.claim_owner[order]]
+    kept[_of_rows(rows, chosen, of_row, count, arc, flows[wished])] = True
+    return kept
+
+
+def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(K,) first row, (R,) class (-1: none) and (K,) size of classes of rows that have equal claims among the chosen."""
+    has = np.unique(rows.claim_row[chosen])
+    number = np.full(len(rows.item), NONE, dtype=np.int64)
+    if not len(has):
+        return has, number, has
+    rank = rank_within(rows.claim_row[chosen])
+    columns = [rows.needs[has]]
+    places = int(rows.claim_place.max(initial=0)) + 1
+    for step in range(int(rank.max()) + 1):
+        here = chosen[rank == step]
+        column = np.zeros(len(rows.item), dtype=np.int64)
+        column[rows.claim_row[here]] = 1 + rows.claim_owner[here] * places + rows.claim_place[here]
+        columns.append(column[has])
+    first, of_row, count = labels(columns)
+    number[has] = of_row
+    return has[first], number, count
+
+
+def _of_rows(
+    rows: Rows, chosen: Int64Array, of_row: Int64Array, count: Int64Array, arc: Int64Array, flow: Int64Array
+) -> Int64Array:
+    """The claims that are kept, of a class's rows in turn: owner after owner."""
+    if not len(chosen):
+        return chosen
+    members = np.flatnonzero(of_row >= 0)
+    members = members[np.argsort(of_row[members], kind="stable")]
+    start = np.cumsum(count) - count
+    of_class = of_row[rows.claim_row[arc]]
+    order = np.argsort(of_class, kind="stable")
+    copies = flow[order]
+    of_copy, owner = np.repeat(of_class[order], copies), np.repeat(rows.claim_owner[arc][order], copies)
+    position = rank_within(of_copy)
+    row = members[start[of_copy] + position % count[of_copy]]
+    return rows.claim_of(row, owner)
+
+
+def _kept_and_dealt(rows: Rows, kept: BoolArray) -> Int64Array | None:
+    room = rows.problem.room
+    holders = rows.table(rows.claim_row[kept], rows.claim_owner[kept])
+    number = (holders[:, 1:] >= 0).sum(axis=1)
+    used = np.bincount(rows.claim_owner[kept], minlength=rows.owners)
+    row = np.repeat(np.arange(len(rows.item)), rows.needs - number)
+    one = np.zeros(rows.owners, dtype=np.int64)
+    nobody = np.full(len(row), NONE, dtype=np.int64)
+    left = np.maximum(room.low - used, 0), room.high - np.maximum(used, 0)
+    dealt = deal(holders, row, np.zeros_like(row), nobody, nobody < 0, one, left)
+    return None if dealt is None else _sorted(dealt)
+
+
+def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, of_owner: Int64Array) -> Int64Array:
+    """(E,) of the owners of the cell one where a copy of the row was and none is now; -1: there is none."""
+    asks = np.zeros(len(fixed), dtype=np.bool_)
+    asks[row] = True
+    asked = np.flatnonzero(asks[rows.claim_row])
+    is_open = asked[~(fixed[rows.claim_row[asked]] == rows.claim_owner[asked][:, None]).any(axis=1)]
+    if not len(is_open):
+        return np.full(len(row), NONE, dtype=np.int64)
+    cells = int(of_owner.max()) + 1
+    keys = rows.claim_row[is_open] * cells + of_owner[rows.claim_owner[is_open]]
+    order = np.lexsort((rows.claim_rank[is_open], keys))
+    keys, is_open = keys[order], is_open[order]
+    wanted = row * cells + cell
+    where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = (keys[where] == wanted) & (rank_within(wanted) == 0)
+    return np.where(found, rows.claim_owner[is_open[where]], NONE)
+
+
+def _sorted(holders: Int64Array) -> Int64Array:
+    """The same holders, copies ascending, -1 last."""
+    limit = np.iinfo(np.int64).max
+    copies = np.sort(np.where(holders[:, 1:] < 0, limit, holders[:, 1:]), axis=1)
+    return np.concatenate([holders[:, :1], np.where(copies == limit, NONE, copies)], axis=1)
+
+
+def _spread_over_tags(rows: Rows, holders: Int64Array) -> Int64Array:
+    """Free one copy of every item and place these anew by tag values, in turn, until none is missing less."""
+    keys = rows.value.shape[1]
+    while keys:
+        try:
+            return _Tags(rows, keys).improved(holders)
+        except TooManyPairsError:
+            keys -= 1
+    return holders
+
+
+class _Tags:
+    """Turns over cells of owners with equal tags; only the keys with fewest values tell owners apart."""
+
+    def __init__(self, rows: Rows, keys: int) -> None:
+        self.rows = rows
+        self.cells = rows.of_kinds(keys)
+        self.shown = np.bitwise_or.reduce(self.cells.bits, axis=0)
+        self.is_small = self.cells.size <= rows.most
+        self.free_prices = Prices.nothing()
+
+    def improved(self, holders: Int64Array) -> Int64Array:
+        """See `_spread_over_tags`."""
+        rows, turn, quiet = self.rows, 0, 0
+        missing = rows.missing(holders)
+        # In the end once more as a second call would look at it, for which every copy is where one was.
+        for as_second in (False, True):
+            quiet = 0
+            while quiet <= rows.most and missing:
+                found = self._turn(holders, rows.columns(holders, turn % (rows.most + 1)), as_second)
+                turn, quiet = turn + 1, quiet + 1
+                less = rows.missing(found)
+                if less < missing:
+                    holders, missing, quiet = found, less, 0
+        return holders
+
+    def _turn(self, holders: Int64Array, columns: Int64Array, as_second: bool) -> Int64Array:
+        rows, cells = self.rows, self.cells
+        every = np.arange(len(holders))
+        current = holders[every, columns]
+        fixed = holders.copy()
+        fixed[every, columns] = NONE
+        present = rows.present(fixed)
+        wanted = np.maximum(rows.wanted - bit_count(present), 0)
+        present &= self.shown
+        claim = np.zeros_like(every) if as_second else rows.claim_of(every, current)
+        held = np.where(fixed >= 0, cells.of_owner[fixed], NONE)
+        is_away = claim < 0
+        freed = Freed(
+            supply=np.ones_like(every),
+            present=present,
+            wanted=np.minimum(wanted, rows.value.shape[1]),
+            blocked=np.where((held >= 0) & self.is_small[held], held, NONE),
+            cost_row=np.zeros_like(every),
+            special=Special(
+                row=every,
+                cell=cells.of_owner[current],
+                is_away=is_away,
+                place=np.zeros_like(every),
+                prefer=np.zeros_like(every),
+            ),
+            cover_key=np.full_like(every, NONE),
+            is_new=False,
+        )
+        flow = FreedFlow(freed, cells, self.free_prices)
+        if not flow.may_gain():
+            return holders
+        kept = fixed[:, 1:]
+        used = np.bincount(kept[kept >= 0], minlength=rows.owners)
+        low, high = rows.problem.room.low, rows.problem.room.high
+        room = np.maximum(low - used, 0), high - used
+        least, most = (np.bincount(cells.of_owner, part, len(cells.zone)).astype(np.int64) for part in room)
+        try:
+            row, cell = flow.pairs(least, most)
+        except InfeasibleFlowError:
+            return holders
+        target = np.empty_like(every)
+        target[row] = cell
+        former = current.copy()
+        moved = np.flatnonzero(cells.of_owner[current] != target)
+        former[moved] = _formers(rows, fixed, moved, target[moved], cells.of_owner)
+        dealt = deal(fixed, every, target, former, is_away, cells.of_owner, room)
+        return holders if dealt is None else _sorted(dealt)
+
+
+def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | None]:
+    """Copies change zones among owners of equal tags, by flows in which copies of one item know nothing of each other."""
+    if not (rows.prices.traffic or rows.prices.move):
+        return holders, 0
+    # Where a copy could go back to another place than its own, this would be no bound.
+    is_known = bool((rows.claim_of(*_pairs(holders)) >= 0).all()) and len(rows.claim_row) == int(rows.needs.sum())
+    bound = _Zones(rows, None).bound(holders) if is_known else None
+    best = rows.total(holders)
+    current = rows
+    while bound is None or best.cost > bound:
+        found = _Zones(current, rows.of_kinds(rows.value.shape[1])).improved(holders)
+        if found is None or current.total(found) >= current.total(holders):
+            break
+        holders, best = found, rows.total(found)
+        # Seen from the result moving back is no longer free: look again, as a second call would.
+        current = rows.from_there(holders)
+    return holders, bound
+
+
+def _pairs(holders: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(row, owner) of all copies, by row."""
+    row, column = np.nonzero(holders[:, 1:] >= 0)
+    return row, holders[row, column + 1]
+
+
+class _Zones:
+    """Copies, each by itself, on cells of owners of one kind in one zone."""
+
+    def __init__(self, rows: Rows, kinds: Cells | None) -> None:
+        self.rows = rows
+        self.kind = np.zeros(rows.owners, dtype=np.int64) if kinds is None else kinds.of_owner
+
+    def bound(self, holders: Int64Array) -> int:
+        """Cost of the cheapest placement by zones alone."""
+        row, _, owner = self._copies(holders)
+        target = self._targets(row, owner)
+        rows = self.rows
+        claim = rows.claim_of(row, owner)
+        away = int(((claim < 0) | (target != rows.zone[owner])).sum())
+        return int(rows.prices.table[rows.cost_row[row], target].sum()) * rows.prices.traffic + away * rows.prices.move
+
+    def improved(self, holders: Int64Array) -> Int64Array | None:
+        """The cheapest placement, dealt out; None: copies would meet."""
+        rows, room = self.rows, self.rows.problem.room
+        row, column, owner = self._copies(holders)
+        target = self._targets(row, owner)
+        zones = int(rows.zone.max()) + 1
+        fixed = holders.copy()
+        fixed[row, column] = NONE
+        cell = self.kind[owner] * zones + target
+        is_away, of_owner = rows.claim_of(row, owner) < 0, self.kind * zones + rows.zone
+        stays = of_owner[owner] == cell
+        fixed[row[stays], column[stays]] = owner[stays]
+        former = owner.copy()
+        former[~stays] = _formers(rows, fixed, row[~stays], cell[~stays], of_owner)
+        fixed[row, column] = NONE
+        dealt = deal(fixed, row, cell, former, is_away, of_owner, (room.low, room.high))
+        return None if dealt is None else _sorted(dealt)
+
+    def _copies(self, holders: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        row, column = np.nonzero(holders[:, 1:] >= 0)
+        return row, column + 1, holders[row, column + 1]
+
+    def _targets(self, row: Int64Array, owner: Int64Array) -> Int64Array:
+        """(E,) zone of each copy, kind by kind."""
+        target = np.empty_like(owner)
+        for kind in np.unique(self.kind[owner]).tolist():
+            chosen = np.flatnonzero(self.kind[owner] == kind)
+            target[chosen] = self._of_kind(row[chosen], owner[chosen], kind)
+        return target
+
+    def _of_kind(self, row: Int64Array, owner: Int64Array, kind: int) -> Int64Array:
+        rows, room = self.rows, self.rows.problem.room
+        zones, zone = np.unique(rows.zone[self.kind == kind], return_inverse=True)
+        members = np.flatnonzero(self.kind == kind)
+        number = np.zeros(rows.owners, dtype=np.int64)
+        number[members] = zone.reshape(-1)
+        every = np.arange(len(row))
+        none = np.zeros((len(row), 0))
+        cells = Cells(
+            of_owner=zone.reshape(-1),
+            bits=np.zeros((len(zones), 0), dtype=np.uint64),
+            zone=zones,
+            value=np.zeros((len(zones), 0), dtype=np.int64),
+        )
+        freed = Freed(
+            supply=np.ones_like(every),
+            present=none.astype(np.uint64),
+            wanted=np.zeros_like(every),
+            blocked=none.astype(np.int64),
+            cost_row=rows.cost_row[row],
+            special=Special(
+                row=every,
+                cell=number[owner],
+                is_away=rows.claim_of(row, owner) < 0,
+                place=np.zeros_like(every),
+                prefer=np.zeros_like(every),
+            ),
+            cover_key=np.full_like(every, NONE),
+            is_new=False,
+        )
+        # What these owners have together stays.
+        least, most = (
+            np.bincount(number[members], part[members], len(zones)).astype(np.int64) for part in (room.low, room.high)
+        )
+        placed, cell = place_freed(freed, cells, rows.prices, least, most)
+        target = np.empty_like(every)
+        target[placed] = zones[cell]
+        return target

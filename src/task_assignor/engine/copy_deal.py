@@ -1,0 +1,193 @@
+"""Who of a cell's owners gets which copy: those that stay first, then in turn; what meets changes places.
+
+For many items and owners, where a flow over single owners would be too large. Owners of a cell are alike, so it costs
+nothing to change places within one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from task_assignor.engine.items import rank_within
+from task_assignor.sdk.columns import BoolArray, Int64Array
+
+NONE: Final = -1
+SWAP_ROUNDS: Final = 40
+"""Rounds in which all copies that meet change places at once; the others do so one by one."""
+MOST_ONE_BY_ONE: Final = 2_000
+"""With more copies that meet after these rounds, nothing is dealt out."""
+_GOLDEN: Final = 0x9E3779B1
+
+
+def deal(
+    holders: Int64Array,
+    row: Int64Array,
+    cell: Int64Array,
+    former: Int64Array,
+    is_away: BoolArray,
+    of_owner: Int64Array,
+    room: tuple[Int64Array, Int64Array],
+) -> Int64Array | None:
+    """(R, H) holders with all copies placed; None: some meet, wherever they go.
+
+    Args:
+        holders: (R, H) owners of each item: the main one first; -1 where a copy is open.
+        row: (E,) row of each copy to place, ascending; as many of a row as are open.
+        cell: (E,) where it goes.
+        former: (E,) owner that it had better have, if that is of this cell; -1: none.
+        is_away: (E,) the others stay before this one.
+        of_owner: (C,) cell of each owner.
+        room: (C,) fewest and most of these copies per owner; they fit the numbers of copies that go to the cells.
+    """
+    owner = _stayers(cell, former, is_away, of_owner, room)
+    # Open places of a row are filled from the left.
+    places = _open_places(holders, row)
+    table = holders.copy()
+    table[places] = owner
+    rest = np.flatnonzero(owner < 0)
+    slots = _slots(np.bincount(cell, minlength=int(of_owner.max(initial=0)) + 1), owner[owner >= 0], of_owner, room)
+    # Copy after copy of all rows, each time in an order that is no order: owner after owner meets each row but once.
+    turn = (row[rest] * _GOLDEN) % (1 << 32)
+    owner[rest[np.lexsort((turn, rank_within(row[rest]), cell[rest]))]] = slots
+    moved = (places[0] * table.shape[1] + places[1])[rest]
+    table[places] = owner
+    return table if _Swaps(table, moved, of_owner).settle() else None
+
+
+def _open_places(holders: Int64Array, row: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Row and column of each copy to place."""
+    number = np.bincount(row, minlength=len(holders))
+    is_open = holders < 0
+    is_open[:, 0] = False
+    is_open &= np.cumsum(is_open, axis=1) <= number[:, None]
+    places, column = np.nonzero(is_open)
+    return places.astype(np.int64), column.astype(np.int64)
+
+
+def _stayers(
+    cell: Int64Array,
+    former: Int64Array,
+    is_away: BoolArray,
+    of_owner: Int64Array,
+    room: tuple[Int64Array, Int64Array],
+) -> Int64Array:
+    """(E,) owner of each copy that stays; -1: it does not."""
+    low, high = room
+    owner = np.full(len(cell), NONE, dtype=np.int64)
+    stays = np.flatnonzero((former >= 0) & (of_owner[former] == cell))
+    stays = stays[np.argsort(is_away[stays], kind="stable")]
+    rank = rank_within(former[stays])
+    sure = rank < low[former[stays]]
+    owner[stays[sure]] = former[stays[sure]]
+    more = stays[~sure & (rank < high[former[stays]])]
+    more = more[rank_within(cell[more]) < _extras(cell, of_owner, low)[cell[more]]]
+    owner[more] = former[more]
+    return owner
+
+
+def _extras(cell: Int64Array, of_owner: Int64Array, low: Int64Array) -> Int64Array:
+    """(Q,) copies of each cell beyond the least numbers of its owners."""
+    cells = int(of_owner.max(initial=0)) + 1
+    return np.bincount(cell, minlength=cells) - np.bincount(of_owner, low, cells).astype(np.int64)
+
+
+def _slots(
+    number: Int64Array, used: Int64Array, of_owner: Int64Array, room: tuple[Int64Array, Int64Array]
+) -> Int64Array:
+    """Owners for the other copies, cell after cell, as often as they take one."""
+    low, high = room
+    used = np.bincount(used, minlength=len(low))
+    counts = np.maximum(low - used, 0)
+    spare = high - np.maximum(low, used)
+    taken = np.bincount(of_owner, np.maximum(low, used), len(number)).astype(np.int64)
+    # One more each in turn, as many as the cell has beyond that.
+    owner = np.repeat(np.arange(len(low)), spare)
+    turn = rank_within(owner)
+    order = np.lexsort((owner, turn, of_owner[owner]))
+    owner = owner[order]
+    chosen = owner[rank_within(of_owner[owner]) < (number - taken)[of_owner[owner]]]
+    counts += np.bincount(chosen, minlength=len(low))
+    # The owners with most first: their copies need most rows.
+    order = np.lexsort((-counts, of_owner))
+    return np.repeat(order, counts[order])
+
+
+class _Swaps:
+    """Copies that meet another one of their item change places with copies of other items."""
+
+    def __init__(self, table: Int64Array, moved: Int64Array, of_owner: Int64Array) -> None:
+        self.table, self.of_owner, self.moved = table, of_owner, moved
+        self.width = table.shape[1]
+
+    def settle(self) -> bool:
+        """Let copies change places until none meets another; whether that was possible."""
+        flat = self.table.reshape(-1)
+        bad = self.moved[self._meets(self.moved)]
+        if not len(bad):
+            return True
+        copies = self.table >= 0
+        copies[:, 0] = False
+        self.every = np.flatnonzero(copies)
+        for number in range(SWAP_ROUNDS):
+            if number in (0, SWAP_ROUNDS // 2):
+                # With those that move first: who was there before had better stay.
+                pool = self.moved if not number else self.every
+                pool = pool[np.argsort(self.of_owner[flat[pool]], kind="stable")]
+                cells = self.of_owner[flat[pool]]
+                start = np.searchsorted(cells, np.arange(int(self.of_owner.max()) + 2))
+            own = self.of_owner[flat[bad]]
+            size = start[own + 1] - start[own]
+            turn = (bad * _GOLDEN + number * 7919 * (bad % 31 + 1)) % (1 << 32) % np.maximum(size, 1)
+            partner = pool[np.minimum(start[own] + turn, len(pool) - 1)]
+            self._swap(bad[size > 0], partner[size > 0])
+            bad = bad[self._meets(bad)]
+            if not len(bad):
+                return True
+        # Whoever takes part in a swap may meet nobody then: only these are left.
+        if len(bad) > MOST_ONE_BY_ONE:
+            return False
+        return all(self._swap_one(entry) for entry in bad.tolist())
+
+    def _meets(self, entries: Int64Array) -> BoolArray:
+        """(E,) whether the copy's owner is the main one, or has an earlier copy."""
+        row, column = np.divmod(entries, self.width)
+        own = self.table[row, column]
+        found = np.zeros(len(entries), dtype=np.bool_)
+        for other in range(self.width):
+            found |= (self.table[row, other] == own) & (other != column)
+        # Of two copies that meet both are named; one swap may be enough.
+        return found
+
+    def _swap(self, first: Int64Array, second: Int64Array) -> None:
+        """Pairs of copies change places where neither meets another one then. Each row takes part once."""
+        rows = np.stack([first // self.width, second // self.width], axis=1)
+        apart = rows[:, 0] != rows[:, 1]
+        first, second, rows = first[apart], second[apart], rows[apart]
+        _, seen = np.unique(rows.reshape(-1), return_index=True)
+        is_first = np.zeros(2 * len(rows), dtype=np.bool_)
+        is_first[seen] = True
+        alone = is_first.reshape(-1, 2).all(axis=1)
+        first, second, rows = first[alone], second[alone], rows[alone]
+        flat = self.table.reshape(-1)
+        ours, theirs = flat[first], flat[second]
+        fits = ~(self.table[rows[:, 0]] == theirs[:, None]).any(axis=1)
+        fits &= ~(self.table[rows[:, 1]] == ours[:, None]).any(axis=1)
+        flat[first[fits]], flat[second[fits]] = theirs[fits], ours[fits]
+
+    def _swap_one(self, entry: int) -> bool:
+        """Change places with the first copy that fits: of the same cell, else of any; whether there was one."""
+        if not self._meets(np.array([entry]))[0]:
+            return True
+        flat, row = self.table.reshape(-1), entry // self.width
+        own = int(flat[entry])
+        owners = flat[self.every]
+        fits = ~np.isin(owners, self.table[row]) & ~(self.table == own).any(axis=1)[self.every // self.width]
+        near = fits & (self.of_owner[owners] == self.of_owner[own])
+        found = self.every[near] if near.any() else self.every[fits]
+        if not len(found):
+            return False
+        other = int(found[0])
+        flat[entry], flat[other] = flat[other], own
+        return True

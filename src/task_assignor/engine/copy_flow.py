@@ -1,0 +1,355 @@
+"""Where freed copies go, by one flow over classes of items and cells of owners: the goals of copies in order.
+
+A cell is one owner, or owners that are alike. Who of the cell gets the copy is decided in `engine/copy_deal.py`, which
+copies are freed in `engine/copies.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.sdk.columns import BoolArray, Int64Array
+
+Bits = npt.NDArray[np.uint64]
+NONE: Final = -1
+MOST_PAIRS: Final = 400_000
+"""Pairs of class and cell in one flow, about half a second's work."""
+WORD: Final = 62
+"""Tag values per word of bits."""
+_LARGEST: Final = 2**62
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Cells:
+    """Q cells of owners.
+
+    Args:
+        of_owner: (C,) cell of each owner.
+        bits: (Q, W) tag values of its owners, a bit for each.
+        zone: (Q,) column of the table of costs.
+        value: (Q, G) number of the tag value of each key; different keys have different numbers.
+    """
+
+    of_owner: Int64Array
+    bits: Bits
+    zone: Int64Array
+    value: Int64Array
+
+    @property
+    def size(self) -> Int64Array:
+        """(Q,) number of owners."""
+        return np.bincount(self.of_owner, minlength=len(self.zone))
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Special:
+    """Places at which a copy of a row costs less than elsewhere: where there was one before, or is one now.
+
+    Args:
+        row: (S,) row.
+        cell: (S,) cell; of a row each one once, unless no copy must be told from another.
+        is_away: (S,) no copy was there before.
+        place: (S,) how many places of former copies of the row are to be preferred.
+        prefer: (S,) of equal ones the smallest stay.
+    """
+
+    row: Int64Array
+    cell: Int64Array
+    is_away: BoolArray
+    place: Int64Array
+    prefer: Int64Array
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Freed:
+    """R rows: items of which copies are to be placed.
+
+    Args:
+        supply: (R,) number of copies to place.
+        present: (R, W) tag values of the other holders, a bit for each.
+        wanted: (R,) tag values that are wanted in addition.
+        blocked: (R, B) cells in which a holder takes the room of a copy; -1: none.
+        cost_row: (R,) row of the table of costs.
+        special: where a copy costs less.
+        cover_key: (R,) with several copies: the tag key that counts; -1: none.
+        is_new: nothing is placed yet: copies of equal items are spread over the owners.
+    """
+
+    supply: Int64Array
+    present: Bits
+    wanted: Int64Array
+    blocked: Int64Array
+    cost_row: Int64Array
+    special: Special
+    cover_key: Int64Array
+    is_new: bool
+
+
+@attrs.frozen(eq=False)
+class Prices:
+    """What copies cost.
+
+    Args:
+        table: (K, Z) traffic of a row of the table in a zone.
+        traffic: cost of a unit of it.
+        move: cost of a copy where none was before.
+        in_flows: two smaller numbers that order all changes on a simple cycle as these two do.
+    """
+
+    table: Int64Array
+    traffic: int
+    move: int
+    in_flows: tuple[int, int]
+
+    @classmethod
+    def nothing(cls, rows: int = 1, zones: int = 1) -> Prices:
+        """All is free."""
+        return cls(np.zeros((rows, zones), dtype=np.int64), 0, 0, (0, 0))
+
+
+def bit_count(bits: Bits) -> Int64Array:
+    """(...,) number of ones in all words of the last axis."""
+    # As `np.bitwise_count`, which NumPy has from 2.0 on: sums of neighbouring groups of 1, 2 and 4 bits, then of bytes.
+    pairs = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    fours = (pairs & np.uint64(0x3333333333333333)) + ((pairs >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    eights = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    # The product's highest byte is the sum of all bytes.
+    counts: Int64Array = ((eights * np.uint64(0x0101010101010101)) >> np.uint64(56)).sum(axis=-1).astype(np.int64)
+    return counts
+
+
+def labels(columns: Sequence[npt.NDArray[np.integer]]) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(K,) first row, (R,) class of each row, (K,) number of rows: rows of one class are equal in all columns."""
+    number, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        shifted = column if high - low < 2**31 else np.unique(column, return_inverse=True)[1].reshape(-1)
+        if shifted is not column:
+            low, high = 0, int(shifted.max(initial=0))
+        width = high - low + 1
+        if size > _LARGEST // width:
+            number = np.unique(number, return_inverse=True)[1].reshape(-1)
+            size = int(number.max(initial=0)) + 1
+        number = number * width + (shifted.astype(np.int64) - low)
+        size *= width
+    _, first, of_row, count = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
+    return first, of_row.reshape(-1), count
+
+
+class TooManyPairsError(Exception):
+    """There are more pairs of class and cell than one flow should have."""
+
+
+def place_freed(
+    freed: Freed, cells: Cells, prices: Prices, low: Int64Array, high: Int64Array, most_pairs: int = MOST_PAIRS
+) -> tuple[Int64Array, Int64Array]:
+    """Pairs (row, cell) of the freed copies by these goals, in order.
+
+    Most of the tag values that are wanted; least cost; fewest copies where none was before; of several places of former
+    copies the preferred ones; fewest changes; the copies of equal items on many owners. Each cell takes from `low` to
+    `high` copies, and of each row no more than it has owners that do not hold it yet.
+
+    Raises:
+        InfeasibleFlowError: the bounds cannot be met.
+        TooManyPairsError: there is too much to look at.
+    """
+    return FreedFlow(freed, cells, prices, most_pairs).pairs(low, high)
+
+
+class FreedFlow:
+    """The flow of `place_freed`. Nodes: classes, cells, the hub of what cells take beyond their least, then what covers tag values."""
+
+    def __init__(self, freed: Freed, cells: Cells, prices: Prices, most_pairs: int = MOST_PAIRS) -> None:
+        self.freed, self.cells = freed, cells
+        self.q = len(cells.zone)
+        self._classify()
+        self.classes = len(self.first)
+        if self.classes * self.q > max(most_pairs, 0):
+            raise TooManyPairsError
+        first = self.first
+        self.supply = freed.supply[first]
+        size = cells.size
+        room = np.broadcast_to(size, (self.classes, self.q)).copy()
+        blocked = freed.blocked[first]
+        for column in blocked.T:
+            known = np.flatnonzero(column >= 0)
+            room[known, column[known]] -= 1
+        self.capacity = self.count[:, None] * np.clip(room, 0, self.supply[:, None])
+        traffic, self.move = prices.in_flows
+        self.cost = traffic * prices.table[freed.cost_row[first]][:, cells.zone] + self.move
+
+    def _classify(self) -> None:
+        freed, special = self.freed, self.freed.special
+        # Of one place per row it is enough to know how many rows of a class have it; of several the row must be known.
+        number = np.bincount(special.row, minlength=len(freed.supply))
+        is_told = (number > 1) | (freed.supply > 1)
+        columns: list[npt.NDArray[np.integer]] = [freed.supply, freed.wanted, freed.cost_row, freed.cover_key]
+        columns += list(freed.present.T)
+        columns += list(np.sort(freed.blocked, axis=1).T)
+        chosen = np.flatnonzero(is_told[special.row])
+        chosen = chosen[np.lexsort((special.cell[chosen], special.row[chosen]))]
+        row = special.row[chosen]
+        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        for step in range(int(rank.max(initial=-1)) + 1):
+            here = chosen[rank == step]
+            column = np.zeros(len(freed.supply), dtype=np.int64)
+            places = int(special.place.max(initial=0)) + 1
+            column[special.row[here]] = (
+                1 + (special.cell[here] * 2 + special.is_away[here]) * places + special.place[here]
+            )
+            columns.append(column)
+        self.first, self.of_row, self.count = labels(columns)
+        self.is_told = is_told[self.first]
+
+    def pairs(self, low: Int64Array, high: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """See `place_freed`."""
+        special = self.freed.special
+        of_class = self.of_row[special.row]
+        kinds, kind, number = labels([of_class, special.cell, special.is_away.astype(np.int64), special.place])
+        number = np.minimum(number, self.capacity[of_class[kinds], special.cell[kinds]])
+        s_class, s_cell = of_class[kinds], special.cell[kinds]
+        self.base = self.capacity.copy()
+        np.subtract.at(self.base, (s_class, s_cell), number)
+        self.base = np.maximum(self.base, 0)
+        self.arcs = Arcs(goals=6)
+        self.nodes = self.classes + self.q + 1
+        short, tail = self._shortfall()
+        away, place = special.is_away[kinds].astype(np.int64), special.place[kinds]
+        special_arcs = self.arcs.add(
+            tail[s_class, s_cell],
+            self.classes + s_cell,
+            number,
+            short[s_class, s_cell],
+            self.cost[s_class, s_cell] - self.move * (1 - away),
+            away,
+            place,
+        )
+        flows = self._solved(short, tail, low, high, int(place.max(initial=0)))
+        row, cell = np.nonzero(self.base)
+        every = np.zeros_like(self.base)
+        np.add.at(every, (row, cell), flows[self.base_arcs])
+        if self.rest_arcs is not None:
+            every[row, cell] += flows[self.rest_arcs]
+        return self._dealt(every, s_class, s_cell, flows[special_arcs], kind)
+
+    def may_gain(self) -> bool:
+        """Whether there is a row whose copy, at its special place, has not most of the wanted tag values that it can have."""
+        special = self.freed.special
+        short, of_class = self._short(), self.of_row[special.row]
+        least = np.where(self.capacity > 0, short, short.max(initial=0)).min(axis=1, initial=_LARGEST)
+        return bool((short[of_class, special.cell] > least[of_class]).any())
+
+    def _short(self) -> Int64Array:
+        """(classes, cells) wanted tag values that are missing if the copy goes there; 0 for classes with several copies."""
+        wanted = self.freed.wanted[self.first][:, None]
+        gain = np.zeros((self.classes, self.q), dtype=np.int64)
+        for word in range(self.freed.present.shape[1]):
+            fresh = self.cells.bits[None, :, word] & ~self.freed.present[self.first, word][:, None]
+            gain += bit_count(fresh[:, :, None])
+        return np.where(self.supply[:, None] == 1, wanted - np.minimum(gain, wanted), 0)
+
+    def _shortfall(self) -> tuple[Int64Array, Int64Array]:
+        """(classes, cells) wanted tag values that are missing if a copy goes there, and the node that it goes from."""
+        freed, first = self.freed, self.first
+        wanted = freed.wanted[first]
+        tail = np.repeat(np.arange(self.classes)[:, None], self.q, axis=1)
+        for key in range(self.cells.value.shape[1]):
+            self._cover(np.flatnonzero((self.supply > 1) & (freed.cover_key[first] == key) & (wanted > 0)), key, tail)
+        return self._short(), tail
+
+    def _cover(self, chosen: Int64Array, key: int, tail: Int64Array) -> None:
+        """The first copy of an item in a value that it has not yet counts; what brings nothing new goes by a detour."""
+        if not len(chosen):
+            return
+        values, of_cell = np.unique(self.cells.value[:, key], return_inverse=True)
+        of_cell = of_cell.reshape(-1)
+        spare = self.nodes + np.arange(len(chosen))
+        through = self.nodes + len(chosen) + np.arange(len(chosen) * len(values)).reshape(len(chosen), len(values))
+        self.nodes += len(chosen) * (1 + len(values))
+        fresh = np.broadcast_to(values >= 0, (len(chosen), len(values))).copy()
+        for number, value in enumerate(values.tolist()):
+            if value >= 0:
+                word, bit = divmod(value, WORD)
+                fresh[:, number] &= (self.freed.present[self.first[chosen], word] >> np.uint64(bit)) & np.uint64(1) == 0
+        count, wanted = self.count[chosen], np.minimum(self.freed.wanted[self.first[chosen]], self.supply[chosen])
+        row, value = np.nonzero(fresh)
+        self.arcs.add(chosen[row], through[row, value], count[row])
+        self.arcs.add(chosen, spare, count * (self.supply[chosen] - wanted))
+        self.arcs.add(chosen, spare, count * wanted, 1)
+        self.arcs.add(
+            np.repeat(spare, len(values)), through.reshape(-1), np.repeat(count * self.supply[chosen], len(values))
+        )
+        tail[chosen] = through[:, of_cell]
+
+    def _solved(self, short: Int64Array, tail: Int64Array, low: Int64Array, high: Int64Array, place: int) -> Int64Array:
+        row, cell = np.nonzero(self.base)
+        capacity = self.base[row, cell]
+        self.rest_arcs = None
+        cost = (short[row, cell], self.cost[row, cell], 1, 0, 1)
+        if self.freed.is_new:
+            # No more of a class on an owner than its part, where that can be.
+            part = high * (self.capacity > 0)
+            part = -(-part * (self.count * self.supply)[:, None] // np.maximum(part.sum(axis=1), 1)[:, None])
+            beyond = np.maximum(capacity - part[row, cell], 0)
+            capacity = capacity - beyond
+            self.rest_arcs = self.arcs.add(tail[row, cell], self.classes + cell, beyond, *cost, 1)
+        self.base_arcs = self.arcs.add(tail[row, cell], self.classes + cell, capacity, *cost)
+        hub = self.classes + self.q
+        self.arcs.add(self.classes + np.arange(self.q), hub, high - low)
+        total = int((self.count * self.supply).sum())
+        supplies = np.zeros(self.nodes, dtype=np.int64)
+        supplies[: self.classes] = self.count * self.supply
+        supplies[self.classes : hub] = -low
+        supplies[hub] = int(low.sum()) - total
+        # A simple cycle enters each cell and the hub at most once, by arcs of which two have a cost; between two cells
+        # a path has the nodes of one class alone.
+        turns = 2 * (self.q + 1)
+        dearest = int(self.cost.max(initial=0))
+        changes = (turns * dearest, turns, turns * place, turns, turns)
+        return solve(Network(supplies, self.arcs, longest_path=6 * (self.q + 2), changes=changes))
+
+    def _dealt(
+        self, every: Int64Array, s_class: Int64Array, s_cell: Int64Array, s_flow: Int64Array, kind: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """The flow as pairs (row, cell)."""
+        special = self.freed.special
+        # Rows that are alike in all: what goes to their special places is dealt out with the rest.
+        told = self.is_told[s_class]
+        np.add.at(every, (s_class[told], s_cell[told]), s_flow[told])
+        order = np.lexsort((special.row, special.prefer, kind))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order)) - np.searchsorted(kind[order], kind[order])
+        stays = (rank < s_flow[kind]) & ~told[kind]
+        is_open = np.ones(len(self.of_row), dtype=np.bool_)
+        is_open[special.row[stays]] = False
+        row, cell = self._in_turn(np.flatnonzero(is_open), every)
+        return np.concatenate([special.row[stays], row]), np.concatenate([special.cell[stays], cell])
+
+    def _in_turn(self, rows: Int64Array, every: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Each class's copies go round its rows, cell after cell: no row gets two in one cell, as long as none need to.
+
+        The rows go in steps, so that neighbours are not in the same cell.
+        """
+        of_class = self.of_row[rows]
+        size = np.bincount(of_class, minlength=self.classes)
+        order = np.argsort(of_class, kind="stable")
+        start = np.cumsum(size) - size
+        step = np.maximum(size // np.maximum(every.max(axis=1, initial=0), 1), 1)
+        rank = np.arange(len(order)) - np.repeat(start, size)
+        order = order[np.lexsort((rank, rank % np.repeat(step, size), of_class[order]))]
+        row, cell = np.nonzero(every)
+        key = self.freed.cover_key[self.first[row]]
+        value = np.where(key >= 0, self.cells.value[cell, key], 0) if self.cells.value.shape[1] else np.zeros_like(cell)
+        by_value = np.lexsort((cell, value, row))
+        row, cell = row[by_value], cell[by_value]
+        copies = every[row, cell]
+        of_copy, cell = np.repeat(row, copies), np.repeat(cell, copies)
+        total = np.bincount(row, copies, self.classes).astype(np.int64)
+        position = np.arange(len(of_copy)) - np.repeat(np.cumsum(total) - total, total)
+        return rows[order[start[of_copy] + position % np.maximum(size[of_copy], 1)]], cell

@@ -1,0 +1,257 @@
+"""What is asked of copies, and how good a placement is: the problem, its goals, and their totals. Nothing is placed here."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+import attrs
+import numpy as np
+
+from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
+from task_assignor.engine.items import Pairs
+from task_assignor.engine.levels import even_levels
+from task_assignor.sdk.columns import Int64Array
+
+NONE: Final = -1
+
+
+class CopyGoal(enum.Enum):
+    """A goal of copies; all copies are placed in any case."""
+
+    LOADS = "loads"
+    """As even as they can be."""
+    TAGS = "tags"
+    """Most different tag values."""
+    COST = "cost"
+    """Least cost."""
+    STAYING = "staying"
+    """Fewest copies where none was before."""
+
+
+@attrs.frozen(eq=False)
+class Room:
+    """How many copies items get and owners take.
+
+    Args:
+        needs: (N,) copies of each item: as many as are wanted, if there are enough owners.
+        low: (C,) fewest copies of each owner.
+        high: (C,) most copies; between the two all is equally even.
+    """
+
+    needs: Int64Array
+    low: Int64Array
+    high: Int64Array
+
+    @classmethod
+    def even(cls, main_owner: Int64Array, wanted: Int64Array, weight: Int64Array) -> Room:
+        """Room for copies of items that are with `main_owner` (-1: nobody), so that items and copies together are even.
+
+        Args:
+            main_owner: (N,) owner of each item itself.
+            wanted: (N,) copies of each item; the same number for all that have any.
+            weight: (C,) weights of the owners.
+        """
+        # With one number for all any loads within the bounds of each owner alone are possible together.
+        bounds = copy_bounds(main_owner, wanted, len(weight))
+        low, high = even_levels(weight, bounds.least, bounds.most, bounds.total)
+        return cls(bounds.needs, low - bounds.least, high - bounds.least)
+
+
+@attrs.frozen(eq=False)
+class CopyBounds:
+    """How many items and copies owners can hold.
+
+    Args:
+        needs: (N,) copies that each item can have.
+        least: (C,) the items themselves.
+        most: (C,) the items, and a copy of every item that has copies and is elsewhere.
+        total: all items and copies.
+    """
+
+    needs: Int64Array
+    least: Int64Array
+    most: Int64Array
+    total: int
+
+
+def copy_bounds(main_owner: Int64Array, wanted: Int64Array, owners: int) -> CopyBounds:
+    """The bounds for `wanted` copies of items that are with `main_owner` (-1: nobody)."""
+    is_owned = main_owner >= 0
+    needs = np.minimum(wanted, owners - is_owned)
+    least = np.bincount(main_owner[is_owned], minlength=owners)
+    copied_here = np.bincount(main_owner[is_owned & (needs > 0)], minlength=owners)
+    most = least + int((needs > 0).sum()) - copied_here
+    return CopyBounds(needs, least, most, int(least.sum() + needs.sum()))
+
+
+@attrs.frozen(eq=False)
+class Traffic:
+    """What a copy costs where.
+
+    Args:
+        row: (N,) row of each item.
+        zone: (C,) zone of each owner.
+        prices: a row's traffic in each zone, and what moving costs.
+    """
+
+    row: Int64Array
+    zone: Int64Array
+    prices: Prices
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class CopyProblem:
+    """Copies of N items for C owners.
+
+    Args:
+        main_owner: (N,) owner of each item itself; -1: nobody.
+        room: how many copies there are.
+        claims: who had which item or copy before; a smaller rank is better.
+        tags: (C, G) number of each owner's value of each tag key; -1: it has none.
+        keeps_tags: former copies are as many, and no item's holders may have fewer different tag values than with them;
+            else they have as many as can be.
+        traffic: what copies cost; None: nothing.
+    """
+
+    main_owner: Int64Array
+    room: Room
+    claims: Pairs
+    tags: Int64Array
+    keeps_tags: bool = False
+    traffic: Traffic | None = None
+
+
+class Total(NamedTuple):
+    """How good a placement is, goal after goal; less is better."""
+
+    missing: int
+    """Tag values that are wanted and not there."""
+    cost: int
+    away: int
+    """Copies where none was before."""
+    place: int
+    """How many places of former copies would have been preferred."""
+
+
+class Rows:
+    """The items that get copies, as rows. `holders` are (R, H) owners: the main one, then the copies, ascending, then -1."""
+
+    def __init__(self, problem: CopyProblem) -> None:
+        self.problem = problem
+        self.item = np.flatnonzero(problem.room.needs)
+        self.main = problem.main_owner[self.item]
+        self.needs = problem.room.needs[self.item]
+        self.most = int(self.needs.max(initial=0))
+        self.owners = len(problem.room.low)
+        self.value = _numbered(problem.tags)
+        self.bits = _bits(self.value)
+        row = np.full(len(problem.main_owner), NONE, dtype=np.int64)
+        row[self.item] = np.arange(len(self.item))
+        claims = problem.claims.where(row[problem.claims.item] >= 0)
+        claims = claims.where(self.main[row[claims.item]] != claims.owner)
+        claims = claims.where(np.lexsort((claims.owner, claims.item)))
+        self.claim_row, self.claim_owner, self.claim_rank = row[claims.item], claims.owner, claims.rank
+        self.claim_place = claims.places()
+        self.claim_key = self.claim_row * self.owners + self.claim_owner
+        self.wanted = (
+            bit_count(self.present(self.table(self.claim_row, self.claim_owner)))
+            if problem.keeps_tags
+            else np.full(len(self.item), self.value.shape[1] * (self.most + 1))
+        )
+        self.cost_row = np.zeros_like(self.item) if problem.traffic is None else problem.traffic.row[self.item]
+        self.prices = Prices.nothing() if problem.traffic is None else problem.traffic.prices
+        self.zone = np.zeros(self.owners, dtype=np.int64) if problem.traffic is None else problem.traffic.zone
+
+    def present(self, holders: Int64Array) -> Bits:
+        """(R, W) tag values of the holders."""
+        bits = np.concatenate([self.bits, np.zeros((1, self.bits.shape[1]), dtype=np.uint64)])
+        found = np.zeros((len(holders), self.bits.shape[1]), dtype=np.uint64)
+        for column in holders.T:
+            found |= bits[column]
+        return found
+
+    def claim_of(self, row: Int64Array, owner: Int64Array) -> Int64Array:
+        """Number of the claim of each pair; -1: there is none."""
+        if not len(self.claim_key):
+            return np.full(len(row), NONE, dtype=np.int64)
+        key = row * self.owners + owner
+        where = np.minimum(np.searchsorted(self.claim_key, key), len(self.claim_key) - 1)
+        return np.where((self.claim_key[where] == key) & (owner >= 0), where, NONE)
+
+    def total(self, holders: Int64Array) -> Total:
+        """How good the placement is."""
+        row, column = np.nonzero(holders[:, 1:] >= 0)
+        owner = holders[row, column + 1]
+        claim = self.claim_of(row, owner)
+        away = int((claim < 0).sum())
+        traffic = int(self.prices.table[self.cost_row[row], self.zone[owner]].sum())
+        cost = traffic * self.prices.traffic + away * self.prices.move
+        return Total(self.missing(holders), cost, away, int(self.claim_place[claim[claim >= 0]].sum()))
+
+    def table(self, row: Int64Array, owner: Int64Array) -> Int64Array:
+        """Holders of copies in any order."""
+        holders = np.full((len(self.item), self.most + 1), NONE, dtype=np.int64)
+        holders[:, 0] = self.main
+        order = np.lexsort((owner, row))
+        row, owner = row[order], owner[order]
+        holders[row, 1 + np.arange(len(row)) - np.searchsorted(row, row)] = owner
+        return holders
+
+    def of_owners(self) -> Cells:
+        """A cell for each owner."""
+        return Cells(of_owner=np.arange(self.owners), bits=self.bits, zone=self.zone, value=self.value)
+
+    def of_kinds(self, keys: int) -> Cells:
+        """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
+        used = np.argsort([len(np.unique(column)) for column in self.value.T], kind="stable")[:keys]
+        value = np.full_like(self.value, NONE)
+        value[:, used] = self.value[:, used]
+        known, of_owner = np.unique(value, axis=0, return_inverse=True)
+        zone = np.zeros(len(known), dtype=np.int64)
+        return Cells(of_owner=of_owner.reshape(-1), bits=_bits(known, self.bits.shape[1]), zone=zone, value=known)
+
+    def columns(self, holders: Int64Array, number: int) -> Int64Array:
+        """(R,) column of the copy of each row that is freed: the one that adds least, or the first, second and so on."""
+        if number:
+            return 1 + (number - 1) % self.needs
+        known, adds = bit_count(self.present(holders)), []
+        for column in range(1, self.most + 1):
+            rest = np.delete(holders, column, axis=1)
+            fewer = np.minimum(known, self.wanted) - bit_count(self.present(rest))
+            adds.append(np.where(holders[:, column] >= 0, fewer, np.iinfo(np.int64).max))
+        last: Int64Array = self.most - np.argmin(np.stack(adds[::-1]), axis=0)
+        return last
+
+    def missing(self, holders: Int64Array) -> int:
+        """Tag values that are wanted and not there."""
+        return int(np.maximum(self.wanted - bit_count(self.present(holders)), 0).sum())
+
+    def from_there(self, holders: Int64Array) -> Rows:
+        """The same rows, seen by a second call: the copies of the placement are the former ones."""
+        row, column = np.nonzero(holders[:, 1:] >= 0)
+        claims = Pairs.of(self.item[row], holders[row, column + 1])
+        return Rows(attrs.evolve(self.problem, claims=claims))
+
+
+def _numbered(tags: Int64Array) -> Int64Array:
+    """The values with numbers that no two keys share. Keys that tell no two owners apart, or all of them, are left out."""
+    columns, number = [], 0
+    for column in tags.T:
+        values, of_owner = np.unique(column, return_inverse=True)
+        if len(values) == 1 or (len(values) == len(column) and values[0] >= 0):
+            continue
+        of_owner = of_owner.reshape(-1) - int(values[0] < 0)
+        columns.append(np.where(column >= 0, of_owner + number, NONE))
+        number += len(values)
+    return np.stack(columns, axis=1) if columns else np.zeros((len(tags), 0), dtype=np.int64)
+
+
+def _bits(value: Int64Array, words: int | None = None) -> Bits:
+    if words is None:
+        words = int(value.max(initial=-1)) // WORD + 1 if value.size else 0
+    bits = np.zeros((len(value), words), dtype=np.uint64)
+    for column in value.T:
+        known = np.flatnonzero(column >= 0)
+        bits[known, column[known] // WORD] |= np.uint64(1) << (column[known] % WORD).astype(np.uint64)
+    return bits
