@@ -32,4 +32,6 @@ class FallbackPriorTaskAssignor(TaskAssignor):
         standbys = standby_pairs(columns, configs, active.owner, use_racks=False)
         deadline = np.full(len(columns.clients), MISSING)
         deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, active.owner, standbys.task, standbys.client, deadline))
+        return TaskAssignment.of_columns(
+            AssignmentColumns.of(columns, active.owner, standbys.task, standbys.client, deadline)
+        )

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from task_assignor.builtin_assignors._clients import check_clients
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentColumns,
-    AssignmentConfigs,
     ConfigKey,
-    StateColumns,
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils.actives import active_owners
 from task_assignor.utils.standbys import standby_pairs
 
