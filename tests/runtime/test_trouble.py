@@ -283,9 +283,14 @@ def test_a_killed_client_is_missed_at_once_although_a_child_of_it_lives(tmp_path
     launcher = _spawned()
     options = attrs.evolve(QUICK, session_timeout_ms=60_000)
     app = _application(tmp_path, trouble.ForksADaemon, options=options, launcher=launcher)
-    watch.on(
-        BatchCommitted, lambda event: os.kill(launcher.pids["client-1"], signal.SIGKILL) if event.batch == 3 else None
-    )
+
+    def kill(event: BatchCommitted) -> None:
+        if event.batch == 3:
+            pid = launcher.pids["client-1"]
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # some kernels take their time
+
+    watch.on(BatchCommitted, kill)
     try:
         result = app.run(watch)
         assert result.table("out").num_rows == ROWS
