@@ -8,12 +8,22 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine import flow
-from task_assignor.engine.flow import Arcs, CostRangeError, FlowError, InfeasibleFlowError, Network, exact_dot, solve
+from task_assignor.engine.flow import (
+    Arcs,
+    CostRangeError,
+    FlowError,
+    InfeasibleFlowError,
+    Network,
+    exact_dot,
+    solve,
+    solve_face,
+)
 from task_assignor.sdk import StreamsException
+from tests.budget import examples
 
 
 def network(supplies: object, *arcs: tuple[object, ...], goals: int = 1, changes: tuple[int, ...] = ()) -> Network:
@@ -200,3 +210,35 @@ def test_exact_dot_does_not_wrap() -> None:
 
 def test_errors_belong_to_the_family() -> None:
     assert issubclass(FlowError, StreamsException)
+
+
+@settings(max_examples=examples(200))
+@given(st.data())
+def test_other_best_flows_differ_only_where_that_is_said(data: st.DataObject) -> None:
+    """All flows through two middle nodes, by brute force: arcs that are not free are the same in all of the best."""
+    capacity = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
+    costs = [data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6)) for _ in range(2)]
+    tails, heads = [0, 0, 1, 1, 2, 2], [1, 2, 2, 3, 1, 3]
+    arcs = Arcs(goals=2)
+    arcs.add(tails, heads, capacity, *costs)
+    total = data.draw(st.integers(1, 4))
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for amounts in itertools.product(*(range(one + 1) for one in capacity)):
+        net = [total, 0, 0, -total]
+        for tail, head, amount in zip(tails, heads, amounts, strict=True):
+            net[tail] -= amount
+            net[head] += amount
+        if not any(net):
+            found.append((tuple(int(np.dot(cost, amounts)) for cost in costs), amounts))
+    question = Network([total, 0, 0, -total], arcs, changes=(data.draw(st.sampled_from([12, 2**60])),))
+    if not found:
+        with pytest.raises(InfeasibleFlowError):
+            solve_face(question)
+        return
+    best_flow, is_free = solve_face(question)
+    best = min(cost for cost, _ in found)
+
+    assert tuple(int(np.dot(cost, best_flow)) for cost in costs) == best
+    for cost, other in found:
+        if cost == best:
+            assert (is_free | (best_flow == np.array(other))).all()

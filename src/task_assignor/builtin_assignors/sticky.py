@@ -25,7 +25,7 @@ class StickyTaskAssignor(TaskAssignor):
 
     1. every client has floor or ceil of its thread-weighted share of the active tasks;
     2. fewest tasks move away from their previous active owner (of several claims the newest generation counts);
-    3. smallest spread of active tasks per thread: of the stateful tasks, then of all;
+    3. loads are even: the sum over the clients of tasks² / threads is least, of stateful tasks, then of all;
     4. tasks that move go where their state is; of several such clients to those with less lag (that as few as possible
        have still less, added up over the tasks);
     5. all standbys are placed;
@@ -42,9 +42,8 @@ class StickyTaskAssignor(TaskAssignor):
     racks too.) For standbys goal 8 becomes: least trafficCost x cross-rack partitions of their changelogs +
     nonOverlapCost x standbys where no state was.
 
-    Goals 1 and 2 are always reached. Goal 3 is too where no task had two previous owners and racks play no part; for
-    the other cases, and for goal 4, the exact answer is looked for up to some ten thousand tasks (fewer, if many clients
-    have different claims), beyond that a good one.
+    Goals 1 to 4 are reached exactly; but where hundreds of thousands of tasks had several active owners each, or have
+    state on several clients each, every such task looks at one of them at a time. `place_actives` says when that was so.
 
     The counterpart of Kafka's public `StickyTaskAssignor`, which follows the same idea with greedy rules. Generations are
     those of KIP-341, Generation Marker; Kafka's does not see them.

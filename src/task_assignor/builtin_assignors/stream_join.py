@@ -94,8 +94,8 @@ class StreamJoinTaskAssignor(TaskAssignor):
 
     Who has the ceil of which group is decided over all groups with equally many tasks per partition together, those with
     most first, by goals 3 and 4, then by how many find state. Where the partitions of a group have different numbers of
-    tasks, their mean counts; a partition with several equal claims counts as one client's. With more than 2 000 000 pairs
-    of a group and a client that may have its ceil this is decided group by group.
+    tasks, their mean counts; a partition with several equal claims counts as one client's. With more than 500 000 pairs
+    of a group and a client, what no claim and no state decides is dealt out group by group.
 
     The join groups come from the setting `stream.join.groups` (`0,1;2`; a sub-topology that it does not name is a group
     of its own). By default sub-topologies with equal numbers of partitions form a group (Faust's rule).
