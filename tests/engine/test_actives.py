@@ -161,6 +161,16 @@ def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object
     assert allocate(problem).owner.tolist() == allocate(again).owner.tolist()
 
 
+@settings(max_examples=examples(100))
+@given(problems(several_claims=True))
+def test_asked_again_nothing_changes(problem: Problem) -> None:
+    """Owners that claim what they were given keep it, whatever racks cost."""
+    owner = allocate(problem).owner
+    again = attrs.evolve(problem, claims=Pairs.of(np.arange(len(owner)), owner))
+
+    assert allocate(again).owner.tolist() == owner.tolist()
+
+
 def test_a_newer_generation_wins_whatever_the_order() -> None:
     """The owner with the newer claim keeps the item, be it listed first or last."""
     for rows in itertools.permutations([(0, 0, 5), (0, 1, 7), (1, 0, 5)]):
