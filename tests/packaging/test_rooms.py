@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,25 @@ def test_a_room_without_one_package_of_its_extra_works_or_names_the_extra(room: 
     """A package that only some functions of the room need may be asked for when they are called."""
     skip_if_empty(room)
     assert use_room_without(room, {package}).splitlines()[:1] in ([], [EXTRAS[room][0]])
+
+
+def test_no_room_reaches_into_what_is_private_to_another() -> None:
+    """Modules and names that begin with an underscore are their room's own."""
+    package = Path(task_assignor.__path__[0])
+    wrong = []
+    for path in sorted(package.rglob("*.py")):
+        room = path.relative_to(package).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom | ast.Import):
+                continue
+            names = [name.name for name in node.names]
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            imported = [f"{module}.{name}".strip(".").split(".") for name in names]
+            wrong += [
+                f"{path.relative_to(package)}: {'.'.join(parts)}"
+                for parts in imported
+                if parts[0] == "task_assignor"
+                and parts[1:2] != [room]
+                and any(part.startswith("_") and not part.startswith("__") for part in parts)
+            ]
+    assert wrong == []
