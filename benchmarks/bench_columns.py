@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks.case import Case, Facts, Goal, Work
 from benchmarks.states import replicated_state, shuffled_owners
-from task_assignor.utils._rack import ActiveOutcome, optimize_active_columns
+from task_assignor.utils.rack_actives import ActiveOutcome, optimize_active_columns
 
 LARGE = (1_000_000, 10_000)
 SHAPES: tuple[tuple[str, int, Goal | None], ...] = (

@@ -47,7 +47,7 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.columns import LATEST_OFFSET
 from task_assignor.utils import default_standby_task_assignment
-from task_assignor.utils._rack import optimize_active_columns
+from task_assignor.utils.rack_actives import optimize_active_columns
 from task_assignor.validation import report_violations, validate_task_assignment
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -40,8 +40,8 @@ from task_assignor.testing import (
     run_random_story,
     stateful_tasks,
 )
-from task_assignor.utils._rack import optimize_active_columns
-from task_assignor.utils._rack_standby import optimize_standby_columns
+from task_assignor.utils.rack_actives import optimize_active_columns
+from task_assignor.utils.rack_standbys import optimize_standby_columns
 from tests.budget import examples
 from tests.goals import Placement
 from tests.utils.rack_states import cross

@@ -21,9 +21,9 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
-from task_assignor.utils import _subtopologies
-from task_assignor.utils._rack import ActiveOutcome, optimize_active_columns
-from task_assignor.utils._rack_costs import small_costs
+from task_assignor.utils import subtopologies
+from task_assignor.utils.rack_actives import ActiveOutcome, optimize_active_columns
+from task_assignor.utils.rack_costs import small_costs
 from task_assignor.utils.result import SkipReason
 from tests.budget import examples
 from tests.utils.rack_states import COSTS, Shape, cross, owners, seeded_owners, seeded_state, states
@@ -153,7 +153,7 @@ def test_what_is_too_large_to_be_exact_says_how_far_it_may_be_off(
     exact = optimize(state, owner, costs, "balance_subtopology")
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
-            patch.setattr(_subtopologies, name, limit)
+            patch.setattr(subtopologies, name, limit)
         outcome = optimize(state, owner, costs, "balance_subtopology")
         again = optimize(state, outcome.owner, costs, "balance_subtopology")
     assert outcome.lower_bound is not None

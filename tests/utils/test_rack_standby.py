@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from task_assignor.engine import copies
 from task_assignor.sdk import ApplicationState, ConfigException, StateException
-from task_assignor.utils._rack_standby import StandbyOutcome, optimize_standby_columns
+from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
 from task_assignor.utils.result import SkipReason
 from tests.utils.rack_states import (
     COSTS,

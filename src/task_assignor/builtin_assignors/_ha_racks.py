@@ -9,9 +9,9 @@ import attrs
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
-from task_assignor.utils._classes import Partitions, counted_rows, rack_problem
-from task_assignor.utils._rack import optimize_active_columns
-from task_assignor.utils._rack_standby import optimize_standby_columns
+from task_assignor.utils.rack_actives import optimize_active_columns
+from task_assignor.utils.rack_rows import Partitions, counted_rows, rack_problem
+from task_assignor.utils.rack_standbys import optimize_standby_columns
 
 STATEFUL_TRAFFIC_COST: Final = 10
 STATEFUL_NON_OVERLAP_COST: Final = 1

@@ -14,7 +14,7 @@ from task_assignor.engine.flow import FlowError, whole_numbers
 from task_assignor.sdk import ApplicationState, ProcessId, StreamsException, TaskId
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import shown
-from task_assignor.utils._classes import rack_problem, rack_rows
+from task_assignor.utils.rack_rows import rack_problem, rack_rows
 
 MOST_EXCEPTIONS: Final = 1_000_000
 LARGEST_COST: Final = 2**40

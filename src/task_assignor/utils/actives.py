@@ -9,9 +9,9 @@ from task_assignor.engine.exchange import Exchange
 from task_assignor.engine.problem import Allocation, Goal, Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentColumns, AssignmentConfigs, StateColumns
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.utils._classes import rack_problem, rack_rows, strategy_problem
-from task_assignor.utils._rack_costs import solver_costs
 from task_assignor.utils.history import previous_actives, previous_state
+from task_assignor.utils.rack_costs import solver_costs
+from task_assignor.utils.rack_rows import rack_problem, rack_rows, strategy_problem
 from task_assignor.utils.result import AssignmentResult
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
 from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils._placement import Assignments, known_rows
-from task_assignor.utils._rack import ActiveOutcome, check_cost, optimize_active_columns
-from task_assignor.utils._rack_standby import StandbyOutcome, optimize_standby_columns
+from task_assignor.utils.placement import Assignments, known_rows
+from task_assignor.utils.rack_actives import ActiveOutcome, check_cost, optimize_active_columns
+from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
 from task_assignor.utils.result import AssignmentResult
-from task_assignor.validation._rows import check_state
+from task_assignor.validation.rows import check_state
 
 Kind = Literal["all", "stateful", "stateless", "given"]
 

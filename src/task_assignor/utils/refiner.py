@@ -11,7 +11,7 @@ from task_assignor.kafka_order.staging import MoveKind, Refined, refine_columns
 from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, ProcessId, Role, TaskId
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.sdk.configs import INT64_MAX
-from task_assignor.utils._placement import Assignments, placement_of
+from task_assignor.utils.placement import Assignments, placement_of
 from task_assignor.utils.result import AssignmentResult
 
 _PROBING_CLIENT: Final = 0  # The smallest process id.

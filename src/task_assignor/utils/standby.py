@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from task_assignor.kafka_order.default_standbys import default_standbys
 from task_assignor.sdk import ApplicationState, AssignmentColumns
-from task_assignor.utils._placement import Assignments, placement_of
+from task_assignor.utils.placement import Assignments, placement_of
 from task_assignor.utils.result import AssignmentResult
 
 

@@ -15,10 +15,10 @@ from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Traffic
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState, AssignmentColumns, AssignmentConfigs, StateColumns, StateException
 from task_assignor.sdk.columns import Int32Array, Int64Array, csr_rows, offsets_of
-from task_assignor.utils._classes import AnyIntArray, Partitions, rack_problem, rack_rows, strategy_problem
-from task_assignor.utils._placement import Assignments, placement_of
-from task_assignor.utils._rack_costs import small_costs
 from task_assignor.utils.history import previous_state
+from task_assignor.utils.placement import Assignments, placement_of
+from task_assignor.utils.rack_costs import small_costs
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, rack_rows, strategy_problem
 from task_assignor.utils.result import AssignmentResult
 
 _LAG_BITS: Final = 40

@@ -7,7 +7,7 @@ import numpy as np
 from task_assignor.sdk import ApplicationState, AssignmentError, Role, StateColumns, TaskAssignment
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.java_hash import bucket_count, task_id_hash
-from task_assignor.validation._rows import AssignmentRows, Rows, rows_of
+from task_assignor.validation.rows import AssignmentRows, Rows, rows_of
 
 
 def validate_task_assignment(application_state: ApplicationState, task_assignment: TaskAssignment) -> AssignmentError:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from task_assignor.sdk import ApplicationState, Role, StateColumns, TaskAssignment
 from task_assignor.sdk.arrays import csr_rows, distinct
 from task_assignor.sdk.columns import MISSING, UNKNOWN_OFFSET_SUM
-from task_assignor.validation._rows import rows_of
 from task_assignor.validation.report import report_violations
+from task_assignor.validation.rows import rows_of
 
 Ints = npt.NDArray[np.integer]
 

@@ -18,8 +18,8 @@ from task_assignor.sdk import (
     TaskColumns,
     TaskId,
 )
-from task_assignor.validation._rows import AssignmentRows, Rows, check_state, rows_of, what_is_wrong_with_answer
 from task_assignor.validation.kafka import first_error
+from task_assignor.validation.rows import AssignmentRows, Rows, check_state, rows_of, what_is_wrong_with_answer
 from task_assignor.validation.violations import Severity, ValidationReport, Violation, ViolationKind
 
 Ints = npt.NDArray[np.integer]

@@ -14,8 +14,8 @@ from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import StateException
-from task_assignor.utils._classes import AnyIntArray, Partitions, rack_problem, strategy_problem
-from task_assignor.utils._rack import check_cost, selected_tasks
+from task_assignor.utils.rack_actives import check_cost, selected_tasks
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, strategy_problem
 from task_assignor.utils.result import Skipped, SkipReason
 from task_assignor.utils.standbys import tag_values, traffic_of
 

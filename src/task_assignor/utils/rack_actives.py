@@ -13,7 +13,8 @@ from task_assignor.sdk.configs import (
     RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC,
 )
 from task_assignor.sdk.errors import ConfigException, StateException
-from task_assignor.utils._classes import (
+from task_assignor.utils.rack_costs import swapped
+from task_assignor.utils.rack_rows import (
     AnyIntArray,
     Partitions,
     RackRows,
@@ -21,9 +22,8 @@ from task_assignor.utils._classes import (
     rack_rows,
     strategy_problem,
 )
-from task_assignor.utils._rack_costs import swapped
-from task_assignor.utils._subtopologies import Subtopologies
 from task_assignor.utils.result import Skipped, SkipReason
+from task_assignor.utils.subtopologies import Subtopologies
 
 
 @attrs.frozen(eq=False)

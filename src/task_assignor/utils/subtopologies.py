@@ -16,8 +16,8 @@ from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.owners_problem import OwnersProblem
 from task_assignor.engine.places import min_cost_places
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils._classes import RackRows, grouped
-from task_assignor.utils._rack_costs import rack_costs, solver_costs, swapped
+from task_assignor.utils.rack_costs import rack_costs, solver_costs, swapped
+from task_assignor.utils.rack_rows import RackRows, grouped
 
 MOST_TASKS: Final = 50_000
 MOST_PLACES: Final = 50_000

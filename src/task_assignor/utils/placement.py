@@ -18,7 +18,7 @@ from task_assignor.sdk import (
     TaskAssignment,
 )
 from task_assignor.sdk.columns import Int32Array, Int64Array, int32_column, int64_column
-from task_assignor.validation._rows import AssignmentRows, rows_of
+from task_assignor.validation.rows import AssignmentRows, rows_of
 
 Assignments = (
     Mapping[ProcessId, KafkaStreamsAssignment] | TaskAssignment | AssignmentColumns | Iterable[KafkaStreamsAssignment]

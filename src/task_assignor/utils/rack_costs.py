@@ -10,7 +10,7 @@ import numpy.typing as npt
 from task_assignor.engine.transport import cheapest_places
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.configs import INT32_MAX
-from task_assignor.utils._classes import RackRows
+from task_assignor.utils.rack_rows import RackRows
 
 _LARGE_COST: Final = 2**15
 

@@ -193,6 +193,7 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions)
 
 
 def ranges(starts: Int64Array, lengths: Int64Array) -> Int64Array:
+    """The numbers from each start on, as many as the length beside it, one range after the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return cast(Int64Array, np.arange(total) + np.repeat(starts - (ends - lengths), lengths))
