@@ -224,3 +224,28 @@ def test_the_description_of_a_run_is_of_its_version(finished: Path, tmp_path: Pa
         layout.application.write_text('{"formatVersion":1,"applicationId":"test","outputs":{}}\n')
         with pytest.raises(CommitLogException, match=r"application\.json"):
             read_application(layout)
+
+
+def test_files_in_each_others_place_are_told_or_not_used(finished: Path, tmp_path: Path) -> None:
+    """Their checksums are right, but they are other files."""
+    expected = _use(finished)
+    with _copy(finished, tmp_path) as root:
+        log = CommitLog(root / "run")
+        shutil.copy(log.layout.commit(1), log.layout.commit(0))
+        with pytest.raises(CommitLogException, match=r"batch 0 cannot be read: .*it is the record of batch 1"):
+            _use(root)
+    with _copy(finished, tmp_path) as root:
+        shutil.copy(root / "topics" / "left" / "topic.json", root / "topics" / "right" / "topic.json")
+        with pytest.raises(StreamsException, match=r"topic 'right' cannot be read: .*it describes the topic 'left'"):
+            _use(root)
+    with _copy(finished, tmp_path) as root:
+        state = root / "run" / "clients" / "client-1" / "test"
+        shutil.rmtree(state / "0_0")
+        shutil.copytree(state / "0_1", state / "0_0")
+        found = _use(root)
+        assert all(table.equals(found[name]) for name, table in expected.items())
+    with _copy(finished, tmp_path) as root:
+        one, other = sorted((root / "run" / "output" / "joined").rglob("*.arrow"))[:2]
+        shutil.copy(one, other)
+        with pytest.raises(StreamsException, match=rf"output file of joined.*{other.name}"):
+            _use(root)

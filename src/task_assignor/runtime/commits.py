@@ -311,6 +311,8 @@ class CommitLog:
             path = self.layout.commit(batch)
             try:
                 found = CommitRecord.from_json(read_json(path))
+                if found.batch != batch:
+                    raise ValueError(f"it is the record of batch {found.batch}")
             except FileNotFoundError:
                 raise CommitLogException(f"Batch {batch} is not committed: there is no {path}.") from None
             except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:

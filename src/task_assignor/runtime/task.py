@@ -83,7 +83,8 @@ def list_snapshots(environment: TaskEnvironment, task: TaskId) -> list[Snapshot]
     for path in folder.iterdir() if folder.is_dir() else ():
         try:
             document = read_json(path / "snapshot.json")
-            if (document["formatVersion"], document["runId"]) == (SNAPSHOT_VERSION, environment.run_id):
+            identity = (document["formatVersion"], document["runId"], document["task"])
+            if identity == (SNAPSHOT_VERSION, environment.run_id, str(task)):
                 position = Position(document["batch"], document["generation"], document["changelogOffset"])
                 found.append(Snapshot(path, position, {name: Seal(*seal) for name, seal in document["files"].items()}))
         except DamagedDocumentError as error:

@@ -214,6 +214,8 @@ class Topic:
                 [Segment(partition, base, Seal(*seal)) for base, *seal in files]
                 for partition, files in enumerate(document["files"])
             ]
+            if spec.name != name:
+                raise ValueError(f"it describes the topic {spec.name!r}")
             if len(segments) != spec.partitions:
                 raise ValueError(f"it has files for {len(segments)} partitions, not {spec.partitions}")
         except FileNotFoundError:
