@@ -15,6 +15,7 @@ MODULES = (
     "bench_consumers",
     "bench_state",
     "bench_growth",
+    "bench_bridge",
     "bench_runtime_join",
     "bench_spark_join",
 )
