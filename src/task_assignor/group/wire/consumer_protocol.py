@@ -6,7 +6,7 @@ topics are sorted, newer versions than 3 are written and read as 3, a rack of no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from task_assignor.group.wire.layout import (
@@ -145,8 +145,11 @@ def partitions_of(groups: Iterable[tuple[str, Iterable[int]]]) -> tuple[TopicPar
         raise WireFormatException(str(error)) from None
 
 
-def merged(groups: Iterable[tuple[str, Iterable[int]]]) -> Mapping[str, tuple[int, ...]]:
+def merged(groups: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, tuple[int, ...]]:
     """Topic -> its partitions; a topic may come more than once."""
+    once = {topic: tuple(partitions) for topic, partitions in groups}
+    if len(once) == len(groups):
+        return once
     found: dict[str, list[int]] = {}
     for topic, partitions in groups:
         found.setdefault(topic, []).extend(partitions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import attrs
@@ -74,12 +75,25 @@ class Kind(Protocol):
         """
 
 
+@lru_cache(maxsize=256)
+def _packing(count: int, code: str) -> struct.Struct:
+    return struct.Struct(f">{count}{code}")
+
+
 @attrs.frozen
 class Whole:
-    """A whole number, big-endian."""
+    """A whole number, big-endian.
+
+    Args:
+        name: what it is.
+        code: its letter in the module `struct`.
+    """
 
     name: str
-    packing: struct.Struct
+    code: str
+    packing: struct.Struct = attrs.field(
+        init=False, default=attrs.Factory(lambda self: _packing(1, self.code), takes_self=True)
+    )
 
     def least(self, _version: int, /) -> int:
         """Its size."""
@@ -102,11 +116,11 @@ class Whole:
         return number
 
 
-INT8: Final = Whole("int8", struct.Struct(">b"))
-INT16: Final = Whole("int16", struct.Struct(">h"))
-UINT16: Final = Whole("uint16", struct.Struct(">H"))
-INT32: Final = Whole("int32", struct.Struct(">i"))
-INT64: Final = Whole("int64", struct.Struct(">q"))
+INT8: Final = Whole("int8", "b")
+INT16: Final = Whole("int16", "h")
+UINT16: Final = Whole("uint16", "H")
+INT32: Final = Whole("int32", "i")
+INT64: Final = Whole("int64", "q")
 
 
 class Uuid:
@@ -240,7 +254,7 @@ class Many:
         head = INT32.write(len(value), version)
         if isinstance(self.element, Whole):
             try:
-                return head + struct.pack(f">{len(value)}{self.element.packing.format[1:]}", *value)
+                return head + _packing(len(value), self.element.code).pack(*value)
             except struct.error:
                 raise WireFormatException(f"Not all of {shown(value)} fit into an {self.element.name}.") from None
         return head + b"".join([self.element.write(each, version) for each in value])
@@ -255,8 +269,7 @@ class Many:
         if isinstance(self.element, Whole):
             start = source.position
             source.position += count * self.element.packing.size
-            # The module keeps the packings that were used last.
-            return [*struct.unpack_from(f">{count}{self.element.packing.format[1:]}", source.data, start)]
+            return [*_packing(count, self.element.code).unpack_from(source.data, start)]
         return [self.element.read(source, version) for _ in range(count)]
 
 
@@ -292,6 +305,9 @@ class Layout:
 
     name: str
     fields: Sequence[Field]
+    _readers: dict[int, list[Callable[[Source, int], Any]]] = attrs.field(
+        factory=dict, init=False, repr=False, eq=False
+    )
 
     def least(self, version: int, /) -> int:
         """The sum of its fields."""
@@ -311,12 +327,10 @@ class Layout:
 
     def read(self, source: Source, version: int, /) -> tuple[Any, ...]:
         """Field after field."""
-        return tuple(
-            [
-                field.kind.read(source, version) if field.first <= version <= field.last else field.default
-                for field in self.fields
-            ]
-        )
+        if version not in self._readers:
+            # Small groups of fields are read a million times.
+            self._readers[version] = [_reader(field, version) for field in self.fields]
+        return tuple([read(source, version) for read in self._readers[version]])
 
     def record(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """The tuple of named values; what is not named has its default."""
@@ -325,3 +339,8 @@ class Layout:
     def named(self, record: tuple[Any, ...]) -> dict[str, Any]:
         """Field name -> value."""
         return {field.name: item for field, item in zip(self.fields, record, strict=True)}
+
+
+def _reader(field: Field, version: int) -> Callable[[Source, int], Any]:
+    """Reads a field, or what stands for it in a version without it."""
+    return field.kind.read if field.first <= version <= field.last else lambda _source, _version: field.default
