@@ -228,6 +228,12 @@ def _filled_lines(file: _Readable, name: str) -> Iterator[_Line]:
                     # What a line begins with stays, so that errors name the right column; megabytes of it do not matter.
                     line = line + chunk[start:] if len(line) < _MOST_BLANKS else bytearray()
                     break
+                end = chunk.find(b"\n", stop) + 1
+                if end and not line:
+                    # Nearly every line of a document that spans many.
+                    yield number, chunk[start:end]
+                    number, start = number + 1, end
+                    continue
                 filled = True
             end = chunk.find(b"\n", start) + 1 or len(chunk)
             part = chunk[start:end]
@@ -247,8 +253,10 @@ def _joined(lines: list[_Line], name: str) -> bytes:
     """The document that spans the lines, with the blank ones between them."""
     parts = [lines[0][1]]
     for (last, _), (number, line) in itertools.pairwise(lines):
-        _check_blanks(number - last, name, last)
-        parts += [b"\n" * (number - last - 1), line]
+        if number > last + 1:
+            _check_blanks(number - last, name, last)
+            parts.append(b"\n" * (number - last - 1))
+        parts.append(line)
     return b"".join(parts)
 
 
