@@ -48,6 +48,8 @@ from task_assignor.sdk import (
 from task_assignor.sdk.columns import LATEST_OFFSET
 from task_assignor.utils import default_standby_task_assignment
 from task_assignor.utils.rack_actives import optimize_active_columns
+from task_assignor.utils.rack_standbys import optimize_standby_columns
+from task_assignor.utils.standbys import standby_pairs
 from task_assignor.validation import report_violations, validate_task_assignment
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -72,6 +74,9 @@ def cases(is_quick: bool = False) -> list[Case]:
         "trap: rack-aware, 200 racks": _many_racks,
         "trap: balance_subtopology, 10 tasks per client and sub-topology": _many_subtopologies,
         "trap: staging, two tasks per client, random lags": _random_lags,
+        "trap: standbys, five of them, by three tag keys": _tagged_standbys,
+        "trap: rack-aware standbys, five of them, uneven threads": _rack_standbys,
+        "trap: rack-aware standbys, three of them, three tag keys, 128 clients": _few_clients,
         "validation": _validation,
         "report of violations": _report,
         "state from columns": state_from_columns,
@@ -220,6 +225,51 @@ def _default_standbys(tasks: int, clients: int) -> Work:
     state = running_state(tasks, clients)
     actives = AssignmentColumns.of(state.columns, shuffled_owners(tasks, clients)).assignments()
     return lambda: default_standby_task_assignment(state, actives)
+
+
+def _tagged_standbys(tasks: int, clients: int) -> Work:
+    state = _with_tags(replicated_state(tasks, clients, racks=3), standbys=5)
+    configs = attrs.evolve(state.assignment_configs, rack_aware_assignment_strategy="none")
+    owner = shuffled_owners(tasks, clients)
+    return lambda: standby_pairs(state.columns, configs, owner)
+
+
+def _rack_standbys(tasks: int, clients: int) -> Work:
+    state = replicated_state(tasks, clients, racks=20)
+    threads = np.random.default_rng(2).integers(1, 9, clients)
+    columns = attrs.evolve(state.columns, clients=attrs.evolve(state.columns.clients, num_processing_threads=threads))
+    configs = attrs.evolve(state.assignment_configs, num_standby_replicas=5)
+    owner = shuffled_owners(tasks, clients)
+    return lambda: standby_pairs(columns, configs, owner)
+
+
+def _few_clients(tasks: int, clients: int) -> Work:
+    clients = min(clients, 128)
+    state = _with_tags(replicated_state(tasks, clients, racks=5), standbys=3)
+    owner = shuffled_owners(tasks, clients)
+    number = min(3, clients - 1)
+    task = np.repeat(np.arange(tasks), number)
+    standby = (np.repeat(owner, number) + 1 + np.tile(np.arange(number), tasks)) % clients
+    return lambda: optimize_standby_columns(
+        state.columns,
+        owner,
+        task,
+        standby,
+        traffic_cost=10,
+        non_overlap_cost=1,
+        tags=state.assignment_configs.rack_aware_assignment_tags,
+    )
+
+
+def _with_tags(state: ApplicationState, standbys: int) -> ApplicationState:
+    """The state with three, four and ten values of three tag keys, at random."""
+    values = np.random.default_rng(3).integers(0, [3, 4, 10], (len(state.columns.clients), 3))
+    tags = [dict(zip(("zone", "kind", "row"), map(str, row), strict=True)) for row in values.tolist()]
+    clients = attrs.evolve(state.columns.clients, client_tags=tags)
+    configs = attrs.evolve(
+        state.assignment_configs, num_standby_replicas=standbys, rack_aware_assignment_tags=("zone", "kind", "row")
+    )
+    return ApplicationState(attrs.evolve(state.columns, clients=clients), configs)
 
 
 def _answer(tasks: int, clients: int) -> tuple[ApplicationState, TaskAssignment]:

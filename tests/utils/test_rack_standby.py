@@ -9,13 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine import copies
+from task_assignor.engine.copy_goals import CopyProblem
 from task_assignor.sdk import ApplicationState, ConfigException, StateException
+from task_assignor.utils import rack_standbys
 from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
 from task_assignor.utils.result import SkipReason
+from tests.budget import examples
+from tests.engine.copies_cases import swapped_in_pairs
 from tests.utils.rack_states import (
     COSTS,
     Pairs,
@@ -151,6 +155,27 @@ def test_keeps_its_promises_and_a_second_run_changes_nothing(
     assert outcome.cost_after is not None
     assert outcome.lower_bound <= outcome.cost_after <= outcome.cost_before
     assert after == pairs_of(again)
+
+
+@settings(max_examples=examples(40))
+@given(SEEDS, st.integers(0, 2), st.integers(1, 3))
+def test_is_never_dearer_than_swapping_pairs_as_kafka_does(seed: int, keys: int, most: int) -> None:
+    state = seeded_state(seed, Shape(tasks=20, clients=6, racks=3, keys=keys))
+    owner = seeded_owners(seed, state)
+    before = seeded_standbys(seed, state, owner, most)
+    asked: list[CopyProblem] = []
+
+    def spied(problem: CopyProblem) -> copies.Copies:
+        asked.append(problem)
+        return copies.place_copies(problem)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rack_standbys, "place_copies", spied)
+        outcome = optimize(state, owner, before, (10, 1))
+
+    for problem in asked:
+        swapped = swapped_in_pairs(problem)
+        assert (outcome.cost_after, outcome.moves) <= (swapped.cost, swapped.away)
 
 
 @given(SEEDS, st.integers(0, 2))
