@@ -18,7 +18,16 @@ from collections.abc import Iterator, Mapping
 
 from task_assignor.group import AssignmentRejectedException, GroupLeader, GroupRebalance
 from task_assignor.runtime.commits import RebalanceRecord
-from task_assignor.runtime.coordinator_members import Batch, Member, Members, Question, error_of, undecided
+from task_assignor.runtime.coordinator_members import (
+    Batch,
+    Member,
+    Members,
+    Question,
+    advice_on_loss,
+    error_of,
+    hang_reason,
+    undecided,
+)
 from task_assignor.runtime.coordinator_values import (
     Abandoned,
     Announce,
@@ -291,12 +300,7 @@ class Coordinator:
             self._batch.lose(member)
             poison = self._batch.poison(self._options.max_attempts)
             if poison:
-                advice = (
-                    "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
-                    if hangs
-                    else "Maybe out of memory: try a smaller max_batch_rows."
-                )
-                message = f"{poison} (the last: {member.name}, {reason}). {advice}"
+                message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
                 yield from self._fail(ClientException(message), now_ms)
                 return
         yield from self._go_on(now_ms)
@@ -318,7 +322,8 @@ class Coordinator:
         if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
             waited = now_ms - self._waiting_since_ms
             if waited > self._options.startup_timeout_ms:
-                yield from self._fail(self._nobody_came(waited), now_ms)
+                wanted = self._expected_clients if self._phase is CoordinatorPhase.GATHERING else None
+                yield from self._fail(self._members.nobody_came(waited, wanted), now_ms)
                 return
         question = self._question
         if question is not None and now_ms >= question.asked_ms + self._options.assignor_timeout_ms:
@@ -337,25 +342,12 @@ class Coordinator:
             yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
             yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
         elif hanging is not None and now_ms >= hanging[0]:
-            processor = self._processors.get(hanging[1], "")
-            reason = (
-                f"the processor {processor} has not returned from task {hanging[1]} for {limit} ms, which is the "
-                "limit max.poll.interval.ms"
-            )
+            reason = hang_reason(self._processors.get(hanging[1], ""), hanging[1], limit)
             yield from self._remove(member, reason, now_ms, hangs=True)
         elif self._phase is CoordinatorPhase.STOPPING and now_ms >= member.must_stop_by(
             self._stopping_since_ms, self._options
         ):
             yield from self._remove(member, "it does not stop", now_ms, hangs=True)
-
-    def _nobody_came(self, waited_ms: int) -> ClientException:
-        there = ", ".join(member.name for member in self._members) or "none"
-        if self._phase is CoordinatorPhase.GATHERING:
-            return ClientException(
-                f"Only {len(self._members)} of {counted(self._expected_clients, 'client')} came in {waited_ms / 1000:.0f} s "
-                f"(there: {there}). Maybe fewer slots than clients, or see the clients' own messages."
-            )
-        return ClientException(f"All clients were lost, and none came back in {waited_ms / 1000:.0f} s.")
 
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""

@@ -228,6 +228,16 @@ class Members:
             member.generation = generation
             self._owners.update(dict.fromkeys(assignment.active, member))
 
+    def nobody_came(self, waited_ms: int, expected: int | None) -> ClientException:
+        """Why the run cannot go on: too few clients at its beginning, or (`expected` is None) no one any more."""
+        if expected is None:
+            return ClientException(f"All clients were lost, and none came back in {waited_ms / 1000:.0f} s.")
+        there = ", ".join(member.name for member in self) or "none"
+        return ClientException(
+            f"Only {len(self)} of {counted(expected, 'client')} came in {waited_ms / 1000:.0f} s (there: {there}). "
+            "Maybe fewer slots than clients, or see the clients' own messages."
+        )
+
     def validate(self, tasks: Collection[TaskId], generation: int) -> None:
         """Raise AssertionError if something holds that never may."""
         assert {member.connection: member for member in self} == self._by_connection
@@ -360,6 +370,21 @@ class Batch:
             assert owner.member_id == member_id
             assert order.generation <= generation
             assert order.base == progress.position(task)
+
+
+def hang_reason(processor: str, task: TaskId, limit_ms: int) -> str:
+    """Why a client is given up whose processor does not return."""
+    return (
+        f"the processor {processor} has not returned from task {task} for {limit_ms} ms, which is the limit "
+        "max.poll.interval.ms"
+    )
+
+
+def advice_on_loss(*, hangs: bool) -> str:
+    """What to do about a task that takes its clients with it."""
+    if hangs:
+        return "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
+    return "Maybe out of memory: try a smaller max_batch_rows."
 
 
 def undecided(assignor: str, options: RuntimeOptions) -> AssignmentRejectedException:
