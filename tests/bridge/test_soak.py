@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.bridge.streams import Instance, StreamsGroup, Unique, alive, compiled, python_decides
+from tests.budget import examples
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-REBALANCES = 200
-WARM = 50
+REBALANCES = examples(200)
+WARM = REBALANCES // 4
 """After so many nothing new is loaded any more."""
 MORE_BYTES = 8 << 20
 """What the heap may have more in the end than when it was warm."""
@@ -54,7 +55,7 @@ def test_two_hundred_rebalances_with_kills_leave_nothing_behind(
         group.wait_until_settled()
         group.expect_all_rows_once()
         group.expect_no_thread_lost()
-        assert killed > 10
+        assert killed > REBALANCES // 20
         for one, before in zip(instances, warm, strict=True):
             now = one.metrics()
             assert now["HeapBytes"] < before["HeapBytes"] + MORE_BYTES
