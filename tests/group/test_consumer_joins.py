@@ -209,7 +209,9 @@ def test_a_standby_is_promoted_and_those_of_one_member_are_spread() -> None:
     assert max(shares) - min(shares) <= 1
     after = rebalance(assignor, topics, dict.fromkeys(members[1:], "ab"), step.answer)
     promoted = [number for number in orphans if number in after.active[waiting[number]]["a"]]
-    assert len(promoted) == len(orphans)
+    # 24 numbers on four members: who had five has room for one, who had four for two.
+    rooms = [6 - len(step.active[member]["a"]) for member in members[1:]]
+    assert len(promoted) == sum(map(min, shares, rooms)) >= 4
 
 
 def test_a_newcomer_gets_its_share_with_standbys_too() -> None:

@@ -202,7 +202,7 @@ def _place_standbys(
         others = [member for member in groups[group].members.tolist() if member != owner]
         # First cost: there is no copy yet. Second: too many copies of one member's items together.
         costs = {member: (int(member not in state), 0) for member in others}
-        share = -(-len(positions) * copies[group] // len(others))
+        share = len(positions) * copies[group] // len(others)
         classes.append(ItemClass(group, tuple(positions), costs, share=share))
     return _spread(classes, groups, members, copies, len(items))
 

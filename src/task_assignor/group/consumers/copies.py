@@ -23,7 +23,7 @@ class ItemClass:
         items: the items, ascending.
         costs: member -> (first, second) cost of an item there.
         away: the costs at all other members of the group; None: they may not have it.
-        share: beyond so many at one member the second cost is one more.
+        share: beyond so many at one member the second cost is more.
     """
 
     group: int
@@ -64,11 +64,11 @@ def spread(
     rows = []
     for number, one in enumerate(classes):
         count = len(one.items)
-        share = min(one.share, count)
+        # An even share costs nothing, one more a little, and more than that too much to be even.
+        parts = [(min(one.share, count), 0), (min(1, max(count - one.share, 0)), 1), (max(count - one.share - 1, 0), 2)]
         for member, (first, second) in one.costs.items():
-            rows.append((number, first_pair + pair[one.group, member], share, first, second))
-            if share < count:
-                rows.append((number, first_pair + pair[one.group, member], count - share, first, second + 1))
+            node = first_pair + pair[one.group, member]
+            rows += [(number, node, room, first, second + more) for room, more in parts if room]
     table = np.array(rows, dtype=np.int64).reshape(-1, 5)
     named = arcs.add(table[:, 0], table[:, 1], table[:, 2], 0, 0, table[:, 3], table[:, 4])
     pooled = [
@@ -95,7 +95,9 @@ def spread(
     supplies[sink] = -int(sizes.sum())
     longest = sink + 2
     flows = solve(
-        Network(supplies, arcs, changes=(2 * longest * (int(base.max(initial=0)) + len(pair)), 2 * longest, longest))
+        Network(
+            supplies, arcs, changes=(2 * longest * (int(base.max(initial=0)) + len(pair)), 2 * longest, 4 * longest)
+        )
     )
     pools = [_in_turn(pair_member, flows[out], pair_group == group) for group in range(len(groups))]
     taken = dict(zip(away[:, 0].tolist(), flows[to_pool].tolist(), strict=True))
