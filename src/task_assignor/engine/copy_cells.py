@@ -248,8 +248,8 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     """Copies change zones among owners of equal tags, by flows in which copies of one item know nothing of each other."""
     if not (rows.prices.traffic or rows.prices.move):
         return holders, 0
-    # Where a copy could go back to another place than its own, this would be no bound.
-    is_known = bool((rows.claim_of(*_pairs(holders)) >= 0).all()) and len(rows.claim_row) == int(rows.needs.sum())
+    # If there were places where no copy is any more, to go back there would cost less than the bound thinks.
+    is_known = int((rows.claim_of(*_pairs(holders)) >= 0).sum()) == len(rows.claim_row)
     bound = _Zones(rows, None).bound(holders) if is_known else None
     best = rows.total(holders)
     current = rows
