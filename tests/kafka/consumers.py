@@ -19,7 +19,7 @@ class Member:
         servers: where the broker is.
         group: the group.
         topics: what it subscribes to.
-        assignors: kafka-python's assignors, or ours.
+        assignors: consumer-level assignors, plug-ins, or kafka-python's own.
         instance: static member id.
     """
 
@@ -28,7 +28,7 @@ class Member:
         servers: str,
         group: str,
         topics: Iterable[str],
-        assignors: Iterable[ConsumerAssignor | type],
+        assignors: Iterable[Any],
         instance: str | None = None,
         limit_ms: int = 2_000,
         rack: str | None = None,
@@ -36,6 +36,7 @@ class Member:
         from kafka import KafkaConsumer
 
         from task_assignor.kafka import ConsumerAssignorPlugin
+        from task_assignor.kafka.plugin import GroupPlugin
 
         self.plugins = [
             ConsumerAssignorPlugin(each, limit_ms=limit_ms, rack_id=rack)
@@ -54,7 +55,7 @@ class Member:
             enable_auto_commit=False,
         )
         for plugin in self.plugins:
-            if isinstance(plugin, ConsumerAssignorPlugin):
+            if isinstance(plugin, GroupPlugin):
                 plugin.attach(self.consumer)
         self.read: list[tuple[str, int, int]] = []
         self.owned: frozenset[tuple[str, int]] = frozenset()

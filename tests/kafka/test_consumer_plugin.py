@@ -148,11 +148,11 @@ def test_what_can_stay_stays_when_a_member_joins_and_comes_back(
 def test_a_static_member_comes_back_without_a_rebalance(topics: list[str], join: Join) -> None:
     members = [join(CooperativeStickyAssignor(), instance=name) for name in ("a", "b")]
     settle(members, topics, "two share")
-    generation, owned = members[0].plugin._generation, members[1].owned
+    generation, owned = members[0].plugin.generation, members[1].owned
     members[1].leave()
     again = join(CooperativeStickyAssignor(), instance="b")
     settle([members[0], again], topics, "it has its partitions back")
-    assert (members[0].plugin._generation, again.owned) == (generation, owned)
+    assert (members[0].plugin.generation, again.owned) == (generation, owned)
 
 
 class Faulty(CooperativeStickyAssignor):
@@ -183,7 +183,7 @@ def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: st
     settle([first], topics, "the first has all")
     first.plugin.assignor.fault = fault
     second = join(Faulty())
-    wait_until(lambda: first.plugin.failures and second.plugin._generation >= 0, "the leader has noticed")
+    wait_until(lambda: first.plugin.failures and second.plugin.generation >= 0, "the leader has noticed")
     settle([first, second], topics, "the first keeps all", everybody=False)
     assert (len(first.owned), second.owned) == (2 * PARTITIONS, frozenset())
     assert "the group keeps what it has" in first.plugin.failures[0]
@@ -207,7 +207,7 @@ def test_eager_members_keep_what_their_user_data_says_when_the_assignor_fails(to
     settle([first], topics, "the first has all")
     first.plugin.assignor = FaultySticky()
     second = join(FaultySticky())
-    wait_until(lambda: first.plugin.failures and second.plugin._generation >= 0, "the leader has noticed")
+    wait_until(lambda: first.plugin.failures and second.plugin.generation >= 0, "the leader has noticed")
     settle([first, second], topics, "the first keeps all", everybody=False)
     assert len(first.owned) == 2 * PARTITIONS
 

@@ -14,6 +14,7 @@ from task_assignor.kafka.errors import GroupStateException, KafkaClusterExceptio
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.kafka.inspection import Inspection, inspect_group
 from task_assignor.kafka.live_state import LiveState, state_of_group
+from task_assignor.kafka.task_plugin import TaskAssignorPlugin
 from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Inspection",
     "KafkaClusterException",
     "LiveState",
+    "TaskAssignorPlugin",
     "UnknownGroupException",
     "inspect_group",
     "parse_topology",

@@ -24,7 +24,10 @@ from task_assignor.group.wire import (
 from task_assignor.sdk import Assignment, Subscription, TaskId, TopicPartition
 
 STREAMS_ASSIGNOR: Final = "stream"
-"""The name under which Kafka Streams, and Python stream applications that join it, take part in a group."""
+"""The name of the assignor in groups of Kafka Streams."""
+TASK_ASSIGNOR: Final = "task-assignor"
+"""The name of the assignor in groups of Python consumers that are given tasks; the user data is Kafka Streams' own."""
+WITH_TASKS: Final = frozenset({STREAMS_ASSIGNOR, TASK_ASSIGNOR})
 STICKY_ASSIGNOR: Final = "sticky"
 _Read = TypeVar("_Read")
 
@@ -143,7 +146,7 @@ def describe_member(
     subscription_info = assignment_info = None
     owned = () if subscription is None else subscription.owned_partitions
     generation = -1 if subscription is None else subscription.generation_id
-    if assignor == STREAMS_ASSIGNOR:
+    if assignor in WITH_TASKS:
         subscription_info = read("subscription's user data", told, decode_subscription_info)
         assignment_info = read("assignment's user data", answered, decode_assignment_info)
     elif assignor == STICKY_ASSIGNOR and not owned:

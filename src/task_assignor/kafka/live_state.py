@@ -15,7 +15,13 @@ import attrs
 from task_assignor.group import SubTopologyShape
 from task_assignor.kafka.cluster import Cluster
 from task_assignor.kafka.errors import GroupStateException
-from task_assignor.kafka.group_description import STREAMS_ASSIGNOR, GroupDescription, GroupMember
+from task_assignor.kafka.group_description import (
+    STREAMS_ASSIGNOR,
+    TASK_ASSIGNOR,
+    WITH_TASKS,
+    GroupDescription,
+    GroupMember,
+)
 from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology
 from task_assignor.sdk import (
     LATEST_OFFSET,
@@ -102,11 +108,11 @@ def state_of_group(
 
 
 def _check(group: GroupDescription) -> None:
-    if group.assignor != STREAMS_ASSIGNOR:
+    if group.assignor not in WITH_TASKS:
         said = f"its members agreed on {group.assignor!r}" if group.assignor else f"it is {group.state}"
         raise GroupStateException(
             f"The group {group.name!r} is no running group of Kafka Streams: {said}. A state is made of groups whose "
-            f"assignor is {STREAMS_ASSIGNOR!r}."
+            f"assignor is {STREAMS_ASSIGNOR!r} or {TASK_ASSIGNOR!r}."
         )
     if group.state != "Stable":
         raise GroupStateException(

@@ -1,0 +1,225 @@
+"""What all plug-ins of kafka-python's consumers share: what members say, a limit for whoever decides, rebalances asked for.
+
+A leader must never hurt its group: whatever decides in it, every member gets an assignment in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as ClientPartition
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.assignors.abstract import RebalanceProtocol as ClientProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from task_assignor.group import GroupException
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.limits import GivenUpError, Limited
+from task_assignor.group.wire.consumer_protocol import by_topic
+from task_assignor.sdk import Assignment, TopicPartition
+from task_assignor.sdk.text import failure
+
+_log = logging.getLogger(__name__)
+_SUBSCRIPTION_VERSION: Final = 3
+RETRY_S: Final = 60.0
+
+
+class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
+    """An assignor as kafka-python takes it; every consumer needs an instance of its own.
+
+    Args:
+        rack_id: the rack of this consumer; None: not known.
+        limit_ms: how long the assignor may think; a third of `session.timeout.ms` is right. It runs in a thread, which
+            is given up then: code that holds Python's lock that long cannot be.
+
+    Attributes:
+        failures: a sentence for each time the assignor failed while this consumer led the group.
+        generation: the generation in which the consumer got its assignment; -1: it has none.
+    """
+
+    def __init__(self, rack_id: str | None, limit_ms: int) -> None:
+        self._rack_id = rack_id
+        self._limit_s = limit_ms / 1000
+        self._consumer: KafkaConsumer | None = None
+        self._timer: threading.Timer | None = None
+        self._given = Assignment()
+        self.generation = -1
+        self.failures: list[str] = []
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the members of the group agree on."""
+
+    @property
+    @abstractmethod
+    def is_cooperative(self) -> bool:
+        """Whether members keep their partitions during a rebalance."""
+
+    @abstractmethod
+    def _user_data(self) -> bytes | None:
+        """What this consumer says of itself."""
+
+    @abstractmethod
+    def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+        """Ask the assignor; may raise anything, or never return."""
+
+    @abstractmethod
+    def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+        """What the group gets when the assignor failed: what it has."""
+
+    def attach(self, consumer: KafkaConsumer) -> None:
+        """Tell which consumer this is for, before it subscribes: only the consumer knows what it owns after a time-out.
+
+        Cooperative assignors need it. Others should have it too: to try again by themselves after their assignor failed,
+        and to be safe from joins that kafka-python forgets when they outlast a `poll()`.
+        """
+        self._consumer = consumer
+
+    def supported_protocols(self) -> list[ClientProtocol]:
+        """The preferred protocol: kafka-python wants all assignors of a consumer to have the same."""
+        return [ClientProtocol.COOPERATIVE if self.is_cooperative else ClientProtocol.EAGER]
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """What this consumer says of itself when it joins, in version 3: with owned partitions, generation and rack.
+
+        Raises:
+            GroupException: the assignor is cooperative, and `attach` was not called.
+        """
+        self._cancel_rebalance()
+        # kafka-python 3.0.12 forgets a join that outlasts its poll() if the reason for it, new metadata, is gone
+        # meanwhile: nobody looks at the answer, and heartbeats stay off until the member is expelled.
+        self._rejoin()
+        owned: Sequence[TopicPartition] = ()
+        if self.is_cooperative:
+            if self._consumer is None:
+                raise GroupException(
+                    f"The assignor {self.name!r} is cooperative, so it must know what its consumer owns. Maybe call "
+                    "plugin.attach(consumer) before consumer.subscribe(...)."
+                )
+            owned = sorted(TopicPartition(each.topic, each.partition) for each in self._consumer.assignment())
+        listed = ConsumerProtocolSubscription.TopicPartition
+        return ConsumerProtocolSubscription(
+            topics=sorted(topics),
+            user_data=self._user_data(),
+            owned_partitions=[listed(topic=topic, partitions=found) for topic, found in by_topic(owned)],
+            generation_id=self.generation if owned else -1,
+            rack_id=self._rack_id,
+            version=_SUBSCRIPTION_VERSION,
+        )
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Remember what was given, for the next time."""
+        partitions = tuple(TopicPartition(each.topic, each.partition) for each in assignment.partitions())
+        self._given, self.generation = Assignment(partitions, _bytes(assignment.user_data)), generation
+
+    def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
+        """Ask the assignor, as leader of the group. Never raises."""
+        found = [_member(member) for member in members]
+        topics = topics_of(cluster, found)
+        try:
+            answer = Limited(lambda: self._decide(topics, found), f"assignor-{self.name}").answer(self._limit_s)
+        except BaseException as error:  # noqa: BLE001  (an assignor is somebody else's code, and a group depends on it)
+            self._note_failure(error)
+            answer = self._kept(topics, found)
+        return {name: _to_client(assignment) for name, assignment in answer.items()}
+
+    def _kept(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+        try:
+            return self._fall_back(topics, members)
+        except Exception:  # noqa: BLE001  (the group depends on an answer)
+            _log.exception("There is no way to place what nobody has; every member keeps what it says that it owns.")
+            return {
+                member.member_id: Assignment(
+                    tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
+                )
+                for member in members
+            }
+
+    def rebalance_at(self, when_s: float) -> None:
+        """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""
+        self._cancel_rebalance()
+        self._timer = threading.Timer(max(when_s - time.time(), 0), self._rejoin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _note_failure(self, error: BaseException) -> None:
+        said = (
+            f"did not answer within {self._limit_s:g} s"
+            if isinstance(error, GivenUpError)
+            else f"failed with {failure(error)}"
+        )
+        sentence = (
+            f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has went to the least loaded "
+            f"members, and it is asked again in {RETRY_S:g} s."
+        )
+        self.failures.append(sentence)
+        _log.error("%s", sentence, exc_info=None if isinstance(error, GivenUpError) else error)
+        self.rebalance_at(time.time() + RETRY_S)
+
+    def _cancel_rebalance(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rejoin(self) -> None:
+        """Let the consumer join anew at its next poll."""
+        if self._consumer is not None:
+            # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
+            self._consumer._coordinator.request_rejoin()  # noqa: SLF001
+
+
+def topics_of(cluster: Any, members: Iterable[ConsumerMember]) -> GroupTopics:
+    """What kafka-python knows of the subscribed topics: partitions, and racks if all replicas' brokers have one."""
+    counts, racks = {}, {}
+    brokers = sorted(cluster.brokers(), key=lambda broker: broker.node_id)
+    know_racks = bool(brokers) and all(broker.rack for broker in brokers)
+    for topic in sorted({topic for member in members for topic in member.topics}):
+        partitions = cluster.partitions_for_topic(topic)
+        if not partitions:
+            continue
+        counts[topic] = max(partitions) + 1
+        if know_racks:
+            racks[topic] = [
+                frozenset(
+                    broker.rack
+                    for broker in brokers
+                    if cluster.is_replica_node(ClientPartition(topic, partition), broker.node_id)
+                )
+                for partition in range(counts[topic])
+            ]
+    return GroupTopics(counts, racks)
+
+
+def _member(member: Any) -> ConsumerMember:
+    told = member.metadata
+    owned = {found.topic: list(found.partitions) for found in getattr(told, "owned_partitions", None) or ()}
+    return ConsumerMember(
+        member.member_id,
+        tuple(told.topics),
+        _bytes(told.user_data),
+        owned,
+        getattr(told, "generation_id", -1),
+        getattr(told, "rack_id", None) or None,
+        getattr(member, "group_instance_id", None),
+    )
+
+
+def _bytes(data: Any) -> bytes | None:
+    return bytes(data) if data else None
+
+
+def _to_client(assignment: Assignment) -> ConsumerProtocolAssignment:
+    # In the given order: of Streams members each partition belongs to the task at its place in the user data.
+    listed = ConsumerProtocolAssignment.TopicPartition
+    return ConsumerProtocolAssignment(
+        assigned_partitions=[listed(topic=topic, partitions=found) for topic, found in by_topic(assignment.partitions)],
+        user_data=assignment.user_data,
+        version=_SUBSCRIPTION_VERSION,
+    )

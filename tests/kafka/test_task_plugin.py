@@ -1,0 +1,180 @@
+"""Task assignors decide in real groups of Python consumers: tasks, standbys, follow-ups; and no fault stops a group."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from task_assignor import (
+    ApplicationState,
+    AssignmentError,
+    GroupAssignment,
+    GroupSubscription,
+    ProcessId,
+    StreamsConfig,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskId,
+)
+from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.group import SubTopologyShape
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import wait_until
+
+kafka = pytest.importorskip("kafka")
+room = pytest.importorskip("task_assignor.kafka")
+consumers = pytest.importorskip("tests.kafka.consumers")
+
+pytestmark = pytest.mark.kafka
+Unique = Callable[[str], str]
+Join = Callable[..., Any]
+PARTITIONS = 4
+TASKS = [TaskId(0, partition) for partition in range(PARTITIONS)]
+
+
+class Faulty(StickyTaskAssignor):
+    """Sticky, which does what it is told to."""
+
+    fault: ClassVar[str] = ""
+    computed: ClassVar[list[AssignmentError]] = []
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        if self.fault == "raises":
+            raise RuntimeError("a bug")
+        if self.fault == "tries again":
+            type(self).fault = ""
+            raise TaskAssignmentException("not now")
+        while self.fault == "never returns":
+            time.sleep(0.01)
+        if self.fault == "nothing":
+            return TaskAssignment([])
+        return super().assign(application_state)
+
+    def on_assignment_computed(
+        self, assignment: GroupAssignment, subscription: GroupSubscription, error: AssignmentError
+    ) -> None:
+        self.computed.append(error)
+
+
+@pytest.fixture
+def join(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Join]:
+    """Starts members of one application with two topics and a logged store."""
+    name, members = unique("app"), []
+    topics = [f"{name}-clicks", f"{name}-impressions"]
+    admin = kafka.KafkaAdminClient(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    admin.create_topics([kafka.admin.NewTopic(topic, PARTITIONS, 1) for topic in topics])
+    admin.close()
+    shapes = [SubTopologyShape("join", tuple(topics), {"store": f"{name}-store-changelog"})]
+    Faulty.fault, Faulty.computed = "", []
+
+    def join_one(number: int, **settings: Any) -> Any:
+        config = StreamsConfig(
+            {
+                "application.id": name,
+                "bootstrap.servers": kafka_cluster.bootstrap_servers,
+                "task.assignor.class": Faulty,
+                "num.standby.replicas": 1,
+                "client.tag.zone": f"z{number}",
+                **settings,
+            }
+        )
+        process = ProcessId.parse(f"00000000-0000-0000-0000-{number:012}")
+        plugin = room.TaskAssignorPlugin(config, shapes, process, limit_ms=20_000)
+        members.append(consumers.Member(kafka_cluster.bootstrap_servers, name, topics, [plugin]))
+        members[-1].name, members[-1].topics = name, topics
+        return members[-1]
+
+    yield join_one
+    Faulty.fault = ""
+    for member in members:
+        member.leave()
+
+
+def settle(members: list[Any], what: str) -> None:
+    """Every task is active once where its partitions are, and has a standby elsewhere if there are others."""
+
+    def holds() -> bool:
+        assert [member.errors for member in members if member.errors] == []
+        active = Counter(task for member in members for task in member.plugin.active_tasks)
+        standby = Counter(task for member in members for task in member.plugin.standby_tasks)
+        wanted = dict.fromkeys(TASKS, 1)
+        return (
+            len({member.plugin.generation for member in members}) == 1
+            and active == wanted
+            and (standby == wanted if len(members) > 1 else not standby)
+            and all(
+                member.owned
+                == {(topic, task.partition) for topic in member.topics for task in member.plugin.active_tasks}
+                for member in members
+            )
+        )
+
+    wait_until(holds, what)
+
+
+def test_tasks_and_standbys_are_where_the_assignor_put_them_and_standbys_take_over(
+    kafka_cluster: KafkaCluster, join: Join
+) -> None:
+    members = [join(1)]
+    settle(members, "the first has all")
+    members += [join(2)]
+    settle(members, "two share")
+    assert [failure for member in members for failure in member.plugin.failures] == []
+    assert [len(member.plugin.active_tasks) for member in members] == [2, 2]
+    members += [join(3)]
+    settle(members, "three share")
+    assert sorted(len(member.plugin.active_tasks) for member in members) == [1, 1, 2]
+    with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+        assert (
+            cluster.partition_counts([f"{members[0].name}-store-changelog"])[f"{members[0].name}-store-changelog"] == 4
+        )
+        description = cluster.describe_group(members[0].name)
+    assert Counter(task for member in description.members for task in member.active_tasks) == dict.fromkeys(TASKS, 1)
+    assert Counter(task for member in description.members for task in member.standby_tasks) == dict.fromkeys(TASKS, 1)
+    gone = members.pop(0)
+    lost, standby_of = (
+        gone.plugin.active_tasks,
+        {task: number for number, member in enumerate(members) for task in member.plugin.standby_tasks},
+    )
+    gone.kill()
+    settle(members, "two share what the killed one had")
+    for task in lost:
+        assert task in members[standby_of[task]].plugin.active_tasks
+    assert set(Faulty.computed) == {AssignmentError.NONE}
+    assert [failure for member in members for failure in member.plugin.failures] == []
+
+
+@pytest.mark.parametrize("fault", ["raises", "nothing", "never returns"])
+def test_no_fault_of_the_assignor_stops_the_group(join: Join, fault: str) -> None:
+    first = join(1)
+    settle([first], "the first has all")
+    first.plugin._limit_s = 5
+    Faulty.fault = fault
+    second = join(2)
+    wait_until(lambda: first.plugin.failures and second.plugin.generation >= 0, "the leader has noticed")
+    wait_until(
+        lambda: first.plugin.generation == second.plugin.generation and len(first.owned) == 2 * PARTITIONS,
+        "the first keeps all",
+    )
+    assert first.plugin.active_tasks == tuple(TASKS)
+    Faulty.fault = ""
+    # What the timer does a minute later.
+    first.plugin._rejoin()
+    wait_until(lambda: second.plugin.active_tasks, "the second gets its share")
+    settle([first, second], "two share")
+    assert [len(member.plugin.active_tasks) for member in (first, second)] == [2, 2]
+
+
+def test_an_assignor_that_wants_to_try_again_is_asked_again_at_once(join: Join) -> None:
+    first = join(1)
+    settle([first], "the first has all")
+    Faulty.fault = "tries again"
+    second = join(2)
+    wait_until(lambda: second.plugin.active_tasks, "the second gets its share, without anybody's doing")
+    settle([first, second], "two share")
+    assert Faulty.fault == ""
+    assert first.plugin.failures == second.plugin.failures == []
