@@ -37,3 +37,30 @@ def test_what_does_not_come_back_is_given_up_and_ended() -> None:
     with pytest.raises(GivenUpError, match=r"no answer within 0\.05 s"):
         Limited(hang, "hanging").answer(0.05)
     assert ended.wait(60)
+
+
+def test_who_gives_a_call_up_is_never_told_of_its_end() -> None:
+    told: list[object] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def call() -> int:
+        begun.set()
+        may_end.wait(60)
+        return 7
+
+    limited = Limited(call, "slow", lambda found, error: told.append((found, error)))
+    assert begun.wait(60)
+    assert limited.give_up()
+    assert not limited.give_up()
+    may_end.set()
+    limited._thread.join(60)
+    assert not limited._thread.is_alive()
+    assert told == []
+
+
+def test_an_end_is_told_once_with_what_came_of_it() -> None:
+    told: list[object] = []
+    limited = Limited(lambda: 7, "quick", lambda found, error: told.append((found, error)))
+    assert limited.answer(60) == 7
+    assert told == [(7, None)]
+    assert not limited.give_up()

@@ -1,4 +1,4 @@
-"""Runs somebody else's code for a limited time: what does not come back is given up, and the caller goes on."""
+"""Runs somebody else's code in a thread of its own: the caller goes on meanwhile, and can give it up."""
 
 from __future__ import annotations
 
@@ -24,20 +24,40 @@ class Limited(Generic[_Answer]):
     Args:
         call: what is run.
         name: name of the thread.
+        done: called in that thread with what the call returned and None, or None and what it raised; never after
+            `give_up`.
     """
 
-    def __init__(self, call: Callable[[], _Answer], name: str) -> None:
+    def __init__(
+        self,
+        call: Callable[[], _Answer],
+        name: str,
+        done: Callable[[_Answer | None, BaseException | None], None] | None = None,
+    ) -> None:
         self._call = call
-        self._answer: list[_Answer] = []
+        self._done = done
+        self._returned: list[_Answer] = []
         self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._answer.append(self._call())
-        except BaseException as error:  # noqa: BLE001  (handed on to who asks for the answer)
-            self._failure = error
+            try:
+                self._returned.append(self._call())
+            except BaseException as error:  # noqa: BLE001  (handed on to who asks for the answer)
+                self._failure = error
+            with self._lock:
+                if self._is_over:
+                    return
+                self._is_over = True
+                if self._done is not None:
+                    self._done(self._returned[0] if self._returned else None, self._failure)
+        except _GivenUp:
+            # It came after the call had ended.
+            return
 
     def answer(self, limit_s: float) -> _Answer:
         """What the call returns.
@@ -50,14 +70,22 @@ class Limited(Generic[_Answer]):
             BaseException: what the call raised.
         """
         self._thread.join(limit_s)
-        if self._thread.is_alive():
-            self._give_up()
+        if self.give_up():
             raise GivenUpError(f"no answer within {limit_s:g} s")
         if self._failure is not None:
             raise self._failure
-        return self._answer[0]
+        return self._returned[0]
 
-    def _give_up(self) -> None:
-        if self._thread.ident is not None:
+    def give_up(self) -> bool:
+        """Nobody wants the answer any more: end the thread, if what runs in it lets itself be ended.
+
+        Returns:
+            Whether there was something to give up: False if the call had ended before.
+        """
+        with self._lock:
+            if self._is_over or self._thread.ident is None:
+                return False
+            self._is_over = True
             # What is in a call of another language sees it when that returns; as a daemon it is in nobody's way.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(_GivenUp))
+            return True

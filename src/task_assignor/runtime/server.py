@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from task_assignor.group import GroupLeader, GroupRebalance
+from task_assignor.group.limits import Limited
 from task_assignor.runtime.commits import CommitLog, RebalanceLog
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import (
@@ -32,7 +33,7 @@ from task_assignor.runtime.coordinator_values import (
     StoreGeneration,
     Tick,
 )
-from task_assignor.runtime.deciding import Deciding
+from task_assignor.runtime.deciding import decide
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.events import RunEvent
@@ -102,7 +103,7 @@ class CoordinatorServer:
         self._connections = 0
         self._clock = Clock()
         self._error: StreamsException | None = None
-        self._deciding: Deciding | None = None
+        self._deciding: Limited[GroupRebalance] | None = None
 
     @property
     def port(self) -> int:
@@ -208,7 +209,7 @@ class CoordinatorServer:
         def answer(outcome: GroupRebalance | StreamsException) -> None:
             self._events.put(AssignorAnswered(question.question, outcome, self._clock.now_ms()))
 
-        self._deciding = Deciding(leader, question, answer)
+        self._deciding = decide(leader, question, answer)
 
     # Connections.
 
