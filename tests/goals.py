@@ -156,7 +156,7 @@ class Placement:
             self.active_unevenness,
             self.away_from_state,
             -len(self.standby_task),
-            Fraction(self.total_spread),
+            self.total_unevenness,
         )
 
     def spreads(self) -> tuple[float, float, float]:

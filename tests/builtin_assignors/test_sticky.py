@@ -13,7 +13,6 @@ import pytest
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
 from task_assignor.engine.copy_goals import copy_bounds
-from task_assignor.engine.spread import even_counts
 from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
@@ -100,21 +99,28 @@ def test_an_even_group_with_cheap_racks_stays_and_with_dear_racks_moves() -> Non
 
 
 def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -> tuple[Fraction | int, ...]:
-    """The best of all answers, with standbys counted as evenly as they can be."""
+    """The best of all answers: of all owners, and of all loads that they can have with the standbys."""
     columns = state.columns
-    threads, clients = columns.clients.num_processing_threads, len(columns.clients)
+    threads, clients = columns.clients.num_processing_threads.tolist(), len(columns.clients)
     wanted = np.where(columns.tasks.has_changelog, state.assignment_configs.num_standby_replicas, 0)
     none = np.zeros(0, dtype=np.int64)
-    found = []
+    bounds_of: dict[tuple[Fraction | int, ...], set[tuple[int, tuple[range, ...]]]] = {}
     for owners in itertools.product(range(clients), repeat=len(columns.tasks)):
         placement = Placement(state, np.array(owners, dtype=np.int64), none, none)
         if placement.share_violation:
             continue
         bounds = copy_bounds(placement.owner, wanted, clients)
-        loads = even_counts(threads, bounds.least, bounds.most, bounds.total) / threads
-        spread = Fraction(round(float(np.ptp(loads)), 9))
-        found.append((*placement.sticky_goals(False, costs)[:5], -int(bounds.needs.sum()), spread))
-    return min(found)
+        loads = tuple(map(range, bounds.least.tolist(), (bounds.most + 1).tolist()))
+        goals = (*placement.sticky_goals(False, costs)[:5], -int(bounds.needs.sum()))
+        bounds_of.setdefault(goals, set()).add((bounds.total, loads))
+    best = min(bounds_of)
+    least = min(
+        sum((Fraction(load**2, weight) for load, weight in zip(loads, threads, strict=True)), Fraction())
+        for total, ranges in bounds_of[best]
+        for loads in itertools.product(*ranges)
+        if sum(loads) == total
+    )
+    return (*best, least)
 
 
 def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
