@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import copies
+from task_assignor.engine import copies, copy_cells
 from task_assignor.engine.copies import Copies, place_copies
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows
+from task_assignor.engine.copy_flow import MOST_PAIRS, Prices
+from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows, Traffic
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples
@@ -27,11 +29,12 @@ def ask(
     return CopyProblem(main_owner=main, room=room, claims=claims, tags=none if tags is None else tags)
 
 
-def answer(problem: CopyProblem, by_cells: bool = False) -> Copies:
-    """The checked answer; `by_cells`: by the path for large sizes."""
+def answer(problem: CopyProblem, by_cells: bool = False, cell_pairs: int = MOST_PAIRS) -> Copies:
+    """The checked answer; `by_cells`: by the path for large sizes, with so many pairs of row and zone at once."""
     with pytest.MonkeyPatch.context() as patch:
         if by_cells:
             patch.setattr(copies, "MOST_PAIRS", -1)
+            patch.setattr(copy_cells, "MOST_PAIRS", cell_pairs)
         found = place_copies(problem)
     check(problem, found)
     return found
@@ -77,6 +80,34 @@ def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(probl
     if found.bound is not None:
         assert found.bound <= exact.cost or not problem.tags.shape[1]
         assert found.bound <= found.cost
+
+
+@settings(max_examples=examples(150))
+@given(problems(Shape(items=12, owners=7, keys=2, copies=3)), st.integers(1, 6))
+def test_rows_in_parts_have_copies_too_and_a_bound_that_never_lies(problem: CopyProblem, cell_pairs: int) -> None:
+    """With more different costs than one flow should have; each part is then no better than what is exact."""
+    exact, found = answer(problem), answer(problem, by_cells=True, cell_pairs=cell_pairs)
+
+    if exact.exact == frozenset(CopyGoal):
+        assert total(problem, exact) <= total(problem, found)
+    if found.bound is not None:
+        assert found.bound <= exact.cost or not problem.tags.shape[1]
+        assert found.bound <= found.cost
+    assert (CopyGoal.COST in found.exact) == (found.bound == found.cost)
+
+
+def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be() -> None:
+    """14 000 items, each with partitions on racks of its own, in 30 racks: too many for one flow, so rack goes by parts."""
+    items, racks, random = 14_000, 30, np.random.default_rng(1)
+    table = random.permuted(np.tile(np.repeat([1, 2, 3], [3, 9, 18]), (items, 1)), axis=1)
+    traffic = Traffic(np.arange(items), np.arange(racks), Prices(table, 10, 1, (10, 1)))
+    main = np.arange(items) % racks
+    problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), traffic=traffic)
+    found = answer(problem)
+
+    assert CopyGoal.COST not in found.exact
+    assert found.bound is not None
+    assert found.bound <= found.cost <= 1.01 * found.bound
 
 
 def test_the_path_for_large_sizes_is_nearly_as_good() -> None:

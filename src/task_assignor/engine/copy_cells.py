@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.copy_deal import deal
+from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
     MOST_PAIRS,
     Cells,
@@ -277,13 +277,19 @@ class _Zones:
         self.kind = np.zeros(rows.owners, dtype=np.int64) if kinds is None else kinds.of_owner
 
     def bound(self, holders: Int64Array) -> int:
-        """Cost of the cheapest placement by zones alone."""
+        """No placement costs less: the cheapest by zones alone, or, of too many different copies, of each copy alone."""
         row, _, owner = self._copies(holders)
+        rows, prices = self.rows, self.rows.prices
+        is_away = rows.claim_of(row, owner) < 0
+        own = prices.table[rows.cost_row[row], rows.zone[owner]]
+        zones = np.unique(rows.zone)
+        if _parts(rows.cost_row[row], len(zones)).any():
+            least = prices.table[:, zones].min(axis=1)[rows.cost_row[row]]
+            stays, moves = own * prices.traffic + is_away * prices.move, least * prices.traffic + prices.move
+            return int(np.minimum(stays, moves).sum())
         target = self._targets(row, owner)
-        rows = self.rows
-        claim = rows.claim_of(row, owner)
-        away = int(((claim < 0) | (target != rows.zone[owner])).sum())
-        return int(rows.prices.table[rows.cost_row[row], target].sum()) * rows.prices.traffic + away * rows.prices.move
+        away = int((is_away | (target != rows.zone[owner])).sum())
+        return int(prices.table[rows.cost_row[row], target].sum()) * prices.traffic + away * prices.move
 
     def improved(self, holders: Int64Array) -> Int64Array | None:
         """The cheapest placement, dealt out; None: copies would meet."""
@@ -321,15 +327,32 @@ class _Zones:
         members = np.flatnonzero(self.kind == kind)
         number = np.zeros(rows.owners, dtype=np.int64)
         number[members] = zone.reshape(-1)
-        every = np.arange(len(row))
-        none = np.zeros((len(row), 0))
         cells = Cells(
             of_owner=zone.reshape(-1),
             bits=np.zeros((len(zones), 0), dtype=np.uint64),
             zone=zones,
             value=np.zeros((len(zones), 0), dtype=np.int64),
         )
-        freed = Freed(
+        # What these owners have together stays.
+        least, most = (
+            np.bincount(number[members], part[members], len(zones)).astype(np.int64) for part in (room.low, room.high)
+        )
+        # Part after part has the room that all others leave where they are.
+        cell, part = number[owner], _parts(rows.cost_row[row], len(zones))
+        for one in range(int(part.max()) + 1):
+            chosen = np.flatnonzero(part == one)
+            others = np.bincount(cell[part != one], minlength=len(zones))
+            freed = self._freed(row[chosen], owner[chosen], number)
+            left = np.maximum(least - others, 0), most - others
+            placed, found = place_freed(freed, cells, rows.prices, *left, max(MOST_PAIRS, len(zones)))
+            cell[chosen[placed]] = found
+        return zones[cell]
+
+    def _freed(self, row: Int64Array, owner: Int64Array, number: Int64Array) -> Freed:
+        """Copies, of which each may leave the cell of its owner."""
+        every, rows = np.arange(len(row)), self.rows
+        none = np.zeros((len(row), 0))
+        return Freed(
             supply=np.ones_like(every),
             present=none.astype(np.uint64),
             wanted=np.zeros_like(every),
@@ -345,11 +368,13 @@ class _Zones:
             cover_key=np.full_like(every, NONE),
             is_new=False,
         )
-        # What these owners have together stays.
-        least, most = (
-            np.bincount(number[members], part[members], len(zones)).astype(np.int64) for part in (room.low, room.high)
-        )
-        placed, cell = place_freed(freed, cells, rows.prices, least, most)
-        target = np.empty_like(every)
-        target[placed] = zones[cell]
-        return target
+
+
+def _parts(cost_row: Int64Array, zones: int) -> Int64Array:
+    """(E,) part of each copy, so that no part has too many pairs of row and zone: rows of all sorts are in each part."""
+    rows, number = np.unique(cost_row, return_inverse=True)
+    parts = -(-len(rows) // max(MOST_PAIRS // zones, 1))
+    order = np.argsort((np.arange(len(rows)) * GOLDEN) % (1 << 32), kind="stable")
+    part = np.empty_like(order)
+    part[order] = np.arange(len(rows)) % max(parts, 1)
+    return part[number.reshape(-1)]

@@ -18,7 +18,8 @@ SWAP_ROUNDS: Final = 40
 """Rounds in which all copies that meet change places at once; the others do so one by one."""
 MOST_ONE_BY_ONE: Final = 2_000
 """With more copies that meet after these rounds, nothing is dealt out."""
-_GOLDEN: Final = 0x9E3779B1
+GOLDEN: Final = 0x9E3779B1
+"""Products with it, modulo 2**32, are in an order that is no order."""
 
 
 def deal(
@@ -49,7 +50,7 @@ def deal(
     rest = np.flatnonzero(owner < 0)
     slots = _slots(np.bincount(cell, minlength=int(of_owner.max(initial=0)) + 1), owner[owner >= 0], of_owner, room)
     # Copy after copy of all rows, each time in an order that is no order: owner after owner meets each row but once.
-    turn = (row[rest] * _GOLDEN) % (1 << 32)
+    turn = (row[rest] * GOLDEN) % (1 << 32)
     owner[rest[np.lexsort((turn, rank_within(row[rest]), cell[rest]))]] = slots
     moved = (places[0] * table.shape[1] + places[1])[rest]
     table[places] = owner
@@ -139,7 +140,7 @@ class _Swaps:
                 start = np.searchsorted(cells, np.arange(int(self.of_owner.max()) + 2))
             own = self.of_owner[flat[bad]]
             size = start[own + 1] - start[own]
-            turn = (bad * _GOLDEN + number * 7919 * (bad % 31 + 1)) % (1 << 32) % np.maximum(size, 1)
+            turn = (bad * GOLDEN + number * 7919 * (bad % 31 + 1)) % (1 << 32) % np.maximum(size, 1)
             partner = pool[np.minimum(start[own] + turn, len(pool) - 1)]
             self._swap(bad[size > 0], partner[size > 0])
             bad = bad[self._meets(bad)]
