@@ -16,22 +16,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from task_assignor.group import AssignmentRejectedException, GroupLeader, GroupRebalance
+from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.commits import RebalanceRecord
 from task_assignor.runtime.coordinator_members import (
     Batch,
     Member,
     Members,
-    Question,
     advice_on_loss,
     error_of,
     hang_reason,
-    undecided,
 )
+from task_assignor.runtime.coordinator_rebalances import Rebalances
 from task_assignor.runtime.coordinator_values import (
     Abandoned,
     Announce,
-    AskAssignor,
     AssignorAnswered,
     CloseConnection,
     ConnectionLost,
@@ -52,7 +50,6 @@ from task_assignor.runtime.events import (
     BatchCommitted,
     ClientLost,
     ClientProgress,
-    Rebalanced,
     ResultRefused,
     RunFailed,
     RunFinished,
@@ -82,7 +79,6 @@ from task_assignor.runtime.protocol import (
     Welcome,
 )
 from task_assignor.sdk import StreamsException, TaskId
-from task_assignor.sdk.text import counted, named
 
 STORY_LENGTH = 60
 
@@ -123,19 +119,12 @@ class Coordinator:
         self._generation = last_generation
         self._phase = CoordinatorPhase.GATHERING
         self._members = Members(run_id, last_generation)
-        self._last_owners: dict[TaskId, str] = {}
-        """Task -> name of its owner in the last assignment, for telling what moved."""
+        self._rebalances = Rebalances(leader.assignor_name, options)
         self._batch: Batch | None = None
         self._waiting_since_ms = now_ms
         self._started_ms = now_ms
-        self._reasons: list[str] = []
-        self._followup_ms: int | None = None
-        self._retry_ms: int | None = None
-        self._retries = 0
         self._rows_in = 0
         self._rows_out = 0
-        self._questions = 0
-        self._question: Question | None = None
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
         """When the batch in progress is left undone, because somebody wants the run to end."""
@@ -263,7 +252,7 @@ class Coordinator:
         member = self._members.add(connection, hello, self._progress, now_ms)
         yield SendToClient(connection, Welcome(member.member_id))
         yield Announce(member.has_joined())
-        self._reasons.append(f"{named('client', hello.client)} joined")
+        self._rebalances.joined(hello.client)
         yield from self._go_on(now_ms)
 
     def _lose_connection(self, connection: int, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
@@ -290,12 +279,7 @@ class Coordinator:
         yield Announce(ClientLost(member.name, member.member_id, reason))
         if not self._members:
             self._waiting_since_ms = now_ms
-        if member.generation:
-            self._reasons.append(f"{named('client', member.name)} lost ({reason})")
-        else:
-            # It came and went between two rebalances.
-            joined = f"{named('client', member.name)} joined"
-            self._reasons = [told for told in self._reasons if told != joined]
+        self._rebalances.lost(member, reason)
         if self._batch is not None:
             self._batch.lose(member)
             poison = self._batch.poison(self._options.max_attempts)
@@ -325,9 +309,8 @@ class Coordinator:
                 wanted = self._expected_clients if self._phase is CoordinatorPhase.GATHERING else None
                 yield from self._fail(self._members.nobody_came(waited, wanted), now_ms)
                 return
-        question = self._question
-        if question is not None and now_ms >= question.asked_ms + self._options.assignor_timeout_ms:
-            yield from self._fail(undecided(self._leader.assignor_name, self._options), now_ms)
+        if self._rebalances.is_overdue(now_ms):
+            yield from self._fail(self._rebalances.undecided(), now_ms)
             return
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
             yield from self._stop(self._stop_reason, None, now_ms)
@@ -359,10 +342,8 @@ class Coordinator:
         elif self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
         if self._phase is CoordinatorPhase.RUNNING:
-            if self._question is not None:
-                deadlines.append(self._question.asked_ms + self._options.assignor_timeout_ms)
-            elif len(self._members) and self._may_rebalance():
-                deadlines += [found for found in (self._followup_ms, self._retry_ms) if found is not None]
+            if self._rebalances.question is not None or (self._members and self._may_rebalance()):
+                deadlines += self._rebalances.deadlines_ms()
             if self._stop_by_ms is not None:
                 deadlines.append(self._stop_by_ms)
         return min(deadlines, default=None)
@@ -374,44 +355,26 @@ class Coordinator:
         if self._phase is CoordinatorPhase.GATHERING and len(self._members) >= self._expected_clients:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
-            there = len(self._members)
-            self._reasons = [f"{counted(there, 'client')} {'is' if there == 1 else 'are'} there"]
+            self._rebalances.begin(len(self._members))
         if self._phase is not CoordinatorPhase.RUNNING:
             return
-        if self._members and self._rebalance_is_due(now_ms):
-            yield from self._rebalance(now_ms)
-        is_idle = self._batch is None and (self._question is None or bool(self._stop_reason))
+        if self._members and self._rebalances.are_due(now_ms) and self._may_rebalance():
+            yield self._rebalances.ask(self._members, self._progress, now_ms)
+        is_idle = self._batch is None and (self._rebalances.question is None or bool(self._stop_reason))
         if is_idle and self._phase is CoordinatorPhase.RUNNING:
             yield from self._next_batch(now_ms)
-
-    def _rebalance_is_due(self, now_ms: int) -> bool:
-        if self._question is not None:
-            return False
-        if self._followup_ms is not None and now_ms >= self._followup_ms:
-            self._followup_ms = None
-            self._reasons.append("a client's follow-up deadline has passed")
-        if not self._reasons or (self._retry_ms is not None and now_ms < self._retry_ms):
-            return False
-        return self._may_rebalance()
 
     def _may_rebalance(self) -> bool:
         """Newcomers and deadlines wait for the end of the batch; tasks without an owner do not."""
         return self._batch is None or self._batch.has_orphans
 
-    def _rebalance(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        members = frozenset(member.member_id for member in self._members)
-        self._questions += 1
-        self._question = Question(self._questions, now_ms, tuple(self._reasons), members)
-        clients = tuple(member.for_leader(self._progress) for member in self._members)
-        yield AskAssignor(self._questions, clients, self._progress.changelog_ends(), now_ms)
-
     def _take_answer(
         self, number: int, outcome: GroupRebalance | StreamsException, now_ms: int
     ) -> Iterator[CoordinatorInstruction]:
-        question = self._question
+        question = self._rebalances.question
         if question is None or question.number != number or self._phase is not CoordinatorPhase.RUNNING:
             return
-        self._question = None
+        self._rebalances.close()
         if isinstance(outcome, StreamsException):
             yield from self._fail(outcome, now_ms)
             return
@@ -419,18 +382,23 @@ class Coordinator:
             # It counts on somebody who has left meanwhile. Who came meanwhile has no tasks until the next rebalance.
             yield from self._go_on(now_ms)
             return
-        reason = "; ".join(question.reasons)
+        batch = -1 if self._batch is None else self._batch.number
         if outcome.kept_because:
-            yield from self._try_again(outcome.kept_because, reason, now_ms)
+            error = self._rebalances.put_off(outcome.kept_because, now_ms)
+            if error is not None:
+                yield from self._fail(error, now_ms)
+                return
+            yield Announce(
+                self._rebalances.kept(question, outcome.kept_because, self._members, self._generation, batch)
+            )
             return
-        self._reasons, self._retry_ms, self._retries = self._reasons[len(question.reasons) :], None, 0
-        self._followup_ms = outcome.followup_deadline_ms
+        self._rebalances.take(question, outcome.followup_deadline_ms)
         self._generation += 1
         self._members.assign(outcome.assignments, self._generation)
         asked = [member for member in self._members if member.member_id in question.members]
         clients = {member.member_id: (member.name, member.tasks) for member in asked}
-        yield StoreGeneration(RebalanceRecord(self._generation, reason, clients, self._progress.last_batch))
-        yield Announce(self._rebalanced(reason))
+        yield StoreGeneration(RebalanceRecord(self._generation, question.reason, clients, self._progress.last_batch))
+        yield Announce(self._rebalances.moved(question, self._members, self._generation, batch))
         for member in asked:
             positions = (
                 {task: self._progress.position(task) for task in tasks}
@@ -440,36 +408,6 @@ class Coordinator:
         if self._batch is not None:
             yield from self._give_orders(self._batch)
         yield from self._go_on(now_ms)
-
-    def _rebalanced(self, reason: str, kept: str = "") -> Rebalanced:
-        before = self._last_owners
-        now = {task: member.name for member in self._members for task in member.tasks.active}
-        moved = [(task, before.get(task, ""), now[task]) for task in sorted(now) if before.get(task, "") != now[task]]
-        if not kept:
-            self._last_owners = now
-        return Rebalanced(
-            self._generation,
-            reason,
-            {member.name: member.tasks for member in self._members},
-            () if kept else tuple(moved),
-            kept,
-            -1 if self._batch is None else self._batch.number,
-            self._followup_ms,
-        )
-
-    def _try_again(self, why: str, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        self._retries += 1
-        if self._retries > self._options.max_assignment_retries:
-            yield from self._fail(
-                AssignmentRejectedException(
-                    f"The assignor asked {self._retries} times in a row to keep the assignment and to try again; "
-                    f"the last time: {why}"
-                ),
-                now_ms,
-            )
-            return
-        self._retry_ms = now_ms + self._options.assignment_retry_ms
-        yield Announce(self._rebalanced(reason, why))
 
     def _next_batch(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._stop_reason:
@@ -489,11 +427,8 @@ class Coordinator:
 
         Nothing of it can be committed before that record; if it cannot be stored, nobody asks for the answers.
         """
-        is_rebalance_due = (
-            self._question or self._reasons or (self._followup_ms is not None and now_ms >= self._followup_ms)
-        )
         ranges = self._progress.next_ranges(self._options.max_batch_rows)
-        if ranges and not self._stop_reason and not is_rebalance_due:
+        if ranges and not self._stop_reason and not self._rebalances.are_wanted(now_ms):
             yield from self._begin_batch(ranges, now_ms)
 
     def _begin_batch(
@@ -579,7 +514,8 @@ class Coordinator:
         """Nothing is committed from here on; a batch in progress never was."""
         self._phase = CoordinatorPhase.STOPPING
         self._stopping_since_ms = now_ms
-        self._batch = self._question = None
+        self._batch = None
+        self._rebalances.close()
         for member in self._members:
             yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
@@ -598,7 +534,7 @@ class Coordinator:
         """Raise AssertionError if something holds that never may."""
         self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
-        if self._question is not None:
+        if self._rebalances.question is not None:
             assert self._phase is CoordinatorPhase.RUNNING
         if self._batch is not None:
             assert self._phase is CoordinatorPhase.RUNNING

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group import AssignmentRejectedException, ClientAssignment, GroupClient, GroupConsumer
+from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.commits import ClientTasks, CommitRecord, TaskCommit
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
@@ -252,23 +252,6 @@ class Members:
             assert member.generation <= generation
 
 
-@attrs.frozen
-class Question:
-    """What the assignor is asked and has not answered yet.
-
-    Args:
-        number: its number.
-        asked_ms: when.
-        reasons: why there is a rebalance.
-        members: member ids of those whom it is about.
-    """
-
-    number: int
-    asked_ms: int
-    reasons: tuple[str, ...]
-    members: frozenset[str]
-
-
 @attrs.define
 class Batch:
     """The micro-batch that is being processed. Each task is missing, ordered (from one member) or done.
@@ -385,14 +368,6 @@ def advice_on_loss(*, hangs: bool) -> str:
     if hangs:
         return "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
     return "Maybe out of memory: try a smaller max_batch_rows."
-
-
-def undecided(assignor: str, options: RuntimeOptions) -> AssignmentRejectedException:
-    """The assignor has taken too long."""
-    return AssignmentRejectedException(
-        f"The assignor {assignor} has not decided in {options.assignor_timeout_ms} ms, which is the limit "
-        "assignor_timeout_ms of the RuntimeOptions. Maybe it hangs; else allow for more time."
-    )
 
 
 def error_of(failure: TaskFailure, client: str) -> StreamsException:
