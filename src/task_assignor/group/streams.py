@@ -259,7 +259,6 @@ class _Group:
     """The members as clients, and who owns what."""
 
     clients: tuple[GroupClient, ...]
-    process_of: Mapping[str, ProcessId]
     hosts: Mapping[ProcessId, HostInfo]
     owner: Mapping[TopicPartition, str]
     owned: frozenset[TopicPartition]
@@ -316,9 +315,7 @@ class _Group:
                     host,
                 )
             )
-        return cls(
-            tuple(clients), {member.member_id: member.info.process_id for member in members}, hosts, owner, owned
-        )
+        return cls(tuple(clients), hosts, owner, owned)
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Rack-aware placement of active tasks on columns: exact optima by the flow model. Standbys are in `_rack_standby.py`."""
+"""Rack-aware placement of active tasks on columns: exact optima by the flow model. Standbys are in `rack_standbys.py`."""
 
 from __future__ import annotations
 
