@@ -62,15 +62,48 @@ def test_no_committed_line_names_the_host_of_a_registry(committed: list[Path]) -
     assert lines_with(HOSTS, committed) == []
 
 
+def documents() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "src/task_assignor/engine/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def links_of(document: Path) -> list[tuple[str, str]]:
+    """(path, anchor) of its relative links."""
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", document.read_text(encoding="utf-8"))
+    return [(path, anchor) for path, anchor in links if "://" not in path and not path.startswith("mailto:")]
+
+
+def anchors_of(document: Path) -> set[str]:
+    """Its headings, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_relative_link_of_the_documents_leads_somewhere() -> None:
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    broken = [
-        f"{document.relative_to(ROOT)}: {target}"
-        for document in documents
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
-        if "://" not in target and not target.startswith("mailto:") and not (document.parent / target).exists()
-    ]
+    broken = []
+    for document in documents():
+        for path, anchor in links_of(document):
+            target = document.parent / path if path else document
+            if not target.exists() or (anchor and anchor not in anchors_of(target)):
+                broken.append(f"{document.relative_to(ROOT)}: {path}#{anchor}")
     assert broken == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {(ROOT / path).resolve() for path, _ in links_of(ROOT / "README.md")}
+    assert [page.name for page in sorted((ROOT / "docs").glob("*.md")) if page.resolve() not in linked] == []
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    """Paths below the package or the checkout; in the table of the runtime, modules by their names."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src/task_assignor"
+    paths = re.findall(r"`([\w*/]+\.(?:py|java))`", text)
+    assert len(paths) > 30
+    assert [path for path in paths if not any([*root.glob(path)] for root in (package, ROOT))] == []
+    table = text.split("### Inside the runtime")[1].split("\n## ")[0]
+    named = {name for row in re.findall(r"^\|(.*?)\|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert len(named) > 30
+    assert named - {path.stem for path in (package / "runtime").glob("*.py")} == set()
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
