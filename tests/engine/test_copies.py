@@ -70,6 +70,16 @@ def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool) -> 
     assert (second.item.tolist(), second.owner.tolist()) == (found.item.tolist(), found.owner.tolist())
 
 
+def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds_nothing() -> None:
+    """Where no copy was before the flow finds nothing cheaper that can be dealt out; from where the copies are now it does."""
+    table = np.array([[2, 0], [1, 0], [1, 2]])
+    traffic = Traffic(np.array([2, 0]), np.array([0, 1, 1, 1, 0]), Prices(table, 2, 2, (2, 2)))
+    problem = attrs.evolve(ask(np.array([4, 1]), 2, np.array([2, 1, 2, 2, 2])), traffic=traffic)
+    found = answer(problem, by_cells=True)
+
+    assert answer(again(problem, found), by_cells=True).owner.tolist() == found.owner.tolist()
+
+
 @settings(max_examples=examples(150))
 @given(problems(Shape(items=12, owners=7, keys=3, copies=3)))
 def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(problem: CopyProblem) -> None:

@@ -252,14 +252,15 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     is_known = int((rows.claim_of(*_pairs(holders)) >= 0).sum()) == len(rows.claim_row)
     bound = _Zones(rows, None).bound(holders) if is_known else None
     best = rows.total(holders)
-    current = rows
+    current, as_second = rows, is_known and not best.away and not rows.claim_rank.any()
     while bound is None or best.cost > bound:
         found = _Zones(current, rows.of_kinds(rows.value.shape[1])).improved(holders)
-        if found is None or current.total(found) >= current.total(holders):
+        if found is not None and current.total(found) < current.total(holders):
+            holders, best = found, rows.total(found)
+        elif as_second:
             break
-        holders, best = found, rows.total(found)
         # Seen from the result moving back is no longer free: look again, as a second call would.
-        current = rows.from_there(holders)
+        current, as_second = rows.from_there(holders), True
     return holders, bound
 
 
