@@ -62,6 +62,12 @@ def test_no_committed_line_names_the_host_of_a_registry(committed: list[Path]) -
     assert lines_with(HOSTS, committed) == []
 
 
+def test_no_module_needs_a_table_of_contents(committed: list[Path]) -> None:
+    """Neither ours nor a test's: a file of more lines is two files."""
+    modules = [path for path in committed if path.suffix in (".py", ".java")]
+    assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 600] == []
+
+
 def documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "src/task_assignor/engine/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
