@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.jars import KafkaUnavailableError
 
 WAIT_SECONDS = 90
+Answer = TypeVar("Answer")
 _names = itertools.count(1)
 
 
@@ -49,6 +51,25 @@ def rack_cluster() -> Iterator[KafkaCluster]:
 def unique() -> Callable[[str], str]:
     """Makes a name of a topic or a group that no other test of the session uses."""
     return lambda name: f"{name}-{next(_names)}"
+
+
+def answer_of(ask: Callable[[], Answer], refusal: type[Exception], what: str) -> Answer:
+    """Ask until there is an answer: of several brokers not each knows of a new topic at once.
+
+    Raises:
+        AssertionError: it is refused for too long.
+    """
+    found: list[Answer] = []
+
+    def is_answered() -> bool:
+        try:
+            found.append(ask())
+        except refusal:
+            return False
+        return True
+
+    wait_until(is_answered, what)
+    return found[0]
 
 
 def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:

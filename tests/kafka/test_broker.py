@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import KafkaCluster, cluster_id, main
+from tests.kafka.fixtures import answer_of
 from tests.kafka.jars import KafkaUnavailableError, class_path
 
 Unique = Callable[[str], str]
@@ -63,7 +64,11 @@ def test_three_brokers_are_in_three_racks_and_hold_replicas_in_each(rack_cluster
     admin = admin_client.AdminClient({"bootstrap.servers": rack_cluster.bootstrap_servers})
     topic = unique("replicated")
     admin.create_topics([admin_client.NewTopic(topic, 3, 3)])[topic].result(60)
-    described = admin.describe_topics(confluent.TopicCollection([topic]))[topic].result(60)
+    described = answer_of(
+        lambda: admin.describe_topics(confluent.TopicCollection([topic]))[topic].result(60),
+        confluent.KafkaException,
+        "the topic is known",
+    )
     racks = [sorted(node.rack for node in partition.replicas) for partition in described.partitions]
     assert racks == [["a", "b", "c"]] * 3
 

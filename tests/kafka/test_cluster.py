@@ -13,7 +13,7 @@ import pytest
 
 from task_assignor import TopicPartition
 from tests.kafka.broker import KafkaCluster, _free_ports
-from tests.kafka.fixtures import missing, wait_until
+from tests.kafka.fixtures import answer_of, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
 
 kafka = pytest.importorskip("kafka")
@@ -109,7 +109,9 @@ def test_racks_are_those_of_the_replicas(rack_cluster: KafkaCluster, unique: Uni
     topic = unique("clicks")
     create_topic(rack_cluster.bootstrap_servers, topic, 6, 2)
     with room.Cluster({"bootstrap.servers": rack_cluster.bootstrap_servers}) as cluster:
-        racks = cluster.partition_racks([topic])[topic]
+        racks = answer_of(
+            lambda: cluster.partition_racks([topic])[topic], room.KafkaClusterException, "the topic is known"
+        )
     assert [len(found) for found in racks] == [2] * 6
     assert frozenset().union(*racks) == {"a", "b", "c"}
 
