@@ -169,9 +169,11 @@ def test_a_lock_that_was_given_back_is_not_taken_for_held(tmp_path: Path) -> Non
 
 
 class Disk:
-    """Remembers what is durable: which files and folders were synced, and what got its name when."""
+    """Remembers what is durable below a folder: which files and folders were synced, and what got its name when."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+        # Threads of tests before this one may still be at work elsewhere.
+        self._root = root
         self.done: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         for name in ("fsync", "link"):
@@ -181,8 +183,9 @@ class Disk:
         def watched(*arguments: Any) -> None:
             call(*arguments)
             place = str(Path(f"/proc/self/fd/{arguments[0]}").readlink()) if name == "fsync" else str(arguments[1])
-            with self._lock:
-                self.done.append((name, place))
+            if Path(place).is_relative_to(self._root):
+                with self._lock:
+                    self.done.append((name, place))
 
         return watched
 
@@ -194,7 +197,7 @@ def test_files_are_synced_with_all_folders_that_were_made_for_them(
     files = [tmp_path / "run" / "output" / name / "0" / "x.arrow" for name in ("a", "b")]
     for file in files:
         write_arrow(file, ROWS)
-    disk = Disk(monkeypatch)
+    disk = Disk(monkeypatch, tmp_path)
     syncer = Syncer(tmp_path / "run")
     syncer.sync(files)
     folders = {parent for file in files for parent in list(file.parents)[:4]}
@@ -212,7 +215,7 @@ def test_files_are_synced_with_all_folders_that_were_made_for_them(
 def test_a_commit_record_is_on_disk_before_and_after_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Disk(monkeypatch)
+    disk = Disk(monkeypatch, tmp_path)
     log = CommitLog(tmp_path)
     log.append(CommitRecord(0, "app", 1, 0, {}))
     (written, file), (linked, name), (synced, folder) = disk.done
@@ -223,7 +226,7 @@ def test_a_commit_record_is_on_disk_before_and_after_it_has_its_name(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files")
 def test_a_topic_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(monkeypatch)
+    disk = Disk(monkeypatch, tmp_path)
     topic = write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
     synced = {Path(place).name for _, place in disk.done}
     assert {path.name for path in topic.path.rglob("*.arrow")} <= synced
