@@ -34,7 +34,7 @@ _ADVICE: Final = "or run the application again with a new run_dir, which compute
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 WRITE_BUFFER: Final = 1 << 20
 """Bytes that are gathered before they are written: Arrow writes many small pieces."""
-SYNC_THREADS: Final = 8
+SYNC_THREADS: Final = 32
 """Files synced at the same time. One flush of the disk serves all that wait for one."""
 
 
