@@ -16,7 +16,7 @@ from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin, 
 from task_assignor.runtime.join import JoinFactory
 from task_assignor.runtime.matching import count_pairs, key_norm, match
 from task_assignor.runtime.processor import Processor, TaskContext
-from task_assignor.runtime.stores import Store
+from task_assignor.runtime.stores.store import Store
 from task_assignor.sdk import TaskId
 from tests.budget import examples
 

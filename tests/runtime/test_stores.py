@@ -18,7 +18,7 @@ from task_assignor.runtime import (
     WindowStore,
     WindowStoreSpec,
 )
-from task_assignor.runtime.window_store import MAX_CHUNKS
+from task_assignor.runtime.stores.window import MAX_CHUNKS
 from tests.budget import examples
 
 ONE = KeyValueStoreSpec("s", pa.schema([("k", pa.string())]), pa.schema([("n", pa.int64()), ("t", pa.string())]))

@@ -56,11 +56,12 @@ from task_assignor.runtime.launcher import (
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
-from task_assignor.runtime.stores import KeyValueStore, KeyValueStoreSpec, Store
+from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
+from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.topic_writing import TopicBuilder, write_topic
 from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
-from task_assignor.runtime.window_store import WindowStore, WindowStoreSpec
 
 __all__ = [
     "BatchCommitted",

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException, TopologyException
 from task_assignor.runtime.keys import timestamps_in_ms
-from task_assignor.runtime.stores import KeyValueStore, Store
+from task_assignor.runtime.stores.key_value import KeyValueStore
+from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.topics import TopicSpec
-from task_assignor.runtime.window_store import WindowStore
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import shown
 

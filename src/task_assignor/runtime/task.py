@@ -19,7 +19,7 @@ from task_assignor.runtime.errors import CorruptLogException, ProcessorException
 from task_assignor.runtime.files import DamagedDocumentError, Seal, open_arrow, read_json, write_arrow, write_json
 from task_assignor.runtime.processor import Processor, TaskContext
 from task_assignor.runtime.protocol import START, Position, Restored, TaskFailure, TaskOrder, TaskResult
-from task_assignor.runtime.stores import Store
+from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import SubTopology, processor_name

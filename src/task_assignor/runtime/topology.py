@@ -15,9 +15,9 @@ from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.stores import KeyValueStoreSpec
+from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
+from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topics import TopicSpec, check_name
-from task_assignor.runtime.window_store import WindowStoreSpec
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec

@@ -1,13 +1,8 @@
-"""State stores: what all have in common, and the key-value store, in memory. Files are written elsewhere.
-
-A store is rebuilt from a snapshot (`load`) and the changes since (`apply`, batch by batch). All three - live store,
-replayed store, snapshot - hold the same rows; a test says so.
-"""
+"""The key-value store in memory: rows by key, in a dictionary."""
 
 from __future__ import annotations
 
 import datetime as dt
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import repeat
 from operator import itemgetter
@@ -18,53 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.errors import StoreException, TopicException
-from task_assignor.runtime.topics import check_name
+from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.stores.store import Store, check_store_name, described
 from task_assignor.sdk.text import shown
 
 _DELETED: Final = "__deleted"
 _NAN: Final = float("nan")
-
-
-def check_store_name(name: object) -> None:
-    """Raise StoreException if it can be no store's name."""
-    try:
-        check_name("store", name)
-    except TopicException as error:
-        raise StoreException(str(error)) from None
-
-
-class Store(ABC):
-    """What the runtime needs of every store."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the store."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of rows it holds."""
-
-    @abstractmethod
-    def drain_changes(self) -> pa.Table | None:
-        """The changes since the last call, for the changelog; None: there were none."""
-
-    @abstractmethod
-    def apply(self, changes: pa.Table) -> None:
-        """Make the changes of one batch, as `drain_changes` gave them; they are not changes of this store's own."""
-
-    @abstractmethod
-    def snapshot(self) -> pa.Table:
-        """Everything the store holds, for `load`."""
-
-    @abstractmethod
-    def load(self, snapshot: pa.Table) -> None:
-        """Replace what the store holds by a snapshot."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Forget everything."""
 
 
 @attrs.frozen
@@ -159,11 +113,6 @@ def _instant(value: Any) -> Any:
 def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
     has_zone = pa.types.is_timestamp(column.type) and column.type.tz is not None
     return column.cast(pa.timestamp(column.type.unit, "UTC")) if has_zone else column
-
-
-def described(schema: pa.Schema) -> str:
-    """Columns and types, for messages."""
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 class KeyValueStore(Store):

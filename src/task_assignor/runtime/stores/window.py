@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.stores import Store, check_store_name, described
+from task_assignor.runtime.stores.store import Store, check_store_name, described
 
 if TYPE_CHECKING:
     import polars as pl
