@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin, matching
-from task_assignor.runtime.join import JoinFactory
-from task_assignor.runtime.matching import count_pairs, key_norm, match
+from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin
 from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.processors import matching
+from task_assignor.runtime.processors.matching import count_pairs, key_norm, match
+from task_assignor.runtime.processors.windowed_join import JoinFactory
 from task_assignor.runtime.stores.store import Store
 from task_assignor.sdk import TaskId
 from tests.budget import examples

@@ -42,7 +42,6 @@ from task_assignor.runtime.events import (
     TaskRestored,
 )
 from task_assignor.runtime.files import Seal
-from task_assignor.runtime.join import LateRecordException, WindowedJoin
 from task_assignor.runtime.keys import murmur2, partitions_of
 from task_assignor.runtime.launcher import (
     ClientBootstrap,
@@ -56,6 +55,7 @@ from task_assignor.runtime.launcher import (
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
+from task_assignor.runtime.processors.windowed_join import LateRecordException, WindowedJoin
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.keys import timestamps_in_ms
-from task_assignor.runtime.matching import key_norm, match
 from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.processors.matching import key_norm, match
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.topics import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology

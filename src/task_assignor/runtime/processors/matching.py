@@ -1,4 +1,4 @@
-"""Pairs of rows with equal keys and times within a window, on polars frames. What is kept for how long is in `join`.
+"""Pairs of rows with equal keys and times within a window, on polars frames. What is kept for how long, the joins know.
 
 An equi-join with a filter on the times is quickest as long as few rows share a key. With hot keys it would build all
 pairs of a key, near and far, and run out of memory. Then time is cut into buckets as wide as the window, and the bucket
