@@ -20,7 +20,7 @@ from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
 from tests.bridge.jar import compile_java
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import wait_until
-from tests.kafka.jars import JVM_OPTIONS, class_path, java_command
+from tests.kafka.jars import JVM_OPTIONS, class_path, java_command, run_tool
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = Path(__file__).parent / "java"
@@ -230,6 +230,11 @@ class StreamsGroup:
         instance = Instance(command, name, self.current_folder, environment)
         self.instances[name] = instance
         return instance
+
+    def describe(self) -> str:
+        """What the application prints of its topology."""
+        topics = [f"{topic}={self.name}-{topic}" for topic in ("left", "right", "joined")]
+        return run_tool([java_command(), *JVM_OPTIONS, "-cp", self.java, "StreamsApp", *topics, "describe=only"])
 
     def running(self) -> list[Instance]:
         """The instances that have not ended."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from task_assignor.group import GroupException, SubTopologyShape, make_tasks, plan_topics
+
 kafka_room = pytest.importorskip("task_assignor.kafka")
 
 DESCRIPTION = """Topologies:
@@ -34,7 +36,9 @@ DESCRIPTION = """Topologies:
 def test_sources_and_stores_of_each_sub_topology_that_makes_tasks() -> None:
     described = kafka_room.DescribedSubTopology
     assert kafka_room.parse_topology(DESCRIPTION) == [
-        described(0, ("clicks", "impressions", "more.impressions"), ("this-store", "other-store")),
+        described(
+            0, ("clicks", "impressions", "more.impressions"), ("this-store", "other-store"), ("again-repartition",)
+        ),
         described(2, ("again-repartition",), ()),
     ]
 
@@ -51,3 +55,45 @@ def test_what_is_no_description_is_refused(text: str, said: str) -> None:
     with pytest.raises(kafka_room.GroupStateException, match=r"topology|topics") as caught:
         kafka_room.parse_topology(text)
     assert said in str(caught.value)
+
+
+def test_topics_that_streams_makes_have_their_full_names_and_numbers_are_those_of_the_description() -> None:
+    shapes = kafka_room.shapes_of_topology(DESCRIPTION, "app", {"this-store": None})
+    assert shapes == [
+        SubTopologyShape(
+            "0",
+            ("clicks", "impressions", "more.impressions"),
+            {"this-store": None, "other-store": "app-other-store-changelog"},
+            repartition_sinks=("app-again-repartition",),
+            number=0,
+        ),
+        SubTopologyShape("2", (), repartition_sources=("app-again-repartition",), number=2),
+    ]
+    counts = dict.fromkeys(["clicks", "impressions", "more.impressions"], 2)
+    plan = plan_topics(shapes, counts)
+    assert plan.create == {"app-again-repartition": 2, "app-other-store-changelog": 2}
+    assert list(map(str, make_tasks(shapes, plan.partitions))) == ["0_0", "0_1", "2_0", "2_1"]
+
+
+def test_topics_of_foreign_key_joins_and_of_users() -> None:
+    internal = "KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000012-topic"
+    text = f"""Sub-topology: 0
+    Source: A (topics: [mine, {internal}])
+    Sink: B (topic: mine)
+    Sink: C (topic: {internal})
+    Sink: D (topic: elsewhere-repartition)
+"""
+    (shape,) = kafka_room.shapes_of_topology(text, "app")
+    assert (shape.sources, shape.repartition_sources) == (("mine",), (f"app-{internal}",))
+    assert shape.repartition_sinks == (f"app-{internal}",)
+
+
+def test_a_changelog_of_a_store_that_is_not_there_is_refused() -> None:
+    with pytest.raises(kafka_room.GroupStateException, match=r"\(that-store\) must be of stores of the topology"):
+        kafka_room.shapes_of_topology(DESCRIPTION, "app", {"that-store": None})
+
+
+def test_no_two_sub_topologies_have_one_number() -> None:
+    shapes = [SubTopologyShape("a", ("t",), number=1), SubTopologyShape("b", ("t",), number=1)]
+    with pytest.raises(GroupException, match="Two sub-topologies have the number 1; the second is 'b'"):
+        make_tasks(shapes, {"t": 1})

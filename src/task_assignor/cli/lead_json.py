@@ -61,7 +61,7 @@ def answer_lead(request: JsonValue, decide: Decide = lambda factory: factory) ->
         {
             "id": number,
             "source_topics": sorted(shape.all_sources),
-            "changelog_topics": sorted(topic for topic in shape.changelogs.values() if topic is not None),
+            "changelog_topics": sorted(shape.changelog_topics),
         }
         for number, shape in enumerate(shapes)
     ]
@@ -160,7 +160,7 @@ def _end_offsets(
         internal = leader.topics(topics).internal
     except StreamsException:
         return {}
-    changelogs = {topic for shape in shapes for topic in shape.changelogs.values() if topic is not None}
+    changelogs = {topic for shape in shapes for topic in shape.changelog_topics}
     return {
         TopicPartition(topic, number): offset
         for topic in sorted(changelogs)

@@ -63,7 +63,7 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
     internal = _repartition_topics(shapes, found)
     for shape in shapes:
         count = partition_count(shape, {**found, **internal})
-        internal |= {topic: count for topic in shape.changelogs.values() if topic is not None and topic not in found}
+        internal |= {topic: count for topic in shape.changelog_topics if topic not in found}
     for topic, count in internal.items():
         if partitions.get(topic, count) != count:
             raise GroupException(

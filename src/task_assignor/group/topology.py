@@ -27,6 +27,8 @@ class SubTopologyShape:
         topology: the named topology that it belongs to; None: the application has but one, without a name.
         repartition_sources: repartition topics that it reads.
         repartition_sinks: repartition topics that it writes.
+        number: the first part of its task ids; None: the next one. Java counts sub-topologies of global stores, too, which
+            make no tasks.
     """
 
     name: str
@@ -35,20 +37,31 @@ class SubTopologyShape:
     topology: str | None = None
     repartition_sources: tuple[str, ...] = ()
     repartition_sinks: tuple[str, ...] = ()
+    number: int | None = None
 
     @property
     def all_sources(self) -> tuple[str, ...]:
         """Every topic that it reads."""
         return (*self.sources, *self.repartition_sources)
 
+    @property
+    def changelog_topics(self) -> tuple[str, ...]:
+        """The changelogs of its logged stores."""
+        return tuple(topic for topic in self.changelogs.values() if topic is not None)
 
-def number_sub_topologies(topologies: Iterable[str | None]) -> list[tuple[str | None, int]]:
-    """For each sub-topology its topology and its number there: each named topology counts from 0."""
-    seen: Counter[str | None] = Counter()
+
+def number_sub_topologies(found: Iterable[tuple[str | None, int | None]]) -> list[tuple[str | None, int]]:
+    """For each sub-topology its topology and its number there: each named topology counts from 0.
+
+    Args:
+        found: the topology of each, and its number where it is given.
+    """
+    following: Counter[str | None] = Counter()
     numbers = []
-    for topology in topologies:
-        numbers.append((topology, seen[topology]))
-        seen[topology] += 1
+    for topology, given in found:
+        number = following[topology] if given is None else given
+        numbers.append((topology, number))
+        following[topology] = number + 1
     return numbers
 
 
@@ -70,16 +83,19 @@ def make_tasks(
         Task id -> `TaskInfo`, in task-id order.
 
     Raises:
-        GroupException: a source topic is unknown or empty, or the sources of a sub-topology have unequal counts.
+        GroupException: a source topic is unknown or empty, the sources of a sub-topology have unequal counts, or two
+            sub-topologies have the same number.
     """
     tasks: dict[TaskId, TaskInfo] = {}
-    numbers = number_sub_topologies(shape.topology for shape in shapes)
+    numbers = number_sub_topologies((shape.topology, shape.number) for shape in shapes)
     for shape, (topology, number) in zip(shapes, numbers, strict=True):
         count = partition_count(shape, partitions)
-        changelogs = [topic for topic in shape.changelogs.values() if topic is not None]
+        changelogs = shape.changelog_topics
         topics = list(dict.fromkeys([*shape.all_sources, *changelogs]))
         for partition in range(count):
             task = TaskId(number, partition, topology)
+            if task in tasks:
+                raise GroupException(f"Two sub-topologies have the number {number}; the second is {shape.name!r}.")
             tasks[task] = TaskInfo(
                 task,
                 bool(shape.changelogs),

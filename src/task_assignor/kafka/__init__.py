@@ -14,8 +14,9 @@ from task_assignor.kafka.errors import GroupStateException, KafkaClusterExceptio
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.kafka.inspection import Inspection, inspect_group
 from task_assignor.kafka.live_state import LiveState, state_of_group
+from task_assignor.kafka.streams_group import StreamsGroupLeader
 from task_assignor.kafka.task_plugin import TaskAssignorPlugin
-from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology
+from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology, shapes_of_topology
 
 __all__ = [
     "ClientSettings",
@@ -29,9 +30,11 @@ __all__ = [
     "Inspection",
     "KafkaClusterException",
     "LiveState",
+    "StreamsGroupLeader",
     "TaskAssignorPlugin",
     "UnknownGroupException",
     "inspect_group",
     "parse_topology",
+    "shapes_of_topology",
     "state_of_group",
 ]

@@ -14,4 +14,4 @@ class UnknownGroupException(KafkaClusterException, LookupError):
 
 
 class GroupStateException(StreamsException, ValueError):
-    """From what a group's members say no state can be made, for example because its topology is not known."""
+    """No state can be made of what a group's members say, for example because its topology is not known, or it cannot be led."""

@@ -27,6 +27,8 @@ STREAMS_ASSIGNOR: Final = "stream"
 """The name of the assignor in groups of Kafka Streams."""
 TASK_ASSIGNOR: Final = "task-assignor"
 """The name of the assignor in groups of Python consumers that are given tasks; the user data is Kafka Streams' own."""
+LEADER_TAG: Final = "task-assignor"
+"""The tag of members of a group of Kafka Streams that only lead it, and process nothing."""
 WITH_TASKS: Final = frozenset({STREAMS_ASSIGNOR, TASK_ASSIGNOR})
 STICKY_ASSIGNOR: Final = "sticky"
 _Read = TypeVar("_Read")
@@ -61,6 +63,11 @@ class GroupMember:
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
     problems: tuple[str, ...] = ()
+
+    @property
+    def only_leads(self) -> bool:
+        """It is no client of the application, but in the group to lead it."""
+        return self.subscription_info is not None and LEADER_TAG in self.subscription_info.client_tags
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:

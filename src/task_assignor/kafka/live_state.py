@@ -92,6 +92,8 @@ def state_of_group(
     ]
     ends = cluster.end_offsets(changelogs)
     clients = _clients(group)
+    if not clients:
+        raise GroupStateException(f"Nobody in the group {name!r} processes anything, so there is no state.")
     builder = ApplicationStateBuilder(_configs(clients, settings), int(time.time() * 1000))
     end_sums = {}
     for task, info in infos.items():
@@ -214,12 +216,12 @@ def _inferred(
 
 def _tasks(shapes: Mapping[int, SubTopologyShape], cluster: Cluster) -> dict[TaskId, TaskInfo]:
     """As Kafka makes them: task p has partition p of every source topic that has one, and of every changelog."""
-    logs = {topic for shape in shapes.values() for topic in shape.changelogs.values() if topic is not None}
+    logs = {topic for shape in shapes.values() for topic in shape.changelog_topics}
     topics = logs | {topic for shape in shapes.values() for topic in shape.sources}
     counts, racks = cluster.partition_counts(topics), cluster.partition_racks(topics)
     infos = {}
     for number, shape in sorted(shapes.items()):
-        changelogs = sorted(topic for topic in shape.changelogs.values() if topic is not None)
+        changelogs = sorted(shape.changelog_topics)
         for partition in range(max(counts[topic] for topic in shape.sources)):
             task = TaskId(number, partition)
             partitions = [
@@ -239,7 +241,7 @@ def _tasks(shapes: Mapping[int, SubTopologyShape], cluster: Cluster) -> dict[Tas
 def _clients(group: GroupDescription) -> dict[ProcessId, list[GroupMember]]:
     clients: dict[ProcessId, list[GroupMember]] = defaultdict(list)
     for member in group.members:
-        if member.subscription_info is not None:
+        if member.subscription_info is not None and not member.only_leads:
             clients[member.subscription_info.process_id].append(member)
     return dict(sorted(clients.items()))
 

@@ -120,7 +120,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._given, self.generation = Assignment(partitions, _bytes(assignment.user_data)), generation
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        """Ask the assignor, as leader of the group. Never raises."""
+        """Ask the assignor, as leader of the group. Raises nothing but what `_last_resort` does."""
         found = [_member(member) for member in members]
         topics = topics_of(cluster, found)
         try:
@@ -134,13 +134,17 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         try:
             return self._fall_back(topics, members)
         except Exception:  # noqa: BLE001  (the group depends on an answer)
-            _log.exception("There is no way to place what nobody has; every member keeps what it says that it owns.")
-            return {
-                member.member_id: Assignment(
-                    tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
-                )
-                for member in members
-            }
+            _log.exception("There is no way to place what nobody has")
+            return self._last_resort(members)
+
+    def _last_resort(self, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+        """What the group gets where not even that can be worked out: every member keeps what it says that it owns."""
+        return {
+            member.member_id: Assignment(
+                tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
+            )
+            for member in members
+        }
 
     def rebalance_at(self, when_s: float) -> None:
         """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""

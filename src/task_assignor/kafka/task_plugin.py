@@ -1,7 +1,6 @@
 """Task assignors inside kafka-python's consumers: a Python stream application whose consumers are given tasks.
 
-What its members tell each other are Kafka Streams' own formats, and the leader is the one that Spark has, too. The name is
-not Kafka Streams': a Java application of the same group id does not mix with it.
+The name of the assignor is not Kafka Streams': a Java application of the same group id does not mix with it.
 """
 
 from __future__ import annotations
@@ -9,16 +8,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
-from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
-from kafka.errors import TopicAlreadyExistsError
-
-from task_assignor.builtin_assignors import FallbackPriorTaskAssignor
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
-from task_assignor.group.streams import StreamsLeader, StreamsMember, followup_ms
+from task_assignor.group.streams import StreamsMember, followup_ms
 from task_assignor.group.topics import MissingSourceTopicException
 from task_assignor.group.wire import (
     NO_REBALANCE,
@@ -26,28 +19,17 @@ from task_assignor.group.wire import (
     SubscriptionInfo,
     WireFormatException,
     decode_assignment_info,
-    encode_subscription_info,
 )
-from task_assignor.kafka.client_settings import ClientSettings
-from task_assignor.kafka.cluster import Cluster
 from task_assignor.kafka.group_description import TASK_ASSIGNOR
-from task_assignor.kafka.plugin import RETRY_S, GroupPlugin
-from task_assignor.sdk import (
-    LATEST_OFFSET,
-    Assignment,
-    ProcessId,
-    StreamsConfig,
-    Subscription,
-    TaskAssignor,
-    TaskId,
-    TopicPartition,
-)
+from task_assignor.kafka.plugin import RETRY_S
+from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
+from task_assignor.sdk import LATEST_OFFSET, Assignment, ProcessId, StreamsConfig, TaskId
 from task_assignor.sdk.text import failure
 
 _log = logging.getLogger(__name__)
 
 
-class TaskAssignorPlugin(GroupPlugin):
+class TaskAssignorPlugin(StreamsPlugin):
     """Hosts a `TaskAssignor` in a consumer group; every consumer needs an instance of its own.
 
     The consumers of a group get the source partitions of their active tasks; `active_tasks` and `standby_tasks` say which
@@ -86,35 +68,16 @@ class TaskAssignorPlugin(GroupPlugin):
         on_tasks: Callable[[Sequence[TaskId], Sequence[TaskId]], None] | None = None,
         limit_ms: int = 15_000,
     ) -> None:
-        super().__init__(config.client_rack, limit_ms)
-        self._config = config
-        self._process_id = process_id
+        super().__init__(config, shapes, process_id, limit_ms)
         self._offset_sums = offset_sums or self._last_given
         self._on_tasks = on_tasks
-        self._leader = self._leader_of(config.task_assignor, shapes)
-        self._emergency = self._leader_of(FallbackPriorTaskAssignor, shapes)
-        has_internal = any(
-            shape.repartition_sources or any(topic is not None for topic in shape.changelogs.values())
-            for shape in shapes
-        )
-        self._settings = ClientSettings.of(config.originals) if has_internal else None
-        self._subscriptions = 0
-        self._sent = SubscriptionInfo(process_id)
         self.active_tasks: tuple[TaskId, ...] = ()
         self.standby_tasks: tuple[TaskId, ...] = ()
-
-    def _leader_of(self, assignor: Callable[[], TaskAssignor], shapes: Sequence[SubTopologyShape]) -> StreamsLeader:
-        return StreamsLeader(assignor, self._config.assignment_configs, shapes)
 
     @property
     def name(self) -> str:
         """`task-assignor`."""
         return TASK_ASSIGNOR
-
-    @property
-    def is_cooperative(self) -> bool:
-        """It is."""
-        return True
 
     def on_assignment(self, assignment: object, generation: int) -> None:
         """Take the tasks, and plan the follow-up rebalance."""
@@ -151,90 +114,32 @@ class TaskAssignorPlugin(GroupPlugin):
     def _last_given(self) -> dict[TaskId, int]:
         return {**dict.fromkeys(self.standby_tasks, 0), **dict.fromkeys(self.active_tasks, LATEST_OFFSET)}
 
-    def _user_data(self) -> bytes:
-        # Changes with every subscription, or the broker would not see a reason for a rebalance.
-        self._subscriptions = (self._subscriptions + 1) % 128
+    def _subscription_info(self, number: int) -> SubscriptionInfo:
         end_point = self._config.values.get("application.server")
-        self._sent = SubscriptionInfo(
+        return SubscriptionInfo(
             self._process_id,
             dict(self._offset_sums()),
             str(end_point) if end_point else None,
-            self._subscriptions,
+            number,
             client_tags=self._config.client_tags,
         )
-        return encode_subscription_info(self._sent)
 
     def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
         try:
-            counts, end_offsets = self._internal_topics(dict(topics.counts))
+            return super()._decide(topics, members)
         except MissingSourceTopicException as error:
             # A consumer that has just begun does not know the topics yet, and joins again when it does.
             _log.warning("%s The group waits for them.", error)
             self.rebalance_at(time.time() + RETRY_S)
             return {member.member_id: Assignment() for member in members}
-        return self._answer(self._leader, topics, members, counts, end_offsets)
 
-    def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        # Internal topics have the counts that they need, whether or not the cluster could be asked.
-        counts = self._emergency.topics(topics.counts).partitions
-        return self._answer(self._emergency, topics, members, counts, {})
-
-    def _answer(
-        self,
-        leader: StreamsLeader,
-        topics: GroupTopics,
-        members: list[ConsumerMember],
-        counts: Mapping[str, int],
-        end_offsets: Mapping[TopicPartition, int],
-    ) -> dict[str, Assignment]:
-        found = [one for one in map(self._streams_member, members) if one is not None]
-        racks = {
-            topic: [None if each is None else frozenset(each) for each in known]
-            for topic, known in topics.racks.items()
-        }
-        rebalance = leader.rebalance(found, counts, end_offsets, int(time.time() * 1000), racks)
-        if rebalance.error:
-            self.failures.append(rebalance.error)
-        nothing = {member.member_id: Assignment() for member in members}
-        return nothing | {name: given.to_assignment() for name, given in rebalance.members.items()}
-
-    def _streams_member(self, member: ConsumerMember) -> StreamsMember | None:
-        owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
-        subscription = Subscription(
-            member.topics, member.user_data, owned, member.generation, member.rack_id, member.group_instance_id
-        )
-        try:
-            return StreamsMember.of(member.member_id, subscription)
-        except WireFormatException as error:
-            self.failures.append(f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}")
-            return None
-
-    def _internal_topics(self, counts: dict[str, int]) -> tuple[Mapping[str, int], dict[TopicPartition, int]]:
-        """Counts of all topics, and end offsets of changelogs; what is missing is created."""
-        plan = self._leader.topics(counts)
-        if self._settings is None:
-            return plan.partitions, {}
-        with Cluster(self._settings, max(int(self._limit_s * 1000), 1)) as cluster:
-            existing = set(cluster.topics())
-            counts |= cluster.partition_counts(plan.internal.keys() & existing)
-            plan = self._leader.topics(counts)
-            if plan.create:
-                self._create(plan.create, self._settings)
-            old = [
-                TopicPartition(topic, partition)
-                for topic in sorted(plan.internal.keys() & existing)
-                for partition in range(plan.internal[topic])
-            ]
-            return plan.partitions, cluster.end_offsets(old)
-
-    @staticmethod
-    def _create(topics: Mapping[str, int], settings: ClientSettings) -> None:
-        admin = KafkaAdminClient(**settings.for_kafka_python())
-        try:
-            for topic, partitions in sorted(topics.items()):
-                policy = {"cleanup.policy": "compact"} if topic.endswith("-changelog") else {}
-                # Another leader may have been quicker.
-                with suppress(TopicAlreadyExistsError):
-                    admin.create_topics([NewTopic(topic, partitions, -1, topic_configs=policy)])
-        finally:
-            admin.close()
+    def _clients(self, members: Sequence[ConsumerMember]) -> list[StreamsMember]:
+        found = []
+        for member in members:
+            try:
+                found.append(streams_member(member))
+            except WireFormatException as error:
+                self.failures.append(
+                    f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}"
+                )
+        return found

@@ -1,18 +1,23 @@
-"""Reads what Kafka Streams prints of a topology (`Topology#describe`): source topics and stores per sub-topology."""
+"""Reads what Kafka Streams prints of a topology (`Topology#describe`): topics and stores per sub-topology."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
+from task_assignor.group import SubTopologyShape
 from task_assignor.kafka.errors import GroupStateException
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import listed, shown
 
 _SUBTOPOLOGY: Final = re.compile(r"Sub-topology: (\d+)(.*)")
 _SOURCE: Final = re.compile(r"Source: +(\S+) \(topics: (.*)\)$")
+_SINK: Final = re.compile(r"Sink: +\S+ \(topic: (.*)\)$")
 _STORES: Final = re.compile(r"Processor: +\S+ \(stores: \[(.*)\]\)$")
+# Of repartitioning, and of foreign-key joins.
+_INTERNAL: Final = re.compile(r"-repartition$|subscription-(registration|response)\b.*-topic$", re.IGNORECASE)
 
 
 @attrs.frozen
@@ -23,11 +28,13 @@ class DescribedSubTopology:
         number: its number, the first part of its task ids.
         sources: its source topics; those that Streams makes itself without the `application.id-` in front.
         stores: the names of its stores.
+        sinks: the topics that it writes, likewise.
     """
 
     number: int
     sources: tuple[str, ...]
     stores: tuple[str, ...]
+    sinks: tuple[str, ...] = ()
 
 
 def parse_topology(text: str) -> list[DescribedSubTopology]:
@@ -36,25 +43,72 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
     Raises:
         GroupStateException: the text is no description, or a source reads topics by a pattern.
     """
-    found: dict[int, tuple[list[str], list[str]]] = {}
-    current: tuple[list[str], list[str]] | None = None
+    found: dict[int, tuple[list[str], list[str], list[str]]] = {}
+    current: tuple[list[str], list[str], list[str]] | None = None
     for line in map(str.strip, text.splitlines()):
         if match := _SUBTOPOLOGY.search(line):
-            current = ([], [])
+            current = ([], [], [])
             if "global" not in match[2]:
                 found[int(match[1])] = current
         elif current is not None and (match := _SOURCE.match(line)):
             current[0].extend(_names(match[2], match[1]))
         elif current is not None and (match := _STORES.match(line)):
             current[1].extend(name.strip() for name in match[1].split(",") if name.strip())
+        elif current is not None and (match := _SINK.match(line)):
+            current[2].append(match[1].strip())
     if not found:
         raise GroupStateException(
             f"The topology ({shown(text.strip())}) must be what Kafka Streams prints for "
             "System.out.println(topology.describe()), with lines such as `Sub-topology: 0`."
         )
     return [
-        DescribedSubTopology(number, tuple(dict.fromkeys(sources)), tuple(dict.fromkeys(stores)))
-        for number, (sources, stores) in sorted(found.items())
+        DescribedSubTopology(number, *(tuple(dict.fromkeys(names)) for names in lists))
+        for number, lists in sorted(found.items())
+    ]
+
+
+def shapes_of_topology(
+    text: str, application_id: str, changelogs: Mapping[str, str | None] | None = None
+) -> list[SubTopologyShape]:
+    """The sub-topologies of a description, with the topics as they are called in the cluster.
+
+    A topic that the application reads and writes itself, and whose name ends as Kafka Streams ends those that it makes, is
+    taken for a repartition topic (or the like of a foreign-key join).
+
+    Args:
+        text: what `Topology#describe` prints.
+        application_id: it begins the names of topics that Kafka Streams makes.
+        changelogs: store -> its changelog where it is not `application_id-store-changelog`: a source topic that serves as
+            one (`topology.optimization`), or None for a store that is not logged; the description does not tell.
+
+    Raises:
+        GroupStateException: the text is no description, a source reads topics by a pattern, or a store is not there.
+    """
+    described = parse_topology(text)
+    written = {topic for found in described for topic in found.sinks}
+    internal = {topic for found in described for topic in found.sources if topic in written and _INTERNAL.search(topic)}
+    known = {store for found in described for store in found.stores}
+    strange = sorted((changelogs or {}).keys() - known)
+    if strange:
+        raise GroupStateException(
+            f"The changelogs ({listed(strange)}) must be of stores of the topology; it has {listed(known)}."
+        )
+
+    def full(topics: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{application_id}-{topic}" for topic in topics if topic in internal)
+
+    return [
+        SubTopologyShape(
+            str(found.number),
+            tuple(topic for topic in found.sources if topic not in internal),
+            {store: f"{application_id}-{store}-changelog" for store in found.stores}
+            | {store: topic for store, topic in (changelogs or {}).items() if store in found.stores},
+            None,
+            full(found.sources),
+            full(found.sinks),
+            found.number,
+        )
+        for found in described
     ]
 
 

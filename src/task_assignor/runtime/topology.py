@@ -188,7 +188,7 @@ class Topology:
 
     def sub_topology_of(self, task: TaskId) -> SubTopology:
         """The sub-topology that a task belongs to."""
-        numbers = number_sub_topologies(sub.topology for sub in self.sub_topologies)
+        numbers = number_sub_topologies((sub.topology, None) for sub in self.sub_topologies)
         return self.sub_topologies[numbers.index((task.topology_name, task.subtopology))]
 
     @property

@@ -14,13 +14,14 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.ThreadMetadata;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
 
 /**
  * An application as users write them: joins two topics within a window. Arguments: key=value settings, of which left,
- * right and joined are topics. Says on standard output what happens to it; standard input takes add, remove and jmx, and
+ * right and joined are topics; with describe it prints its topology only. Says on standard output what happens to it; standard input takes add, remove and jmx, and
  * its end ends the application.
  */
 public class StreamsApp {
@@ -37,7 +38,12 @@ public class StreamsApp {
         final KStream<String, String> right = builder.stream((String) settings.remove("right"));
         left.join(right, (one, other) -> one + other, JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofHours(1)))
             .to((String) settings.remove("joined"));
-        final KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        final Topology topology = builder.build();
+        if (settings.containsKey("describe")) {
+            System.out.println(topology.describe());
+            return;
+        }
+        final KafkaStreams streams = new KafkaStreams(topology, settings);
         streams.setUncaughtExceptionHandler(error -> {
             System.out.println("THREAD DIED " + error + " / " + error.getCause());
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;

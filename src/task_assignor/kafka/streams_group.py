@@ -1,0 +1,235 @@
+"""A Python process that leads a real Kafka Streams application in Java: it joins the group first, and decides. Experimental.
+
+It processes nothing itself. Where it cannot lead without harm it leaves, and an instance in Java takes over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, NoReturn, Self
+
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.admin import MemberToRemove
+from kafka.errors import KafkaError
+
+from task_assignor.group import GroupException, SubTopologyShape
+from task_assignor.group.consumers import ConsumerMember
+from task_assignor.group.streams import StreamsMember, StreamsRebalance
+from task_assignor.group.wire import AssignmentInfo, SubscriptionInfo, encode_assignment_info
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import GroupStateException
+from task_assignor.kafka.group_description import LEADER_TAG, STREAMS_ASSIGNOR
+from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
+from task_assignor.sdk import Assignment, ProcessId, StreamsConfig
+from task_assignor.sdk.text import failure, listed
+
+_log = logging.getLogger(__name__)
+# Kafka's default.
+_SESSION_MS: Final = 45_000
+_POLL_MS: Final = 100
+# Members may take as long as Kafka's default of max.poll.interval.ms to join again.
+_JOIN_S: Final = 330
+
+
+class StreamsGroupLeader:
+    """Leads the group of a Kafka Streams application, while it is open; a context manager.
+
+    It must be the first to join: whoever joins a group first leads it. As long as it lives, its assignor decides which
+    instance has which task; changelogs and repartition topics that are missing are created. It gets no tasks itself.
+
+    When the assignor raises, answers nonsense or is too slow, active tasks stay where they are, those that nobody has go
+    where there is room, and it is asked again a minute later. Where not even that is possible (the cluster does not answer,
+    the members read topics that `shapes` does not have, another member leads), it leaves the group, and an instance in
+    Java leads.
+
+    Args:
+        config: the settings of the application in Java: `application.id`, the cluster, `task.assignor.class`,
+            `num.standby.replicas` and so on; `session.timeout.ms` and `heartbeat.interval.ms` of this member;
+            `replication.factor` and `topic.*` of topics that it creates. Other settings have no part in it.
+        shapes: the sub-topologies; see `shapes_of_topology`.
+        group_instance_id: makes it a static member: it may be closed and opened anew within the session timeout without a
+            rebalance, and leads as before. None: closing it makes an instance in Java lead at once.
+
+    Attributes:
+        failures: a sentence for each time that the assignor failed.
+
+    Raises:
+        ConfigException: a setting is wrong or missing.
+
+    Examples:
+        >>> with StreamsGroupLeader(config, shapes) as leader:  # doctest: +SKIP
+        ...     leader.wait()
+    """
+
+    def __init__(
+        self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], *, group_instance_id: str | None = None
+    ) -> None:
+        self._config = config
+        self._group = config.application_id
+        self._settings = ClientSettings.of(config.originals)
+        self._instance = group_instance_id
+        self._session_ms = _milliseconds(config, "session.timeout.ms", _SESSION_MS)
+        self._plugin = _LeaderPlugin(config, shapes, self._session_ms // 3)
+        self._topics = sorted({topic for shape in shapes for topic in shape.all_sources})
+        self._stopping = threading.Event()
+        self._joined = threading.Event()
+        self._reason = ""
+        self._thread: threading.Thread | None = None
+        self.failures = self._plugin.failures
+
+    @property
+    def last(self) -> StreamsRebalance | None:
+        """What it decided last: tasks of each instance, what each member was sent, the state; None: nothing yet."""
+        return self._plugin.last
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it is in the group and leads it."""
+        return self._joined.is_set() and not self._reason and self._thread is not None and self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        """Join, and wait until it leads.
+
+        Raises:
+            KafkaClusterException: the cluster does not answer.
+            MissingSourceTopicException: a source topic does not exist.
+            GroupException: numbers of partitions do not fit.
+            GroupStateException: another member leads the group, or it does not let it join.
+        """
+        # What is wrong with the topics is said before any instance depends on it.
+        self._plugin.look_up(creates=False)
+        self._thread = threading.Thread(target=self._run, name="task-assignor-leader", daemon=True)
+        self._thread.start()
+        if not self._joined.wait(_JOIN_S):
+            self.close()
+            self._reason = f"The group {self._group!r} did not let it join within {_JOIN_S} s."
+        if self._reason:
+            raise GroupStateException(self._reason)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until it ends, or for so many seconds; None: without a limit.
+
+        Raises:
+            GroupStateException: it had to leave the group; the message says why.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._reason:
+            raise GroupStateException(self._reason)
+
+    def close(self) -> None:
+        """Leave the group; a static member stays in it until its session ends. A second call does nothing."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            group_id=self._group,
+            group_instance_id=self._instance,
+            partition_assignment_strategy=[self._plugin],
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=_milliseconds(self._config, "heartbeat.interval.ms", self._session_ms // 15),
+            enable_auto_commit=False,
+            **self._settings.for_kafka_python(),
+        )
+        try:
+            self._plugin.attach(consumer)
+            consumer.subscribe(self._topics)
+            while not self._stopping.is_set() and not self._reason:
+                consumer.poll(_POLL_MS)
+                self._reason = self._plugin.led_by_another
+                if self._plugin.generation >= 0:
+                    self._joined.set()
+        except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
+            self._reason = str(error) if isinstance(error, GroupException) else failure(error)
+        finally:
+            consumer.close()
+            if self._reason:
+                _log.error("It leaves the group %r, and an instance in Java leads: %s", self._group, self._reason)
+                self._remove_static()
+            self._joined.set()
+
+    def _remove_static(self) -> None:
+        """A static member does not leave by closing, and the group would wait for it."""
+        if self._instance is None:
+            return
+        try:
+            admin = KafkaAdminClient(**self._settings.for_kafka_python())
+            try:
+                admin.remove_group_members(self._group, [MemberToRemove(group_instance_id=self._instance)])
+            finally:
+                admin.close()
+        except KafkaError as error:
+            _log.warning("The group learns that %r is gone when its session ends: %s", self._instance, error)
+
+
+class _LeaderPlugin(StreamsPlugin):
+    """Takes part in the protocol of Kafka Streams, and decides for all members but itself."""
+
+    def __init__(self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], limit_ms: int) -> None:
+        super().__init__(config, shapes, ProcessId(uuid.uuid4()), limit_ms)
+        self._all_sources = frozenset(topic for shape in shapes for topic in shape.all_sources)
+
+    @property
+    def name(self) -> str:
+        """`stream`."""
+        return STREAMS_ASSIGNOR
+
+    @property
+    def led_by_another(self) -> str:
+        """Why it must not stay: a leader in Java takes it for an instance that processes tasks; "" if it may."""
+        # A leader gives itself nothing, not even user data; to others it sends some.
+        if self.generation < 0 or self._given.user_data is None:
+            return ""
+        given = len(self._given.partitions)
+        return (
+            f"Another member leads the group {self._config.application_id!r}, and gave this one {given} partitions, which "
+            "it cannot process. Maybe start it before the first instance, or with a group_instance_id that it had before."
+        )
+
+    @property
+    def _needs_cluster(self) -> bool:
+        return True
+
+    def _subscription_info(self, number: int) -> SubscriptionInfo:
+        return SubscriptionInfo(self._process_id, {}, None, number, client_tags={LEADER_TAG: "leader"})
+
+    def _clients(self, members: Sequence[ConsumerMember]) -> list[StreamsMember]:
+        instances = [found for found in map(streams_member, members) if LEADER_TAG not in found.info.client_tags]
+        for member in instances:
+            strange = self._all_sources ^ set(member.subscription.topics)
+            if strange:
+                raise GroupException(
+                    f"The member {member.member_id} reads {listed(member.subscription.topics)}, but the topology that was "
+                    f"given reads {listed(self._all_sources)}; different: {listed(strange)}. Maybe it is of another version."
+                )
+        return instances
+
+    def _nothing(self, members: Sequence[ConsumerMember]) -> dict[str, Assignment]:
+        # User data tells other leaders from Python that they do not lead.
+        told = Assignment((), encode_assignment_info(AssignmentInfo()))
+        found = map(streams_member, members)
+        return {each.member_id: Assignment() if self._is_self(each) else told for each in found}
+
+    def _is_self(self, member: StreamsMember) -> bool:
+        return member.info.process_id == self._process_id
+
+    def _last_resort(self, members: list[ConsumerMember]) -> NoReturn:  # noqa: ARG002  (what every plug-in gets)
+        # Members in Java cannot read an assignment without tasks: better none at all.
+        raise GroupException(f"{self.failures[-1]} But there is no way to do so without harm.")
+
+
+def _milliseconds(config: StreamsConfig, key: str, default: int) -> int:
+    value = config.values[key]
+    return value if isinstance(value, int) else default

@@ -1,0 +1,198 @@
+"""What plug-ins that lead groups with tasks share: from what the members say, through the leader, to what each is sent.
+
+The formats are Kafka Streams' own, and the leader is the one that Spark has, too. What the members do not tell is looked up
+in the cluster, and internal topics that are missing are created there.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kafka.errors import TopicAlreadyExistsError
+
+from task_assignor.builtin_assignors import FallbackPriorTaskAssignor
+from task_assignor.group import SubTopologyShape
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.streams import StreamsLeader, StreamsMember, StreamsRebalance
+from task_assignor.group.wire import SubscriptionInfo, encode_subscription_info
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.cluster import Cluster
+from task_assignor.kafka.plugin import GroupPlugin
+from task_assignor.sdk import Assignment, ProcessId, StreamsConfig, Subscription, TaskAssignor, TopicPartition
+
+_CHANGELOG: Final = "-changelog"
+_TOPIC_PREFIX: Final = "topic."
+# As Kafka Streams makes them: nothing of a repartition topic goes before it was read.
+_CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact"}
+_REPARTITION_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+@attrs.frozen
+class TopicFacts:
+    """What a rebalance needs to know of the topics.
+
+    Args:
+        counts: topic -> number of partitions.
+        racks: topic -> racks of the replicas, partition by partition, where known.
+        end_offsets: end offset of each changelog partition, 0 where missing.
+    """
+
+    counts: Mapping[str, int]
+    racks: Mapping[str, Sequence[frozenset[str] | None]] = attrs.field(factory=dict)
+    end_offsets: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, topics: GroupTopics) -> TopicFacts:
+        """As far as a consumer knows them."""
+        racks = {
+            topic: [None if each is None else frozenset(each) for each in known]
+            for topic, known in topics.racks.items()
+        }
+        return cls(topics.counts, racks)
+
+
+class StreamsPlugin(GroupPlugin):
+    """A `GroupPlugin` that gives tasks to the members.
+
+    Args:
+        config: the settings of the application.
+        shapes: the sub-topologies, in the order of their numbers.
+        process_id: of this client.
+        limit_ms: how long the leader may think, look-ups included; a third of `session.timeout.ms` is right.
+
+    Attributes:
+        last: what was decided when this consumer led the group last; None: it has not yet.
+
+    Raises:
+        ConfigException: the settings of the cluster are wrong, where topologies have changelogs or repartition topics.
+    """
+
+    def __init__(
+        self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], process_id: ProcessId, limit_ms: int
+    ) -> None:
+        super().__init__(config.client_rack, limit_ms)
+        self._config = config
+        self._shapes = tuple(shapes)
+        self._process_id = process_id
+        self._leader = self._leader_of(config.task_assignor)
+        self._emergency = self._leader_of(FallbackPriorTaskAssignor)
+        self._settings = ClientSettings.of(config.originals) if self._needs_cluster else None
+        self._facts: TopicFacts | None = None
+        self._subscriptions = 0
+        self._sent = SubscriptionInfo(process_id)
+        self.last: StreamsRebalance | None = None
+
+    def _leader_of(self, assignor: Callable[[], TaskAssignor]) -> StreamsLeader:
+        return StreamsLeader(assignor, self._config.assignment_configs, self._shapes)
+
+    @property
+    def is_cooperative(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def _needs_cluster(self) -> bool:
+        """Whether something is to be known that consumers do not know."""
+        return any(shape.repartition_sources or shape.changelog_topics for shape in self._shapes)
+
+    @abstractmethod
+    def _subscription_info(self, number: int) -> SubscriptionInfo:
+        """What this client tells of itself, and a number that changes: else the broker saw no reason for a rebalance."""
+
+    def _user_data(self) -> bytes:
+        self._subscriptions = (self._subscriptions + 1) % 128
+        self._sent = self._subscription_info(self._subscriptions)
+        return encode_subscription_info(self._sent)
+
+    @abstractmethod
+    def _clients(self, members: Sequence[ConsumerMember]) -> list[StreamsMember]:
+        """The members that get tasks; the others get nothing."""
+
+    def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
+        self._facts = None
+        found = self._clients(members)
+        self._facts = self.look_up(topics)
+        return self._answer(self._leader, found, members, self._facts)
+
+    def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
+        facts = self._facts or TopicFacts.of(topics)
+        # Internal topics have the counts that they need, whether or not the cluster could be asked.
+        known = attrs.evolve(facts, counts=self._emergency.topics(facts.counts).partitions)
+        return self._answer(self._emergency, self._clients(members), members, known)
+
+    def _answer(
+        self, leader: StreamsLeader, found: list[StreamsMember], members: list[ConsumerMember], facts: TopicFacts
+    ) -> dict[str, Assignment]:
+        nothing = self._nothing(members)
+        if not found:
+            return nothing
+        now_ms = int(time.time() * 1000)
+        rebalance = leader.rebalance(found, facts.counts, facts.end_offsets, now_ms, facts.racks)
+        if rebalance.error:
+            self.failures.append(rebalance.error)
+        self.last = rebalance
+        return nothing | {name: given.to_assignment() for name, given in rebalance.members.items()}
+
+    def _nothing(self, members: Sequence[ConsumerMember]) -> dict[str, Assignment]:
+        """What members are sent that get no tasks."""
+        return {member.member_id: Assignment() for member in members}
+
+    def look_up(self, known: GroupTopics | None = None, *, creates: bool = True) -> TopicFacts:
+        """What the cluster says of the topics.
+
+        Args:
+            known: what the consumer knows, enough for topologies without internal topics.
+            creates: create the internal topics that are missing.
+
+        Raises:
+            MissingSourceTopicException: a source topic does not exist.
+            GroupException: numbers of partitions do not fit.
+            KafkaClusterException: the cluster does not answer.
+        """
+        if self._settings is None:
+            facts = TopicFacts.of(known or GroupTopics({}))
+            return attrs.evolve(facts, counts=self._leader.topics(facts.counts).partitions)
+        logs = {topic for shape in self._shapes for topic in shape.changelog_topics}
+        with Cluster(self._settings, max(int(self._limit_s * 1000), 1)) as cluster:
+            named = logs | {topic for shape in self._shapes for topic in shape.all_sources}
+            existing = named & set(cluster.topics())
+            counts = cluster.partition_counts(existing)
+            plan = self._leader.topics(counts)
+            if plan.create and creates:
+                self._create(plan.create, self._settings)
+            old = [TopicPartition(topic, each) for topic in sorted(logs & existing) for each in range(counts[topic])]
+            return TopicFacts(plan.partitions, cluster.partition_racks(existing), cluster.end_offsets(old))
+
+    def _create(self, topics: Mapping[str, int], settings: ClientSettings) -> None:
+        given = self._config.originals
+        own = {key.removeprefix(_TOPIC_PREFIX): str(given[key]) for key in given if key.startswith(_TOPIC_PREFIX)}
+        replicas = int(str(given.get("replication.factor", -1)))
+        admin = KafkaAdminClient(**settings.for_kafka_python())
+        try:
+            for topic, partitions in sorted(topics.items()):
+                usual = _CHANGELOG_SETTINGS if topic.endswith(_CHANGELOG) else _REPARTITION_SETTINGS
+                # Another leader may have been quicker.
+                with suppress(TopicAlreadyExistsError):
+                    admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=usual | own)])
+        finally:
+            admin.close()
+
+
+def streams_member(member: ConsumerMember) -> StreamsMember:
+    """A member of a group with tasks.
+
+    Raises:
+        WireFormatException: its user data cannot be read.
+    """
+    owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
+    subscription = Subscription(
+        member.topics, member.user_data, owned, member.generation, member.rack_id, member.group_instance_id
+    )
+    return StreamsMember.of(member.member_id, subscription)

@@ -1,0 +1,217 @@
+"""A Python process leads real Kafka Streams instances in Java, and gets out of their way where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from task_assignor import (
+    ApplicationState,
+    AssignedTask,
+    KafkaStreamsAssignment,
+    StreamsConfig,
+    TaskAssignment,
+    TaskAssignor,
+)
+from task_assignor.group import MissingSourceTopicException
+from tests.bridge.streams import SESSION_MS, StreamsGroup, Unique, compiled
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import missing, wait_until
+from tests.kafka.jars import KafkaUnavailableError
+
+pytest.importorskip("kafka")
+room = pytest.importorskip("task_assignor.kafka")
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+Lead = Callable[..., Any]
+
+
+class Lopsided(TaskAssignor):
+    """Something that no assignor of Kafka's would do: the instance that comes first by its tag has nearly all."""
+
+    fault: ClassVar[str] = ""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        if self.fault:
+            raise RuntimeError(self.fault)
+        clients = sorted(
+            application_state.kafka_streams_states(compute_task_lags=False).values(),
+            key=lambda client: client.client_tags["name"],
+        )
+        placed: list[list[AssignedTask]] = [[] for _ in clients]
+        for number, task in enumerate(application_state.all_tasks):
+            owner = number if number < len(clients) else 0
+            placed[owner].append(AssignedTask(task, AssignedTask.Type.ACTIVE))
+            if len(clients) > 1:
+                placed[owner - 1].append(AssignedTask(task, AssignedTask.Type.STANDBY))
+        return TaskAssignment(
+            [KafkaStreamsAssignment.of(client.process_id, tasks) for client, tasks in zip(clients, placed, strict=True)]
+        )
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    try:
+        return compiled(tmp_path_factory.mktemp("classes"))
+    except KafkaUnavailableError as error:
+        missing(str(error))
+        raise
+
+
+@pytest.fixture
+def group(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str) -> Iterator[StreamsGroup]:
+    with StreamsGroup(kafka_cluster, unique("led"), tmp_path, java) as started:
+        yield started
+
+
+@pytest.fixture
+def lead(group: StreamsGroup) -> Iterator[Lead]:
+    """Makes leaders of the group."""
+    Lopsided.fault = ""
+    leaders = []
+
+    def make(topology: str | None = None, **more: Any) -> Any:
+        config = StreamsConfig(
+            {
+                "application.id": group.name,
+                "bootstrap.servers": group.cluster.bootstrap_servers,
+                "task.assignor.class": Lopsided,
+                "num.standby.replicas": group.standbys,
+                "session.timeout.ms": SESSION_MS,
+            }
+        )
+        shapes = room.shapes_of_topology(topology or group.describe(), group.name)
+        leaders.append(room.StreamsGroupLeader(config, shapes, **more))
+        return leaders[-1]
+
+    yield make
+    for leader in leaders:
+        leader.close()
+
+
+def start(group: StreamsGroup, *names: str) -> None:
+    for name in names:
+        group.start(name, {"client.tag.name": name})
+        group.wait_until_settled()
+
+
+def tasks_of(group: StreamsGroup) -> dict[str, tuple[list[str], list[str]]]:
+    """What each instance says that it runs."""
+    return {one.name: (one.active, one.standby) for one in group.running()}
+
+
+def decided(leader: Any) -> dict[str, tuple[list[str], list[str]]]:
+    """What the Python assignor wanted each instance to run."""
+    outcome = leader.last.outcome
+    clients = outcome.state.kafka_streams_states(compute_task_lags=False)
+    return {
+        clients[process].client_tags["name"]: (list(map(str, given.active)), list(map(str, given.standby)))
+        for process, given in outcome.assignments.items()
+    }
+
+
+def test_three_instances_run_what_python_decides_and_java_takes_over_when_python_leaves(
+    group: StreamsGroup, lead: Lead
+) -> None:
+    with lead() as leader:
+        assert leader.is_leading
+        start(group, "i1", "i2", "i3")
+        wanted = {
+            "i1": (["0_0", "0_3", "0_4", "0_5"], ["0_1"]),
+            "i2": (["0_1"], ["0_2"]),
+            "i3": (["0_2"], ["0_0", "0_3", "0_4", "0_5"]),
+        }
+        wait_until(lambda: tasks_of(group) == wanted == decided(leader), "the instances run what Python decided")
+        group.feed(600)
+        group.expect_all_rows_once()
+        with room.Cluster({"bootstrap.servers": group.cluster.bootstrap_servers}) as cluster:
+            wait_until(lambda: cluster.describe_group(group.name).state == "Stable", "the group is stable")
+            inspection = room.inspect_group(cluster, group.name)
+            state = room.state_of_group(cluster, group.name).state
+        assert inspection.violations == ()
+        shown = {
+            member.subscription_info.client_tags["name"]: (
+                list(map(str, member.active_tasks)),
+                list(map(str, member.standby_tasks)),
+            )
+            for member in inspection.group.members
+            if not member.only_leads
+        }
+        assert shown == wanted
+        assert len(inspection.group.members) == 4
+        # The leader is no client of the application.
+        assert len(state.kafka_streams_states(compute_task_lags=False)) == 3
+        assert leader.failures == []
+    wait_until(
+        lambda: max(len(one.active) for one in group.running()) == 2, "an instance in Java leads, with Kafka's own"
+    )
+    group.wait_until_settled()
+    group.feed(600)
+    group.expect_all_rows_once()
+    group.expect_no_thread_lost()
+
+
+def test_a_static_leader_is_restarted_without_a_rebalance_and_one_that_comes_too_late_leaves(
+    group: StreamsGroup, lead: Lead
+) -> None:
+    with lead(group_instance_id="python"):
+        start(group, "i1", "i2")
+        before = tasks_of(group)
+    with lead(group_instance_id="python") as again:
+        assert again.is_leading
+        assert (again.last, tasks_of(group)) == (None, before)
+        start(group, "i3")
+        wait_until(lambda: len(group.instances["i1"].active) == 4, "it leads as before")
+        with pytest.raises(room.GroupStateException, match="Another member leads the group"), lead():
+            pass
+        wait_until(lambda: tasks_of(group) == decided(again), "nothing came of it")
+    group.wait_until_settled()
+    group.expect_no_thread_lost()
+
+
+def test_no_fault_of_python_stops_the_instances(group: StreamsGroup, lead: Lead) -> None:
+    with lead() as leader:
+        start(group, "i1")
+        Lopsided.fault = "a bug"
+        group.start("i2", {"client.tag.name": "i2"})
+        wait_until(lambda: leader.failures, "the assignor failed")
+        wait_until(lambda: group.instances["i2"].state == "RUNNING", "the newcomer runs")
+        assert len(group.instances["i1"].active) == 6
+        assert leader.is_leading
+        group.feed(60)
+        group.expect_all_rows_once()
+        Lopsided.fault = ""
+        # What the timer does a minute later.
+        leader._plugin._rejoin()
+        group.wait_until_settled()
+        wait_until(lambda: tasks_of(group) == decided(leader), "the assignor is asked again")
+    group.expect_no_thread_lost()
+
+
+@pytest.mark.parametrize("instance", [None, "python"])
+def test_a_leader_with_the_wrong_topology_leaves_and_java_leads(
+    group: StreamsGroup, lead: Lead, instance: str | None
+) -> None:
+    wrong = group.describe().replace(f"{group.name}-right", f"{group.name}-joined")
+    with lead(wrong, group_instance_id=instance) as leader:
+        start(group, "i1")
+        with pytest.raises(room.GroupStateException, match=r"reads .*-right.*Maybe it is of another version"):
+            leader.wait(60)
+        assert not leader.is_leading
+        start(group, "i2")
+    with room.Cluster({"bootstrap.servers": group.cluster.bootstrap_servers}) as cluster:
+        assert len(cluster.describe_group(group.name).members) == 2
+    group.feed(60)
+    group.expect_all_rows_once()
+    group.expect_no_thread_lost()
+
+
+def test_what_is_wrong_with_the_topics_is_said_before_any_instance_depends_on_it(
+    group: StreamsGroup, lead: Lead
+) -> None:
+    wrong = group.describe().replace(f"{group.name}-right", f"{group.name}-wrong")
+    with pytest.raises(MissingSourceTopicException, match=r"topics that do not exist: .*-wrong"), lead(wrong):
+        pass
