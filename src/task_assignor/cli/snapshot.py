@@ -1,19 +1,26 @@
-"""`task-assignor snapshot`: the state of a live Kafka Streams group as a document that the other commands take."""
+"""`task-assignor snapshot`: the state of a live group as a document that the other commands take."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from task_assignor.cli.inspect import BootstrapServer, ConfigFile, TimeoutMs, connect, read_config
 from task_assignor.cli.output import FINE, printable, write_json, write_to_stderr
-from task_assignor.sdk import ConfigException, state_to_json, write_state
+from task_assignor.sdk import ConfigException, state_to_json
+from task_assignor.sdk.snapshot_files import write_document
+
+if TYPE_CHECKING:
+    from task_assignor.kafka import Cluster
 
 
 def snapshot(
-    group: Annotated[str, typer.Option("--group", "-g", metavar="NAME", help="The group: the application.id.")],
+    group: Annotated[
+        str, typer.Option("--group", "-g", metavar="NAME", help="The group; of Kafka Streams: the application.id.")
+    ],
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
     topology: Annotated[
@@ -25,23 +32,40 @@ def snapshot(
     ] = None,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
-    """Write the state of a live Kafka Streams group: what its assignor would be given if a rebalance began now. Read-only.
+    """Write the state of a live group: what its assignor would be given if a rebalance began now. Read-only.
+
+    Of a Kafka Streams group it is an application state, of plain consumers the topics and members; `plan` takes both.
 
     What is not exact is told on standard error. Exit code 2: there is no state.
     """
-    from task_assignor.kafka import state_of_group
-
     description = None if topology is None else _read(topology)
     settings = read_config(config)
     with connect(bootstrap_server, config, timeout_ms) as cluster:
-        found = state_of_group(cluster, group, description, settings)
-    for note in found.notes:
+        document, notes = _document(cluster, group, description, settings)
+    for note in notes:
         write_to_stderr(f"Note: {printable(note)}\n")
     if output is None:
-        write_json(state_to_json(found.state, group))
+        write_json(document)
     else:
-        write_state(found.state, output, group)
+        write_document(document, output)
     raise typer.Exit(FINE)
+
+
+def _document(
+    cluster: Cluster, name: str, topology: str | None, settings: Mapping[str, object]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The document, and what is not exact in it."""
+    from task_assignor.kafka import GroupStateException, consumers_of_group, state_of_group
+
+    if cluster.describe_group(name).has_tasks:
+        state = state_of_group(cluster, name, topology, settings)
+        return state_to_json(state.state, name), state.notes
+    found = consumers_of_group(cluster, name)
+    if topology is not None:
+        raise GroupStateException(
+            f"The group {name!r} has plain consumers and no topology. Maybe leave out --topology, or name another group."
+        )
+    return found.to_json(), found.notes
 
 
 def _read(path: Path) -> str:

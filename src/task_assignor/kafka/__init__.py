@@ -13,6 +13,7 @@ from task_assignor.kafka.consumer_plugin import ConsumerAssignorPlugin
 from task_assignor.kafka.errors import GroupStateException, KafkaClusterException, UnknownGroupException
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.kafka.inspection import Inspection, inspect_group
+from task_assignor.kafka.live_group import LiveGroup, consumers_of_group
 from task_assignor.kafka.live_state import LiveState, state_of_group
 from task_assignor.kafka.streams_group import StreamsGroupLeader
 from task_assignor.kafka.task_plugin import TaskAssignorPlugin
@@ -29,10 +30,12 @@ __all__ = [
     "GroupStateException",
     "Inspection",
     "KafkaClusterException",
+    "LiveGroup",
     "LiveState",
     "StreamsGroupLeader",
     "TaskAssignorPlugin",
     "UnknownGroupException",
+    "consumers_of_group",
     "inspect_group",
     "parse_topology",
     "shapes_of_topology",

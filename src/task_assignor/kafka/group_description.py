@@ -107,6 +107,11 @@ class GroupDescription:
         return any(member.subscription_info is not None for member in self.members)
 
     @property
+    def has_tasks(self) -> bool:
+        """Whether its members are given tasks, not just partitions."""
+        return self.assignor in WITH_TASKS
+
+    @property
     def topics(self) -> list[str]:
         """All topics that a member subscribes to or has a partition of, sorted."""
         subscribed = {

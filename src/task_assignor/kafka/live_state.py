@@ -18,10 +18,10 @@ from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import (
     STREAMS_ASSIGNOR,
     TASK_ASSIGNOR,
-    WITH_TASKS,
     GroupDescription,
     GroupMember,
 )
+from task_assignor.kafka.live_group import check_stable
 from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology
 from task_assignor.sdk import (
     LATEST_OFFSET,
@@ -110,19 +110,13 @@ def state_of_group(
 
 
 def _check(group: GroupDescription) -> None:
-    if group.assignor not in WITH_TASKS:
+    if not group.has_tasks:
         said = f"its members agreed on {group.assignor!r}" if group.assignor else f"it is {group.state}"
         raise GroupStateException(
             f"The group {group.name!r} is no running group of Kafka Streams: {said}. A state is made of groups whose "
             f"assignor is {STREAMS_ASSIGNOR!r} or {TASK_ASSIGNOR!r}."
         )
-    if group.state != "Stable":
-        raise GroupStateException(
-            f"The group {group.name!r} is in the middle of a rebalance ({group.state}). Maybe try again in a moment."
-        )
-    problems = [problem for member in group.members for problem in member.problems]
-    if problems:
-        raise GroupStateException(" ".join(problems))
+    check_stable(group)
 
 
 def _check_fit(group: GroupDescription, infos: Mapping[TaskId, TaskInfo]) -> None:

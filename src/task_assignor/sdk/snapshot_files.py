@@ -142,7 +142,7 @@ def write_state(state: ApplicationState, path: Source, id: str | int | None = No
     Raises:
         SnapshotException: the file cannot be written, or the `id` is neither a string nor an integer.
     """
-    _write(state_to_json(state, id), path)
+    write_document(state_to_json(state, id), path)
 
 
 def write_assignment(assignment: TaskAssignment, path: Source) -> None:
@@ -155,10 +155,11 @@ def write_assignment(assignment: TaskAssignment, path: Source) -> None:
     Raises:
         SnapshotException: the file cannot be written.
     """
-    _write(assignment_to_json(assignment), path)
+    write_document(assignment_to_json(assignment), path)
 
 
-def _write(value: object, path: Source) -> None:
+def write_document(value: object, path: Source) -> None:
+    """Write any value as one line of JSON; see `write_state`."""
     data = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     name = os.fspath(path)
     is_standard_output = name == STANDARD_OUTPUT
