@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import LateRecordException, TopicSpec, WindowedJoin
-from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordException, TopicSpec, WindowedJoin
+from task_assignor.runtime.bad_records import LeftOut
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors import matching
 from task_assignor.runtime.processors.matching import count_pairs, key_norm, match
 from task_assignor.runtime.processors.windowed_join import JoinFactory
@@ -30,35 +32,48 @@ class Task:
     def __init__(self, join: WindowedJoin, topics: Mapping[str, TopicSpec]) -> None:
         self._plan = JoinFactory(join, "l-store", "r-store")
         self._topics = topics
-        self._specs = join.sub_topology("j", "out").stores
+        self._sub = join.sub_topology("j", "out")
         self.changelog: list[list[pa.Table | None]] = []
         self.counters: dict[str, int] = {}
+        self.letters: list[dict[str, Any]] = []
         self.read = dict.fromkeys(topics, 0)
         self.start()
 
     def start(self) -> None:
         """As on another client: empty stores, then the changelog."""
         self._stores: dict[str, Store] = {
-            name: spec.create() for name, spec in zip(("l-store", "r-store"), self._specs, strict=True)
+            name: spec.create() for name, spec in zip(("l-store", "r-store"), self._sub.stores, strict=True)
         }
         for segments in self.changelog:
             for store, segment in zip(self._stores.values(), segments, strict=True):
                 if segment is not None:
                     store.apply(segment)
-        self._context = TaskContext("app", TaskId(0, 3), self._topics, ("out",), self._stores)
+        self._context = TaskContext(
+            "app", TaskId(0, 3), self._topics, ("out",), self._stores, self._sub.bad_records, self._sub.late_records
+        )
         self._processor: Processor = self._plan()
         self._processor.init(self._context)
 
     def process(self, batch: Mapping[str, pa.Table]) -> pa.Table | None:
         """One batch."""
         offsets = {topic: (self.read[topic], self.read[topic] + rows.num_rows) for topic, rows in batch.items()}
-        self._context.begin(len(self.changelog), offsets)
+        self._context.begin(len(self.changelog), offsets, batch)
         result = self._processor.process_batch(batch, self._context)
         self.read = {topic: end for topic, (_, end) in offsets.items()}
         self.changelog.append([store.drain_changes() for store in self._stores.values()])
-        for name, number in self._context.finish()[1].items():
+        outputs, counters = self._context.finish()
+        self.letters += [row for table in outputs.get("letters", ()) for row in table.to_pylist()]
+        for name, number in counters.items():
             self.counters[name] = self.counters.get(name, 0) + number
         return result
+
+    def batches(
+        self, data: st.DataObject, logs: Mapping[str, list[Row]], parts: int
+    ) -> Iterator[Mapping[str, pa.Table]]:
+        """The logs cut into batches, each source for itself."""
+        cuts = {topic: _cuts(data.draw, len(rows), parts) for topic, rows in logs.items()}
+        for number in range(parts):
+            yield {topic: _table(rows[cuts[topic][number] : cuts[topic][number + 1]]) for topic, rows in logs.items()}
 
     def held(self) -> int:
         """Rows in the buffers."""
@@ -121,13 +136,8 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
         right_grace_ms=None if keep_everything else right_grace,
     )
     task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
-    left_cuts, right_cuts = _cuts(data.draw, len(left_rows), parts), _cuts(data.draw, len(right_rows), parts)
     found: list[dict[str, Any]] = []
-    for number in range(parts):
-        batch = {
-            "l": _table(left_rows[left_cuts[number] : left_cuts[number + 1]]),
-            "r": _table(right_rows[right_cuts[number] : right_cuts[number + 1]]),
-        }
+    for batch in task.batches(data, {"l": left_rows, "r": right_rows}, parts):
         result = task.process(batch)
         found += [] if result is None else result.to_pylist()
         if data.draw(st.booleans()):
@@ -141,6 +151,70 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
     assert sorted(expected, key=str) == sorted(found, key=str)
     nulls = sum(row[0] is None for row in [*left_rows, *right_rows])
     assert task.counters.get("null_key", 0) == nulls
+
+
+@given(
+    st.data(),
+    logs("l"),
+    logs("r"),
+    st.integers(-3, 8),
+    st.integers(0, 8),
+    st.integers(1, 8),
+    st.sampled_from(["left", "outer"]),
+)
+@settings(max_examples=examples(300))
+def test_rows_without_a_partner_come_once_when_their_window_is_closed(
+    data: st.DataObject,
+    left: tuple[list[Row], int],
+    right: tuple[list[Row], int],
+    before: int,
+    width: int,
+    parts: int,
+    how: str,
+) -> None:
+    """And not before: after the last batch just those are missing whose window is open then."""
+    after = width - before
+    (left_rows, left_grace), (right_rows, right_grace) = left, right
+    join = WindowedJoin(
+        left="l",
+        right="r",
+        before_ms=before,
+        after_ms=after,
+        how=how,
+        left_grace_ms=left_grace,
+        right_grace_ms=right_grace,
+    )
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    found: list[dict[str, Any]] = []
+    for batch in task.batches(data, {"l": left_rows, "r": right_rows}, parts):
+        result = task.process(batch)
+        found += [] if result is None else result.to_pylist()
+        if data.draw(st.booleans()):
+            task.start()
+    pairs = [
+        (one, other)
+        for one in left_rows
+        for other in right_rows
+        if one[0] is not None and one[0] == other[0] and -before <= other[1] - one[1] <= after
+    ]
+    expected = [
+        {"k": one[0], "at": one[1], "v": one[2], "at_right": other[1], "v_right": other[2]} for one, other in pairs
+    ]
+    left_closed = max((row[1] for row in right_rows), default=-(10**9)) - right_grace - after
+    right_closed = max((row[1] for row in left_rows), default=-(10**9)) - left_grace - before
+    met_left, met_right = {one[2] for one, _ in pairs}, {other[2] for _, other in pairs}
+    expected += [
+        {"k": k, "at": at, "v": v, "at_right": None, "v_right": None}
+        for k, at, v in left_rows
+        if v not in met_left and (k is None or at < left_closed)
+    ]
+    if how == "outer":
+        expected += [
+            {"k": k, "at": None, "v": None, "at_right": at, "v_right": v}
+            for k, at, v in right_rows
+            if v not in met_right and (k is None or at < right_closed)
+        ]
+    assert sorted(expected, key=str) == sorted(found, key=str)
 
 
 @given(st.data(), st.integers(-5, 9), st.integers(0, 9))
@@ -189,8 +263,8 @@ def test_buffers_stay_as_small_as_the_window_allows() -> None:
     assert most <= 500
 
 
-def _late(policy: str) -> Task:
-    join = WindowedJoin(left="l", right="r", before_ms=10, after_ms=10, left_grace_ms=5, late=policy)
+def _late(policy: LeftOut) -> Task:
+    join = WindowedJoin(left="l", right="r", before_ms=10, after_ms=10, left_grace_ms=5, late_records=policy)
     return Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
 
 
@@ -199,18 +273,18 @@ LATE: list[Row] = [(1, 100, "a"), (1, 95, "b"), (1, 94, "late"), (1, 101, "c"), 
 
 @pytest.mark.parametrize("cut", range(6))
 def test_a_late_record_is_an_error_with_its_place_wherever_the_batch_begins(cut: int) -> None:
-    task = _late("error")
+    task = _late("stop")
     batches = [{"l": _table(rows), "r": _table([])} for rows in (LATE[:cut], LATE[cut:])]
     with pytest.raises(LateRecordException) as caught:
         deque(map(task.process, batches))
-    assert "The record l, partition 3, offset 2 is 6 ms older than a record before it; the join allows 5 ms" in str(
+    assert "The record l, partition 3, offset 2 is 6 ms older than a record before it; 5 ms are allowed" in str(
         caught.value
     )
 
 
 @pytest.mark.parametrize("cut", range(6))
 def test_late_records_can_be_left_out_and_are_counted(cut: int) -> None:
-    task = _late("drop")
+    task = _late("skip")
     found: list[str] = []
     for rows, others in ((LATE[:cut], [(1, 98, "r")]), (LATE[cut:], [])):
         result = task.process({"l": _table(rows), "r": _table(others)})  # type: ignore[arg-type]
@@ -218,25 +292,61 @@ def test_late_records_can_be_left_out_and_are_counted(cut: int) -> None:
     assert (sorted(found), task.counters) == (["a", "b", "c"], {"late": 2})
 
 
+def test_late_records_can_be_kept_aside() -> None:
+    task = _late(DeadLetters("letters"))
+    task.process({"l": _table(LATE), "r": _table([])})
+    assert task.counters == {"late": 2}
+    common = {"topic": "l", "partition": 3, "reason": "late"}
+    assert task.letters == [
+        {
+            **common,
+            "offset": 2,
+            "error": "is 6 ms older than a record before it; 5 ms are allowed",
+            "record": '{"k": 1, "at": 94, "v": "late"}',
+        },
+        {
+            **common,
+            "offset": 4,
+            "error": "is 11 ms older than a record before it; 5 ms are allowed",
+            "record": '{"k": 1, "at": 90, "v": "later"}',
+        },
+    ]
+
+
+def test_records_without_a_time_can_be_left_out() -> None:
+    join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=1, bad_records=DeadLetters("letters"))
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    times = pa.array([None, 5, 2**62, None], pa.int64())
+    rows = _table([(1, 0, "a"), (1, 5, "b"), (1, 0, "c"), (1, 0, "d")]).set_column(1, "at", times)
+    result = task.process({"l": rows, "r": _table([(1, 5, "r")])})
+    assert result is not None
+    assert (result.column("v").to_pylist(), task.counters) == (["b"], {"bad_records": 3})
+    assert [(letter["offset"], letter["error"], letter["reason"]) for letter in task.letters] == [
+        (0, "has no at", "bad"),
+        (2, f"has a at of {2**62} (int64), which is no time", "bad"),
+        (3, "has no at", "bad"),
+    ]
+
+
 @pytest.mark.parametrize("cut", range(5))
 def test_one_time_in_the_far_future_does_not_make_the_rest_disappear(cut: int) -> None:
     """Everything after it would be late, and was dropped without a word."""
     far = 4_000_000_000_000
     rows: list[Row] = [(1, 100, "a"), (1, far, "typo"), (1, 101, "b"), (1, 102, "c")]
-    task = _late("drop")
+    task = _late("skip")
     with pytest.raises(LateRecordException) as caught:
         deque(task.process({"l": _table(part), "r": _table([])}) for part in (rows[:cut], rows[cut:]))
-    culprit = "a record of an earlier batch" if cut == 2 else "offset 1"
+    culprit = "a record of another source or an earlier batch" if cut == 2 else "offset 1"
     assert f"l, partition 3, offset 2 is {far - 101} ms older than a record before it" in str(caught.value)
     assert f"The newest before it is {culprit}. " in str(caught.value)
-    assert "set drop_limit_ms" in str(caught.value)
+    assert "set late_limit_ms" in str(caught.value)
 
 
 def test_the_limit_of_dropping_can_be_set() -> None:
     rows: list[Row] = [(1, 1_000, "a"), (1, 900, "late"), (1, 899, "later")]
     for limit, error in ((95, "offset 2 is 101 ms older"), (96, None), (None, None)):
         join = WindowedJoin(
-            left="l", right="r", before_ms=1, after_ms=1, left_grace_ms=5, late="drop", drop_limit_ms=limit
+            left="l", right="r", before_ms=1, after_ms=1, left_grace_ms=5, late_records="skip", late_limit_ms=limit
         )
         task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
         if error is None:
@@ -251,21 +361,21 @@ def test_the_limit_of_dropping_can_be_set() -> None:
 def test_what_is_no_time_is_an_error(time: int) -> None:
     """Sums of such times do not fit into 64 bits, and wrapped around."""
     with pytest.raises(
-        LateRecordException, match=rf"The record l, partition 3, offset 1 has a at of {time} ms, which is"
+        BadRecordException, match=rf"The record l, partition 3, offset 1 has a at of {time} \(int64\), which is no time"
     ):
-        _late("drop").process({"l": _table([(1, 5, "a"), (1, time, "b")]), "r": _table([])})
+        _late("stop").process({"l": _table([(1, 5, "a"), (1, time, "b")]), "r": _table([])})
     seconds = SCHEMA.set(1, pa.field("at", pa.timestamp("s")))
     join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=1)
     task = Task(join, {"l": _spec("l", seconds), "r": _spec("r", SCHEMA)})
     rows = pa.table([pa.array([1]), pa.array([time]).cast(pa.timestamp("s")), pa.array(["x"])], schema=seconds)
-    with pytest.raises(LateRecordException, match="from offset 0 on have a at that is no time"):
+    with pytest.raises(BadRecordException, match=rf"offset 0 has a at of {time} \(timestamp\[s\]\), which is no time"):
         task.process({"l": rows, "r": _table([])})
 
 
 def test_a_record_without_time_is_an_error() -> None:
-    task = _late("drop")
+    task = _late("skip")
     rows = _table([(1, 5, "a"), (1, 6, "b")]).set_column(1, "at", pa.array([5, None], pa.int64()))
-    with pytest.raises(LateRecordException, match="The record l, partition 3, offset 1 has no at"):
+    with pytest.raises(BadRecordException, match="The record l, partition 3, offset 1 has no at"):
         task.process({"l": rows, "r": _table([])})
 
 

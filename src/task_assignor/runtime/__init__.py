@@ -9,6 +9,7 @@ except ImportError as error:
     raise MissingExtraException("runtime", "task_assignor.runtime", error.name or "pyarrow") from error
 
 from task_assignor.runtime.application import RunResult, StreamsApplication
+from task_assignor.runtime.bad_records import DeadLetters
 from task_assignor.runtime.client_shell import run_client
 from task_assignor.runtime.commits import (
     ClientTasks,
@@ -19,11 +20,14 @@ from task_assignor.runtime.commits import (
     RebalanceRecord,
     TaskCommit,
 )
+from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import (
+    BadRecordException,
     ClientException,
     CommitLogException,
     CorruptLogException,
     InvalidTransitionException,
+    LateRecordException,
     ProcessorException,
     StoreException,
     TopicException,
@@ -54,8 +58,8 @@ from task_assignor.runtime.launcher import (
 )
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
-from task_assignor.runtime.processor import Processor, RecordProcessor, TaskContext
-from task_assignor.runtime.processors.windowed_join import LateRecordException, WindowedJoin
+from task_assignor.runtime.processor import Processor, RecordProcessor
+from task_assignor.runtime.processors.windowed_join import WindowedJoin
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
@@ -64,6 +68,7 @@ from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
+    "BadRecordException",
     "BatchCommitted",
     "ClientBootstrap",
     "ClientException",
@@ -77,6 +82,7 @@ __all__ = [
     "CommitLogException",
     "CommitRecord",
     "CorruptLogException",
+    "DeadLetters",
     "FileRef",
     "InvalidTransitionException",
     "KeyValueStore",

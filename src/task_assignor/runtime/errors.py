@@ -62,6 +62,30 @@ class ProcessorException(StreamsException):
         return str(self.args[0])
 
 
+class BadRecordException(StreamsException):
+    """A record cannot be processed, and the setting is to stop at such.
+
+    Args:
+        message: which record it is, and what is wrong with it.
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+    """
+
+    def __init__(self, message: str, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message, topic, partition, offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class LateRecordException(BadRecordException):
+    """A record is older than its source promised, and the setting is to stop at such."""
+
+
 class ClientException(StreamsException):
     """The clients could not be started, were all lost, or one failed for a reason of its own."""
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import CommitLog, FileRef, RunLayout, TaskCommit, open_committed
+from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TopicException
 from task_assignor.runtime.files import DamagedDocumentError, Seal, open_arrow, read_json, write_arrow, write_json
-from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.protocol import START, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -135,8 +136,10 @@ class StreamTask:
             environment.application_id,
             task,
             {name: environment.topics[name].spec for name in sub_topology.sources},
-            tuple(output.name for output in sub_topology.outputs),
+            tuple(found.name for found in sub_topology.outputs if found.name not in sub_topology.dead_letters),
             self._stores,
+            sub_topology.bad_records,
+            sub_topology.late_records,
         )
 
     # Restoring.
@@ -282,7 +285,7 @@ class StreamTask:
                 processor = self._sub_topology.processor()
                 processor.init(context)
                 self._processor = processor
-            context.begin(order.batch, order.ranges)
+            context.begin(order.batch, order.ranges, batch)
             rows = self._processor.process_batch(batch, context)
             if rows is not None:
                 context.forward(rows)
@@ -319,6 +322,9 @@ class StreamTask:
             else f"topic {topic}, partition {self.task.partition}, no rows"
             for topic, (start, end) in order.ranges.items()
         )
+        if self._context.record is not None:
+            topic, offset = self._context.record
+            ranges += f"; at the record {topic}, partition {self.task.partition}, offset {offset}"
         return (
             f"The processor {processor_name(self._sub_topology.processor)} of sub-topology {self._sub_topology.name!r} "
             f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, check_left_out
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
@@ -70,6 +71,9 @@ class SubTopology:
         tables: sources to look things up in: a task reads them to their end before it reads any other source.
         topology: name of the topology it belongs to, if the application has several (Kafka's named topologies, each
             of which numbers its sub-topologies from 0); None: the one without a name.
+        bad_records: what becomes of a record that cannot be processed: "stop" (the run ends with an error that names
+            it), "skip" (it is left out and counted as `bad_records`), or `DeadLetters` (it is kept aside, too).
+        late_records: the same for records that come too late for a processor that knows when that is (`late`).
 
     Raises:
         TopologyException: something of it is not allowed.
@@ -82,9 +86,15 @@ class SubTopology:
     outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
     tables: tuple[str, ...] = attrs.field(default=(), converter=_to_names)
     topology: str | None = None
+    bad_records: LeftOut = "stop"
+    late_records: LeftOut = "stop"
 
     def __attrs_post_init__(self) -> None:
         where = f"The sub-topology {self.name!r}"
+        for name, policy in (("bad_records", self.bad_records), ("late_records", self.late_records)):
+            check_left_out(where, name, policy)
+        letters = [Output(name, DEAD_LETTER_SCHEMA) for name in self.dead_letters]
+        object.__setattr__(self, "outputs", (*(out for out in self.outputs if out not in letters), *letters))
         if self.topology is not None:
             _check_topology_name(where, self.topology)
         if not isinstance(self.name, str) or not self.name:
@@ -109,6 +119,12 @@ class SubTopology:
         if not callable(self.processor):
             raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
         self._check_needs_no_arguments(where)
+
+    @property
+    def dead_letters(self) -> tuple[str, ...]:
+        """Names of the outputs for records that are left out; they are among `outputs`, at their end."""
+        policies = (self.bad_records, self.late_records)
+        return tuple(dict.fromkeys(policy.output for policy in policies if isinstance(policy, DeadLetters)))
 
     def _check_needs_no_arguments(self, where: str) -> None:
         if inspect.isclass(self.processor) and not issubclass(self.processor, Processor):

@@ -1,18 +1,21 @@
-"""The ready-made processor: an exact inner join of two streams by key and time window; no other joins live here.
+"""Exact joins of two streams by key and time window: inner, left, outer.
 
 A left row and a right row match if their keys are equal and `-before <= time(right) - time(left) <= after`. The result
-is the set of all matching pairs, whatever the micro-batches were and whichever source was ahead.
+is the set of all matching pairs, and with `how="left"` or `"outer"` the rows that have no partner, whatever the
+micro-batches were.
 
-**When a buffered row may go.** Each source promises an order: a record is at most `grace` older than the newest record
+**When a window is closed.** Each source promises an order: a record is at most `grace` older than the newest record
 before it in its partition. Having read a source up to newest time M, all its future records have time >= M - grace.
 So a left row can meet no future right row once `time + after < M(right) - grace(right)`, and a right row no future left
-row once `time + before < M(left) - grace(left)`. A side is pruned by the *other* source's time alone; no clock, no
-batch boundary and no time of its own has a say, therefore pruning never changes the result.
+row once `time + before < M(left) - grace(left)`. Then a row without a partner comes out, and not earlier; what is open at
+the end of a run stays in the store, and comes when a later run has moved the time. No clock and no batch boundary has a
+say, so neither pruning nor batches change the result.
+
+**What is kept.** A row is kept as long as it can meet one of the future; and, where rows without a partner come out, as
+long as one that it has met may be asked for its partner.
 
 **Records that break the promise** are found by their place in the partition, not by batches, so every run finds the
-same ones. They are an error (default), or left out of the join and counted (`late="drop"`). Only so far, though: one
-record with a time in the far future would make all that follow it late. A record that is more than `drop_limit_ms` too
-old is an error that names it, and the one that was so far ahead if that is in the same batch.
+same ones. `late_records` says what becomes of them.
 """
 
 from __future__ import annotations
@@ -22,28 +25,33 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from task_assignor.runtime.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.keys import timestamps_in_ms
-from task_assignor.runtime.processor import Processor, TaskContext
+from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.matching import key_norm, match
+from task_assignor.runtime.processors.records import (
+    as_type,
+    both,
+    leave_out_late,
+    newest_so_far,
+    taken,
+    valid_keys,
+    with_times,
+)
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
+from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topics import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
-from task_assignor.sdk import StreamsException
 
 if TYPE_CHECKING:
     import polars as pl
 
+HOWS: Final = ("inner", "left", "outer")
+_ROW: Final = "__row"
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
-_FARTHEST_MS: Final = 1 << 60
-"""Times farther from 1970 than this (36 million years) are mistakes, and sums of them would not fit into 64 bits."""
-
-
-class LateRecordException(StreamsException):
-    """A record is older than its source promised."""
 
 
 def _to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -52,26 +60,30 @@ def _to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen(kw_only=True)
 class WindowedJoin:
-    """An exact windowed inner join of two co-partitioned topics.
+    """An exact windowed join of two co-partitioned topics.
 
     Args:
         left: left source topic.
         right: right source topic.
         before_ms: how much older than the left row a matching right row may be, ms.
         after_ms: how much newer it may be, ms. Negative values are allowed as long as `before_ms + after_ms >= 0`.
+        how: "inner" (pairs), "left" (and left rows without a partner, when their window is closed) or "outer" (and right
+            ones).
         left_grace_ms: by how much records of the left topic may be out of order within a partition, ms; None: any
-            order is right, and no right row is ever dropped from the buffer.
+            order is right, and no right row is ever dropped from the buffer, nor known to have no partner.
         right_grace_ms: the same for the right topic and left rows.
-        late: what to do with a record that breaks this promise: "error", or "drop" (left out and counted as `late`).
-        drop_limit_ms: with `late="drop"`: by how much such a record may break it and still be dropped, ms; beyond that it
-            is an error, since a single time in the far future makes everything after it late. None: no limit.
+        late_records: what becomes of a record that breaks this promise, and
+        bad_records: of one without a time: "stop", "skip" or `DeadLetters`, as `SubTopology` has it.
+        late_limit_ms: by how much a late record may break the promise and still be left out, ms; beyond that it is an
+            error, since a single time in the far future makes everything after it late. None: no limit.
         left_columns: columns of the left rows in the result, besides the keys; None: all.
         right_columns: the same for right rows.
         suffix: added to the name of a right column that the left side has too.
 
-    The result has the key columns under their left names, then the other left columns, then the other right ones.
-    Keys are those of the topics: the i-th key column of the left with the i-th of the right. Rows whose key has a
-    null match nothing (counted as `null_key`). Times are compared in whole milliseconds.
+    The result has the key columns under their left names, then the other left columns, then the other right ones; a row
+    without a partner has nulls for the other side. Keys are those of the topics: the i-th key column of the left with the
+    i-th of the right. Rows whose key has a null match nothing (counted as `null_key`), so where rows without a partner
+    come out they do at once. Times are compared in whole milliseconds.
 
     Raises:
         TopologyException: the window or an option is not allowed.
@@ -81,10 +93,12 @@ class WindowedJoin:
     right: str
     before_ms: int
     after_ms: int
+    how: str = "inner"
     left_grace_ms: int | None = 0
     right_grace_ms: int | None = 0
-    late: str = "error"
-    drop_limit_ms: int | None = 7 * 24 * 3_600_000
+    late_records: LeftOut = "stop"
+    bad_records: LeftOut = "stop"
+    late_limit_ms: int | None = 7 * 24 * 3_600_000
     left_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
     right_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
     suffix: str = "_right"
@@ -105,12 +119,23 @@ class WindowedJoin:
         for name, grace in (
             ("left_grace_ms", self.left_grace_ms),
             ("right_grace_ms", self.right_grace_ms),
-            ("drop_limit_ms", self.drop_limit_ms),
+            ("late_limit_ms", self.late_limit_ms),
         ):
             if grace is not None and (type(grace) is not int or grace < 0):
                 raise TopologyException(f"{where}: {name} ({grace!r}) must be an int of at least 0, or None.")
-        if self.late not in ("error", "drop"):
-            raise TopologyException(f"{where}: late ({self.late!r}) must be 'error' or 'drop'.")
+        for name, policy in (("late_records", self.late_records), ("bad_records", self.bad_records)):
+            check_left_out(where, name, policy)
+        if self.how not in HOWS:
+            raise TopologyException(f"{where}: how ({self.how!r}) must be one of {', '.join(HOWS)}.")
+        for name, grace, wanted in (
+            ("right_grace_ms", self.right_grace_ms, self.how != "inner"),
+            ("left_grace_ms", self.left_grace_ms, self.how == "outer"),
+        ):
+            if wanted and grace is None:
+                raise TopologyException(
+                    f"{where}: with how={self.how!r} the {name} must not be None: without a limit to the disorder nobody "
+                    "knows when a row has no partner."
+                )
 
     def sub_topology(self, name: str, output: str | Output) -> SubTopology:
         """The join as a sub-topology with two stores, `<name>-left` and `<name>-right`.
@@ -121,7 +146,15 @@ class WindowedJoin:
         """
         plan = JoinFactory(self, f"{name}-left", f"{name}-right")
         stores = (WindowStoreSpec(plan.left_store, _TIME["left"]), WindowStoreSpec(plan.right_store, _TIME["right"]))
-        return SubTopology(name, (self.left, self.right), plan, stores, (output,))
+        return SubTopology(
+            name,
+            (self.left, self.right),
+            plan,
+            stores,
+            (output,),
+            bad_records=self.bad_records,
+            late_records=self.late_records,
+        )
 
 
 @attrs.frozen
@@ -163,7 +196,7 @@ class _Side:
         time: name of the time column in the store.
         time_is: output column that the time column is at the same time; None: none.
         key_fields: key columns under the left names and types.
-        values: value columns in the source, without the one that is the time column.
+        values: value column in the source -> its name in the store, without the one that is the time column.
         value_fields: all value columns in the output.
         stored: columns of the store, in order.
         grace_ms: promised order.
@@ -176,7 +209,7 @@ class _Side:
     time: str
     time_is: str | None
     key_fields: tuple[pa.Field, ...]
-    values: tuple[str, ...]
+    values: Mapping[str, str]
     value_fields: tuple[pa.Field, ...]
     stored: pa.Schema
     grace_ms: int | None
@@ -207,7 +240,7 @@ class _Side:
             time,
             time_is,
             tuple(key_fields),
-            tuple(value for value in values if renamed[value] != time_is),
+            {value: name for value, name in renamed.items() if name != time_is},
             tuple(fields),
             pa.schema([*key_fields, pa.field(time, pa.int64()), *stored]),
             grace_ms,
@@ -273,132 +306,149 @@ class JoinProcessor(Processor):
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """New left rows meet all right rows; new right rows meet the left rows that were there before."""
-        import polars as pl
-
-        new_left = self._prepare(self._left, self._left_store, batch[self._left.topic], context)
-        new_right = self._prepare(self._right, self._right_store, batch[self._right.topic], context)
-        old_left = self._left_store.frame
+        closed_before = self._closed_before()
+        new_left, lonely_left = self._prepare(self._left, self._left_store, batch[self._left.topic], context)
+        new_right, lonely_right = self._prepare(self._right, self._right_store, batch[self._right.topic], context)
+        closed_now = self._closed_before()
+        old_left, old_right = self._left_store.frame, self._right_store.frame
         left, right = _frame(new_left), _frame(new_right)
         left_norm, right_norm = (0.0 if frame is None else self._key_norm(frame) for frame in (left, right))
         if right is not None:
             self._right_store.append(new_right, right, right_norm)
-        pairs = []
+        found = []
         if left is not None and (all_right := self._right_store.frame) is not None:
             norms = (left_norm, self._right_store.sum_over_chunks(self._key_norm))
-            pairs.append(self._match(left, all_right, norms, new_is_left=True))
+            found.append(self._match(left, all_right, norms, new_is_left=True))
         if old_left is not None and right is not None:
             norms = (right_norm, self._left_store.sum_over_chunks(self._key_norm))
-            pairs.append(self._match(right, old_left, norms, new_is_left=False))
+            found.append(self._match(right, old_left, norms, new_is_left=False))
         if left is not None:
             self._left_store.append(new_left, left, left_norm)
-        self._expire()
-        matched = [frame for frame in pairs if frame.height]
-        if not matched:
-            return None
-        return pl.concat(matched, rechunk=True).to_arrow().cast(self._schema)
+        if self._join.how != "inner":
+            found += self._alone(self._left, [old_left, left], lonely_left, closed_before[0], closed_now[0])
+        if self._join.how == "outer":
+            found += self._alone(self._right, [old_right, right], lonely_right, closed_before[1], closed_now[1])
+        self._expire(*closed_now)
+        tables = [frame.to_arrow().cast(self._schema) for frame in found if frame.height]
+        return pa.concat_tables(tables) if tables else None
 
-    def _prepare(self, side: _Side, store: WindowStore, rows: pa.Table, context: TaskContext) -> pa.Table:
-        """The rows that take part, with the columns of the store; moves the stream time."""
-        start = context.offsets[side.topic][0]
-        try:
-            times_column = timestamps_in_ms(rows.column(side.timestamp))
-        except pa.ArrowInvalid as error:
-            raise LateRecordException(
-                f"The records {side.topic}, partition {context.partition}, from offset {start} on have a {side.timestamp} "
-                f"that is no time: {error}"
-            ) from None
+    def _prepare(
+        self, side: _Side, store: WindowStore, rows: pa.Table, context: TaskContext
+    ) -> tuple[pa.Table, pa.Table]:
+        """The rows that take part, and those whose key has a null, with the columns of the store; moves the stream time."""
         if rows.num_rows == 0:
-            return side.stored.empty_table()
-        if times_column.null_count:
-            offset = start + int(np.flatnonzero(times_column.is_null().to_numpy())[0])
-            raise LateRecordException(
-                f"The record {side.topic}, partition {context.partition}, offset {offset} has no {side.timestamp}."
-            )
-        keep = self._keep(side, store, times_column.to_numpy(), start, context)
-        columns = []
-        for name, field in zip(side.key, side.key_fields, strict=True):
-            column = rows.column(name)
-            if column.null_count:
-                valid = column.is_valid().to_numpy()
-                context.count("null_key", int((~valid).sum()))
-                keep = valid if keep is None else keep & valid
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        columns.append(times_column)
-        columns += [
-            column if column.type == side.stored.field(position).type else column.cast(side.stored.field(position).type)
-            for position, column in enumerate((rows.column(name) for name in side.values), len(columns))
+            return side.stored.empty_table(), side.stored.empty_table()
+        times, keep = with_times(side.topic, rows, side.timestamp, context)
+        newest = newest_so_far(times, store.stream_time)
+        if newest[-1] != NO_TIME:
+            store.observe(int(newest[-1]))
+        if side.grace_ms is not None:
+            # A record without a time is older than all: it has been left out already.
+            known = times if keep is None else np.where(keep, times, newest)
+            in_time = leave_out_late(side.topic, known, newest, side.grace_ms, self._join.late_limit_ms, context)
+            keep = both(keep, in_time)
+        columns = [
+            *(as_type(rows.column(name), field.type) for name, field in zip(side.key, side.key_fields, strict=True)),
+            pa.chunked_array([times]),
+            *(as_type(rows.column(name), side.stored.field(new).type) for name, new in side.values.items()),
         ]
         table = pa.table(columns, schema=side.stored)
-        return table if keep is None else table.filter(pa.array(keep))
-
-    def _keep(
-        self, side: _Side, store: WindowStore, times: npt.NDArray[np.int64], start: int, context: TaskContext
-    ) -> npt.NDArray[np.bool_] | None:
-        """Which rows are not late; None: all. Moves the stream time."""
-        before = store.stream_time
-        where = f"{side.topic}, partition {context.partition}, offset"
-        for row in (int(times.argmin()), int(times.argmax())):
-            if not -_FARTHEST_MS <= times[row] <= _FARTHEST_MS:
-                raise LateRecordException(
-                    f"The record {where} {start + row} has a {side.timestamp} of {int(times[row])} ms, which is no time."
-                )
-        store.observe(int(times.max()))
-        if side.grace_ms is None:
-            return None
-        newest = np.maximum.accumulate(times)
-        if before is not None:
-            newest = np.maximum(newest, before)
-        behind = newest - times
-        late = behind > side.grace_ms
-        if not late.any():
-            return None
-        limit = self._join.drop_limit_ms
-        is_dropped = self._join.late == "drop"
-        wrong = late if not is_dropped else behind > side.grace_ms + limit if limit is not None else np.zeros_like(late)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            ahead = np.flatnonzero(times[:row] == newest[row])
-            other = f"offset {start + int(ahead[0])}" if len(ahead) else "a record of an earlier batch"
-            advice = (
-                "Too much to be dropped without a word: maybe that one has a wrong time; else set drop_limit_ms."
-                if is_dropped
-                else f"Maybe a grace of {int(behind.max())} ms (what this batch needs), or late='drop', "
-                "or write the topic sorted by its timestamp."
-            )
-            raise LateRecordException(
-                f"The record {where} {start + row} is {int(behind[row])} ms older than a record before it; the "
-                f"join allows {side.grace_ms} ms. The newest before it is {other}. {advice}"
-            )
-        context.count("late", int(late.sum()))
-        return ~late
+        has_key = valid_keys(rows, side.key)
+        if has_key is None:
+            return taken(table, keep), side.stored.empty_table()
+        context.count("null_key", int((~has_key).sum()))
+        return taken(table, both(keep, has_key)), taken(table, both(keep, ~has_key))
 
     def _match(
         self, new: pl.DataFrame, stored: pl.DataFrame, norms: tuple[float, float], *, new_is_left: bool
     ) -> pl.DataFrame:
         """New rows of one side with all stored rows of the other."""
+        return self._result(self._near(new, stored, norms, few_is_left=new_is_left)).collect()
+
+    def _near(
+        self, few: pl.DataFrame, many: pl.DataFrame, norms: tuple[float, float], *, few_is_left: bool
+    ) -> pl.LazyFrame:
+        sides, bounds = (self._left, self._right), (self._join.before_ms, self._join.after_ms)
+        (side, other), (before, after) = (sides, bounds) if few_is_left else (sides[::-1], bounds[::-1])
+        return match(few, many, self._keys, side.time, other.time, before, after, norms)
+
+    def _result(self, rows: pl.LazyFrame, *, without: _Side | None = None) -> pl.LazyFrame:
+        """The columns of the result; those of a side that has no row are null."""
         import polars as pl
 
-        sides, bounds = (self._left, self._right), (self._join.before_ms, self._join.after_ms)
-        (side, other), (before, after) = (sides, bounds) if new_is_left else (sides[::-1], bounds[::-1])
-        pairs = match(new, stored, self._keys, side.time, other.time, before, after, norms)
         columns = [pl.col(key) for key in self._keys]
-        columns += [
-            pl.col(found.time).alias(field.name) if field.name == found.time_is else pl.col(field.name)
-            for found in (self._left, self._right)
-            for field in found.value_fields
-        ]
-        return pairs.select(columns).collect()
+        for side in (self._left, self._right):
+            for field in side.value_fields:
+                source = (
+                    pl.lit(None) if side is without else pl.col(side.time if field.name == side.time_is else field.name)
+                )
+                columns.append(source.alias(field.name))
+        return rows.select(columns)
+
+    def _alone(
+        self, side: _Side, parts: list[pl.DataFrame | None], lonely: pa.Table, before: int | None, now: int | None
+    ) -> list[pl.DataFrame]:
+        """The rows without a partner whose window has been closed by this batch.
+
+        Args:
+            side: whose rows.
+            parts: its rows of earlier batches, and those of this one.
+            lonely: rows that can have no partner.
+            before: what was older than this was closed before the batch, ms; None: nothing.
+            now: what is older than this is closed now.
+        """
+        import polars as pl
+
+        is_left = side is self._left
+        other, other_store = (self._right, self._right_store) if is_left else (self._left, self._left_store)
+        time = pl.col(side.time)
+        old, new = parts
+        closed = []
+        if now is not None:
+            if old is not None:
+                closed.append(old.filter((time < now) if before is None else (time < now) & (time >= before)))
+            if new is not None:
+                # These may have been closed when they came: then nobody has looked at them yet.
+                closed.append(new.filter(time < now))
+        rows = pl.concat(closed, rechunk=True) if closed else None
+        alone = [frame for frame in (_frame(lonely),) if frame is not None]
+        if rows is not None and rows.height:
+            partners = other_store.frame
+            if partners is not None:
+                norms = (self._key_norm(rows), other_store.sum_over_chunks(self._key_norm))
+                rows = rows.with_row_index(_ROW)
+                met = self._near(rows, partners, norms, few_is_left=is_left).select(pl.col(_ROW).unique())
+                rows = rows.join(met.collect(), on=_ROW, how="anti").drop(_ROW)
+            alone.append(rows)
+        return [self._result(frame.lazy(), without=other).collect() for frame in alone]
 
     def _key_norm(self, frame: pl.DataFrame) -> float:
         return key_norm(frame, self._keys)
 
-    def _expire(self) -> None:
-        """See the top of this module."""
-        right_time, left_time = self._right_store.stream_time, self._left_store.stream_time
-        if right_time is not None and self._right.grace_ms is not None:
-            self._left_store.expire(right_time - self._right.grace_ms - self._join.after_ms)
-        if left_time is not None and self._left.grace_ms is not None:
-            self._right_store.expire(left_time - self._left.grace_ms - self._join.before_ms)
+    def _closed_before(self) -> tuple[int | None, int | None]:
+        """Left and right rows older than these meet no row of the future; None: no such time. See the top of this module."""
+        left_time, right_time = self._left_store.stream_time, self._right_store.stream_time
+        left_grace, right_grace = self._left.grace_ms, self._right.grace_ms
+        return (
+            None if right_time is None or right_grace is None else right_time - right_grace - self._join.after_ms,
+            None if left_time is None or left_grace is None else left_time - left_grace - self._join.before_ms,
+        )
+
+    def _expire(self, left: int | None, right: int | None) -> None:
+        """Forget what no row of the future meets, and no row whose window is open may be asked for."""
+        keep_left, keep_right = left, right
+        if self._join.how != "inner":
+            keep_right = _older(right, None if left is None else left - self._join.before_ms)
+        if self._join.how == "outer":
+            keep_left = _older(left, None if right is None else right - self._join.after_ms)
+        if keep_left is not None:
+            self._left_store.expire(keep_left)
+        if keep_right is not None:
+            self._right_store.expire(keep_right)
+
+
+def _older(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
 
 
 def _frame(table: pa.Table) -> pl.DataFrame | None:

@@ -1,0 +1,266 @@
+"""What a processor may know and use of its task: `TaskContext`. Nothing here runs tasks."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, as_json
+from task_assignor.runtime.errors import (
+    BadRecordException,
+    LateRecordException,
+    StoreException,
+    TopologyException,
+)
+from task_assignor.runtime.merging import places, times_so_far
+from task_assignor.runtime.stores.key_value import KeyValueStore
+from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.stores.window import WindowStore
+from task_assignor.runtime.times import times_of
+from task_assignor.runtime.topics import TopicSpec
+from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import counted, shown
+
+_log = logging.getLogger(__name__)
+S = TypeVar("S", bound=Store)
+
+
+class TaskContext:
+    """What a processor may know and use of its task.
+
+    Args:
+        application_id: `application.id`.
+        task_id: the task.
+        topics: source topics of the task, by name.
+        outputs: names of the outputs of its sub-topology, in the order in which they were declared, without those of
+            dead letters.
+        stores: its stores, by name.
+        bad_records: what becomes of records that cannot be processed.
+        late_records: what becomes of records that come too late.
+
+    Attributes:
+        batch: number of the micro-batch.
+        offsets: source topic -> (first offset, offset after the last) of the rows that are processed now.
+        record: (topic, offset) of the record that is processed now; None: not one alone.
+    """
+
+    def __init__(
+        self,
+        application_id: str,
+        task_id: TaskId,
+        topics: Mapping[str, TopicSpec],
+        outputs: tuple[str, ...],
+        stores: Mapping[str, Store],
+        bad_records: LeftOut = "stop",
+        late_records: LeftOut = "stop",
+    ) -> None:
+        self.application_id = application_id
+        self.task_id = task_id
+        self.topics = topics
+        self.outputs = outputs
+        self.batch = -1
+        self.offsets: Mapping[str, tuple[int, int]] = {}
+        self.record: tuple[str, int] | None = None
+        self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
+        self._stores = stores
+        self._rows: Mapping[str, pa.Table] = {}
+        self._forwarded: list[tuple[str, pa.Table]] = []
+        self._counters: dict[str, int] = {}
+
+    @property
+    def partition(self) -> int:
+        """Partition of all source topics that the task reads."""
+        return self.task_id.partition
+
+    def store(self, name: str) -> Store:
+        """The store of that name.
+
+        Raises:
+            StoreException: the sub-topology declares no such store.
+        """
+        try:
+            return self._stores[name]
+        except KeyError:
+            known = ", ".join(sorted(self._stores)) or "none"
+            raise StoreException(
+                f"Task {self.task_id} has no store {name!r}; its sub-topology declares: {known}."
+            ) from None
+
+    def key_value_store(self, name: str) -> KeyValueStore:
+        """The key-value store of that name; like `store`, with the type that checkers want."""
+        return self._typed(name, KeyValueStore)
+
+    def window_store(self, name: str) -> WindowStore:
+        """The window store of that name; like `store`, with the type that checkers want."""
+        return self._typed(name, WindowStore)
+
+    def _typed(self, name: str, kind: type[S]) -> S:
+        store = self.store(name)
+        if not isinstance(store, kind):
+            raise StoreException(f"The store {name!r} is a {type(store).__name__}, not a {kind.__name__}.")
+        return store
+
+    def forward(self, rows: pa.Table, output: str | None = None) -> None:
+        """Add rows to an output; several calls in a batch add up.
+
+        Args:
+            rows: the rows.
+            output: name of the output; None: the only one.
+
+        Raises:
+            TopologyException: the sub-topology has no such output, or several and none was named.
+        """
+        if not isinstance(rows, pa.Table):
+            raise TopologyException(f"Rows for an output must be a pyarrow.Table, not {type(rows).__name__}.")
+        if output is None:
+            if len(self.outputs) != 1:
+                raise TopologyException(
+                    f"Task {self.task_id} has {len(self.outputs)} outputs ({', '.join(self.outputs) or 'none'}); "
+                    "rows for an unnamed output need exactly one. Maybe context.forward(rows, output=NAME)."
+                )
+            output = self.outputs[0]
+        elif output not in self.outputs:
+            raise TopologyException(
+                f"Task {self.task_id} has no output {output!r}; its outputs: {', '.join(self.outputs) or 'none'}."
+            )
+        self._forwarded.append((output, rows))
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to a counter; the counters of a batch are part of its commit record.
+
+        Raises:
+            TopologyException: the name is no text, or the number is not whole.
+        """
+        try:
+            self._counters[str.__str__(name)] = self._counters.get(name, 0) + operator.index(number)
+        except TypeError:
+            raise TopologyException(
+                f"A counter has a text as name and counts in whole numbers; given were {shown(name)} and {shown(number)}."
+            ) from None
+
+    def in_time_order(self, batch: Mapping[str, pa.Table]) -> dict[str, npt.NDArray[np.int64]]:
+        """The place of each row in the order of time over all sources, from 0: the order that `RecordProcessor` sees.
+
+        Args:
+            batch: what `process_batch` was given.
+
+        Returns:
+            Source topic -> (N,) a place for each of its rows; no two are equal.
+        """
+        newest = [times_so_far(times_of(rows, self.topics[topic].timestamp)) for topic, rows in batch.items()]
+        return dict(zip(batch, places(newest), strict=True))
+
+    def first_offset(self, topic: str) -> int:
+        """Offset of the first row that is processed now."""
+        return self.offsets.get(topic, (0, 0))[0]
+
+    # Records that are left out.
+
+    def leave_out(
+        self,
+        topic: str,
+        rows: Sequence[int] | npt.NDArray[np.int64],
+        errors: str | Sequence[str],
+        *,
+        is_late: bool = False,
+    ) -> None:
+        """Say that records cannot be processed; the setting `bad_records` (or `late_records`) decides what becomes of them.
+
+        Args:
+            topic: where they come from.
+            rows: their places in the batch's table of that topic, ascending.
+            errors: why, as the end of a sentence ("has no price"); one for all, or one for each.
+            is_late: they are right, but come too late.
+
+        Raises:
+            BadRecordException: the setting is to stop. Names the first of them.
+            LateRecordException: the same for late ones.
+        """
+        places = [int(row) for row in rows]
+        if not places:
+            return
+        texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
+        first = self.first_offset(topic)
+        policy = self._policies["late" if is_late else "bad"]
+        told = f"{topic}, partition {self.partition}, offset {first + places[0]}"
+        if policy == "stop":
+            kind = LateRecordException if is_late else BadRecordException
+            raise kind(f"The record {told} {texts[0]}.", topic, self.partition, first + places[0])
+        self.count("late" if is_late else "bad_records", len(places))
+        _log.warning(
+            "Task %s leaves %s out, the first of which is %s, which %s.",
+            self.task_id,
+            counted(len(places), "late record" if is_late else "record"),
+            told,
+            texts[0],
+        )
+        if isinstance(policy, DeadLetters):
+            letters = pa.table(
+                [
+                    [topic] * len(places),
+                    [self.partition] * len(places),
+                    [first + place for place in places],
+                    ["late" if is_late else "bad"] * len(places),
+                    texts,
+                    [self._written(topic, place) for place in places],
+                ],
+                schema=DEAD_LETTER_SCHEMA,
+            )
+            self._forwarded.append((policy.output, letters))
+
+    def stops_at_bad_records(self) -> bool:
+        """The setting `bad_records` is to stop."""
+        return self._policies["bad"] == "stop"
+
+    def stops_at_late_records(self) -> bool:
+        """The setting `late_records` is to stop."""
+        return self._policies["late"] == "stop"
+
+    def _written(self, topic: str, row: int) -> str | None:
+        rows = self._rows.get(topic)
+        if rows is None:
+            return None
+        try:
+            return as_json(rows.slice(row, 1).to_pylist()[0])
+        except Exception:  # noqa: BLE001 - maybe that is what is bad about it
+            return None
+
+    # Called by the runtime.
+
+    def begin(
+        self, batch: int, offsets: Mapping[str, tuple[int, int]], rows: Mapping[str, pa.Table] | None = None
+    ) -> None:
+        """Called by the runtime before each batch."""
+        self.batch = batch
+        self._forwarded, self._counters = [], {}
+        self.turn_to(offsets, rows or {})
+
+    def turn_to(self, offsets: Mapping[str, tuple[int, int]], rows: Mapping[str, pa.Table]) -> None:
+        """Called by the runtime before each part of a batch."""
+        self.offsets, self._rows, self.record = offsets, rows, None
+
+    def stand_at(self, topic: str = "", row: int = 0) -> None:
+        """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
+        self.record = (topic, self.first_offset(topic) + row) if topic else None
+
+    def marked(self) -> tuple[int, dict[str, int]]:
+        """What was forwarded and counted so far, for `back_to`."""
+        return len(self._forwarded), dict(self._counters)
+
+    def back_to(self, mark: tuple[int, dict[str, int]]) -> None:
+        """Forget what was forwarded and counted since."""
+        del self._forwarded[mark[0] :]
+        self._counters = mark[1]
+
+    def finish(self) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+        """Called by the runtime after each batch: output -> tables, and the counters."""
+        tables: dict[str, list[pa.Table]] = {}
+        for output, rows in self._forwarded:
+            tables.setdefault(output, []).append(rows)
+        return tables, self._counters

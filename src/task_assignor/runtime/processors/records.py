@@ -1,0 +1,135 @@
+"""Which records take part in a ready-made processor: those with a time and, where it matters, not too late."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import LateRecordException
+from task_assignor.runtime.times import NO_TIME, times_of
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+
+
+def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    """Rows that are in both masks; None stands for all rows."""
+    return other if one is None else one if other is None else one & other
+
+
+def taken(rows: pa.Table, mask: BoolArray | None) -> pa.Table:
+    """The rows of a mask; None: all."""
+    return rows if mask is None else rows.filter(pa.array(mask))
+
+
+def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column in that type."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def with_times(topic: str, rows: pa.Table, timestamp: str, context: TaskContext) -> tuple[Int64Array, BoolArray | None]:
+    """The times of the rows, and which rows have one (None: all); the others are bad records.
+
+    Raises:
+        BadRecordException: one has none, and the setting is to stop.
+    """
+    times = times_of(rows, timestamp)
+    missing = np.flatnonzero(times == NO_TIME)
+    if not len(missing):
+        return times, None
+    column = rows.column(timestamp)
+    found = column.take(pa.array(missing)).cast(pa.int64()).to_pylist()
+    context.leave_out(
+        topic,
+        missing,
+        [
+            f"has no {timestamp}"
+            if value is None
+            else f"has a {timestamp} of {value} ({column.type}), which is no time"
+            for value in found
+        ],
+    )
+    return times, times != NO_TIME
+
+
+def with_keys(topic: str, rows: pa.Table, key: tuple[str, ...], context: TaskContext) -> BoolArray | None:
+    """Which rows have a key without nulls (None: all); the others are bad records.
+
+    Raises:
+        BadRecordException: one has none, and the setting is to stop.
+    """
+    valid = valid_keys(rows, key)
+    if valid is not None:
+        names = ", ".join(name for name in key if rows.column(name).null_count)
+        context.leave_out(topic, np.flatnonzero(~valid), f"has a null in its key ({names})")
+    return valid
+
+
+def valid_keys(rows: pa.Table, key: tuple[str, ...]) -> BoolArray | None:
+    """Which rows have a key without nulls; None: all."""
+    valid: BoolArray | None = None
+    for name in key:
+        column = rows.column(name)
+        if column.null_count:
+            valid = both(valid, column.is_valid().to_numpy())
+    return valid
+
+
+def newest_so_far(times: Int64Array, before: int | None) -> Int64Array:
+    """(N,) the newest time up to each row, rows before these included."""
+    newest: Int64Array = np.maximum.accumulate(times)
+    return newest if before is None else np.maximum(newest, before)
+
+
+def leave_out_late(
+    topic: str,
+    times: Int64Array,
+    newest: Int64Array,
+    allowed_ms: int,
+    limit_ms: int | None,
+    context: TaskContext,
+) -> BoolArray | None:
+    """Which rows are not too late; None: all. The setting `late_records` decides what becomes of the others.
+
+    Args:
+        topic: where they come from.
+        times: (N,) their times, ms.
+        newest: (N,) `newest_so_far`.
+        allowed_ms: by how much a row may be older than the newest before it.
+        limit_ms: those older than this and what is allowed are an error whatever the setting is: one time in the far
+            future makes all that follow it late. None: no limit.
+        context: of the task.
+
+    Raises:
+        LateRecordException: the setting is to stop, or one is beyond the limit.
+    """
+    behind = newest - times
+    late = behind > allowed_ms
+    if not late.any():
+        return None
+    places = np.flatnonzero(late)
+    too_far = places[:0] if limit_ms is None else places[behind[places] > allowed_ms + limit_ms]
+    stops = context.stops_at_late_records()
+    if len(too_far) or stops:
+        row = int(places[0] if stops else too_far[0])
+        offset = context.first_offset(topic)
+        ahead = np.flatnonzero(times[:row] == newest[row])
+        other = f"offset {offset + int(ahead[0])}" if len(ahead) else "a record of another source or an earlier batch"
+        advice = (
+            f"Maybe a grace of {int(behind.max())} ms (what this batch needs), or late_records='skip', or write the topic "
+            "sorted by its timestamp"
+            if stops
+            else "Too much to be left out without a word: maybe that one has a wrong time; else set late_limit_ms"
+        )
+        raise LateRecordException(
+            f"The record {topic}, partition {context.partition}, offset {offset + row} is {int(behind[row])} ms older than a "
+            f"record before it; {allowed_ms} ms are allowed. The newest before it is {other}. {advice}.",
+            topic,
+            context.partition,
+            offset + row,
+        )
+    told = [f"is {found} ms older than a record before it; {allowed_ms} ms are allowed" for found in behind[places]]
+    context.leave_out(topic, places, told, is_late=True)
+    return ~late

@@ -1,0 +1,199 @@
+"""Records that cannot be processed: the run stops and names them, or they are left out, counted and kept aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    BadRecordException,
+    DeadLetters,
+    Output,
+    Processor,
+    ProcessorException,
+    RecordProcessor,
+    RuntimeOptions,
+    SubTopology,
+    TaskContext,
+    Topology,
+    TopologyException,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut
+from tests.runtime.support import application
+
+ROWS = pa.table({"key": [1, 1, 1, 1, 1, 1], "at": [10, 20, 30, 40, 50, 60], "price": [5, 0, 2, None, 4, 0]})
+SHARES = pa.schema([("share", pa.int8())])
+
+
+class Shares(RecordProcessor):
+    """Divides by what may be zero or missing; counts and forwards before it does."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """A row, or an error."""
+        context.count("begun")
+        context.forward(pa.table({"at": [record["at"]]}), "begun")
+        yield {"share": 100 // record["price"]}
+
+    def output_schema(self) -> pa.Schema:
+        """One small number."""
+        return SHARES
+
+
+class OneOutput(Shares):
+    """The same with one output."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """A row; with a price of 0 one that does not fit."""
+        return [{"share": 100 // record["price"] if record["price"] else 1_000}]
+
+
+class Checks(Processor):
+    """A processor for batches that looks itself for what is bad."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Rows without a price are bad, those with 0 are late."""
+        rows = batch["orders"]
+        prices = rows.column("price").to_pylist()
+        context.leave_out("orders", [row for row, price in enumerate(prices) if price is None], "has no price")
+        zeros = [row for row, price in enumerate(prices) if price == 0]
+        context.leave_out("orders", zeros, [f"is late by {row}" for row in zeros], is_late=True)
+
+
+def _sub(processor: type[Processor], outputs: Iterable[Output | str] = (), **policies: LeftOut) -> SubTopology:
+    return SubTopology("shares", "orders", processor, outputs=tuple(outputs), **policies)  # type: ignore[arg-type]
+
+
+def _run(root: Path, sub: SubTopology, rows: int) -> Any:
+    write_topic(root / "topics", "orders", ROWS, partitions=1, key=["key"], timestamp="at")
+    return application(root, Topology(sub), clients=1, options=RuntimeOptions(max_batch_rows=rows)).run()
+
+
+def test_the_error_names_the_record_and_the_line(tmp_path: Path) -> None:
+    with pytest.raises(ProcessorException) as caught:
+        _run(tmp_path, _sub(Shares, [Output("shares"), Output("begun")]), 4)
+    text = str(caught.value)
+    assert "failed in task 0_0, batch 0" in text
+    assert "at the record orders, partition 0, offset 1): ZeroDivisionError" in text
+    assert 'yield {"share": 100 // record["price"]}' in text
+
+
+@pytest.mark.parametrize("batch_rows", [1, 4, 100])
+def test_bad_records_are_kept_aside_and_nothing_else_is_lost(tmp_path: Path, batch_rows: int) -> None:
+    outputs = [Output("shares", SHARES), Output("begun")]
+
+    class Named(Shares):
+        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+            rows = super().process_batch(batch, context)
+            if rows is not None:
+                context.forward(rows, "shares")
+
+    result = _run(tmp_path, _sub(Named, outputs, bad_records=DeadLetters("bad")), batch_rows)
+    assert result.table("shares").column("share").to_pylist() == [20, 50, 25]
+    assert result.table("begun").column("at").to_pylist() == [10, 30, 50], "what a bad record forwarded is forgotten"
+    letters = result.table("bad")
+    assert letters.schema.equals(DEAD_LETTER_SCHEMA)
+    assert letters.column("offset").to_pylist() == [1, 3, 5]
+    first, second, _ = letters.to_pylist()
+    assert (first["topic"], first["partition"], first["reason"]) == ("orders", 0, "bad")
+    assert first["error"].startswith("cannot be processed: ZeroDivisionError")
+    assert "Shares.process" in first["error"]
+    assert "TypeError" in second["error"]
+    assert json.loads(second["record"]) == {"key": 1, "at": 40, "price": None}
+    counters: dict[str, int] = {}
+    for record in result.commits.records():
+        for task in record.tasks.values():
+            for name, number in task.counters.items():
+                counters[name] = counters.get(name, 0) + number
+    assert counters == {"begun": 3, "bad_records": 3}
+
+
+def _context(policy: LeftOut, processor: type[Processor]) -> TaskContext:
+    from task_assignor.runtime import TopicSpec
+    from task_assignor.sdk import TaskId
+
+    context = TaskContext(
+        "app", TaskId(0, 0), {"orders": TopicSpec("orders", 1, ROWS.schema, "key", "at")}, ("out",), {}, policy, policy
+    )
+    context.begin(0, {"orders": (100, 106)}, {"orders": ROWS})
+    return context
+
+
+def test_a_row_that_does_not_fit_its_schema_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    """Of all rows together Arrow only says that one does not fit."""
+    context = _context("skip", OneOutput)
+    rows = OneOutput().process_batch({"orders": ROWS.slice(0, 3)}, context)
+    assert rows is not None
+    assert (rows.column("share").to_pylist(), context.finish()[1]) == ([20, 50], {"bad_records": 1})
+    assert "Task 0_0 leaves 1 record out, the first of which is orders, partition 0, offset 101, which" in caplog.text
+    context = _context("stop", OneOutput)
+    with pytest.raises(pa.ArrowException):
+        OneOutput().process_batch({"orders": ROWS.slice(0, 3)}, context)
+    assert context.record == ("orders", 101)
+
+
+def test_a_row_that_is_no_dictionary_is_found() -> None:
+    """A time between two microseconds, which Python cannot say, without pandas."""
+    column = pa.array([1_000, 1_500_000_000_000_000_000 * 7, 3_000], pa.uint64())
+
+    class Sees(RecordProcessor):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            return [{"n": record["n"]}]
+
+    binary = pa.array([b"a", b"\xff", b"c"]).view(pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, binary.buffers())
+    rows = pa.table({"key": [1, 1, 1], "at": [1, 2, 3], "text": text, "n": column})
+    context = _context("skip", Sees)
+    seen = Sees().process_batch({"orders": rows}, context)
+    assert seen is not None
+    assert (seen.num_rows, context.finish()[1]) == (2, {"bad_records": 1})
+
+
+def test_batch_processors_can_say_what_is_bad() -> None:
+    for policy, late in (("skip", "skip"), (DeadLetters("letters"), DeadLetters("letters"))):
+        context = _context(policy, Checks)  # type: ignore[arg-type]
+        Checks().process_batch({"orders": ROWS}, context)
+        outputs, counters = context.finish()
+        assert counters == {"bad_records": 1, "late": 2}
+        letters = [row for table in outputs.get("letters", ()) for row in table.to_pylist()]
+        if late == "skip":
+            assert not letters
+        else:
+            assert [(row["offset"], row["reason"], row["error"]) for row in letters] == [
+                (103, "bad", "has no price"),
+                (101, "late", "is late by 1"),
+                (105, "late", "is late by 5"),
+            ]
+    with pytest.raises(
+        BadRecordException, match=r"The record orders, partition 0, offset 103 has no price\."
+    ) as caught:
+        Checks().process_batch({"orders": ROWS}, _context("stop", Checks))
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 0, 103)
+
+
+def test_the_setting_is_checked_and_its_output_is_declared() -> None:
+    letters = DeadLetters("letters")
+    sub = _sub(Shares, ["out"], bad_records=letters, late_records=letters)
+    assert [output.name for output in sub.outputs] == ["out", "letters"]
+    assert sub.dead_letters == ("letters",)
+    import attrs
+
+    assert attrs.evolve(sub, name="again").outputs == sub.outputs
+    with pytest.raises(TopologyException, match=r"'shares': bad_records \('ignore'\) must be 'stop', 'skip' or DeadL"):
+        _sub(Shares, bad_records="ignore")  # type: ignore[arg-type]
+    with pytest.raises(TopologyException, match="output name"):
+        DeadLetters("no good name")
+    with pytest.raises(TopologyException, match="'letters' is there twice"):
+        Topology(_sub(Shares, ["letters"], bad_records=letters))
+
+
+def test_late_and_bad_records_have_settings_of_their_own(tmp_path: Path) -> None:
+    result = _run(tmp_path, _sub(Checks, bad_records="skip", late_records=DeadLetters("late")), 2)
+    assert read_output(tmp_path / "run", "late").num_rows == 2
+    assert result.table("late").schema.equals(DEAD_LETTER_SCHEMA)
