@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, Verbosity, settings
 
 from tests.budget import requested_examples
 from tests.kafka.fixtures import kafka_cluster, rack_cluster, unique
+from tests.runtime.storage.fixtures import s3_folder, s3_server
 
-__all__ = ["kafka_cluster", "rack_cluster", "unique"]  # fixtures, known to all tests
+__all__ = ["kafka_cluster", "rack_cluster", "s3_folder", "s3_server", "unique"]  # fixtures, known to all tests
 
 pytest.register_assert_rewrite("tests.rack_comparison")  # a failed assert there tells the values, as in a test
 
@@ -65,6 +66,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(
                     pytest.mark.skip(reason=f"needs a JDK and Maven; not on the path: {', '.join(without_jvm)}")
                 )
+        if item.get_closest_marker("s3"):
+            item.add_marker(pytest.mark.xdist_group("s3"))
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
             if without_spark:

@@ -1,0 +1,118 @@
+"""From what users give - a path or a URL - to the storage that it means. Nothing is read or written here."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from task_assignor.runtime.storage.base import Storage
+from task_assignor.runtime.storage.local import LocalStorage
+from task_assignor.sdk.text import is_url
+
+SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
+"""Schemes of the URLs that are supported, and what they mean."""
+_WHOLE: Final = re.compile(r"[a-z0-9]+://[^/]+(/[^/?#]+)*/?")
+
+
+def local_path(what: str, path: str | Path) -> Path:
+    """The path, if it is one of a file system.
+
+    Args:
+        what: what it is for, for the message.
+        path: what the user gave.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    text = _text(what, path)
+    if is_url(text):
+        raise ValueError(f"The {what} ({text!r}) must be the path of a folder of this machine, not a URL.")
+    return Path(text)
+
+
+def address_of(what: str, place: str | Path) -> str:
+    """An absolute path, or a URL of a store that is supported, without a slash at its end.
+
+    Args:
+        what: what it is for, for the message.
+        place: what the user gave.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = _text(what, place)
+    if not is_url(text):
+        return str(Path(text).absolute())
+    scheme = text.partition(":")[0]
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ValueError(
+            f"The {what} ({text!r}) must be the path of a folder or a URL that is supported ({known}); {scheme}: is not "
+            f"read. {_advice(text)}"
+        )
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(
+            f"The {what} ({text!r}) must be a URL as in '{scheme}://bucket/folder'. Maybe it was made a pathlib.Path, "
+            "which loses a slash: give it as a str."
+        )
+    if importlib.util.find_spec("obstore") is None:
+        raise ValueError(
+            f"The {what} ({text!r}) needs a library for object stores, which is not installed. "
+            "Maybe: pip install 'task-assignor[object-store]'."
+        )
+    return text.rstrip("/")
+
+
+def storage_at(what: str, place: str | Path) -> Storage:
+    """The storage with this root; one for all who ask for it in this process.
+
+    Args:
+        what: what it is for, for the message.
+        place: a path or a URL.
+
+    Raises:
+        ValueError: the place is not supported, or the environment is not enough to reach it.
+    """
+    address = address_of(what, place)
+    try:
+        return _storage(address)
+    except ValueError as error:
+        raise ValueError(
+            f"The {what} ({address!r}) cannot be used: {error}. Maybe the environment lacks credentials or an account; "
+            "see docs/files.md."
+        ) from None
+
+
+@functools.cache
+def _storage(address: str) -> Storage:
+    if not is_url(address):
+        return LocalStorage(address)
+    from task_assignor.runtime.storage.objects import ObjectStorage
+
+    return ObjectStorage.at(address)
+
+
+def storage_below(address: str, folder: str) -> str:
+    """The address of a folder below another one."""
+    return f"{address.rstrip('/')}/{folder}"
+
+
+def _text(what: str, place: str | Path) -> str:
+    text = os.fspath(place)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"The {what} ({place!r}) must be the path of a folder.")
+    return text
+
+
+def _advice(text: str) -> str:
+    scheme, _, rest = text.partition(":")
+    if scheme.lower() == "file":
+        return f"Maybe {'/' + rest.lstrip('/')!r}."
+    supported = "s3" if scheme.lower() == "s3a" else scheme.lower()
+    if supported in SCHEMES:
+        return f"Maybe {f'{supported}:{rest}'!r}."
+    return "Maybe mount the storage and give the path of the mount."

@@ -1,0 +1,155 @@
+"""What is in objects, and whether it is still what was written: Arrow files with seals, JSON documents with checksums.
+
+Every Arrow file has a `Seal` - rows, bytes, checksum - that is kept elsewhere, in a document that somebody commits; reading
+it without is not possible. JSON documents carry their checksum in themselves. So an object that is missing, cut off,
+exchanged or has one wrong bit is an error that names it, never other rows.
+
+The checksum is CRC-32 (zlib's): it finds every error of up to 32 bits in a row and misses one of 4 billion others. It
+guards against broken disks and copies, not against people who want to deceive.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.storage.base import Data, Storage
+
+_ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+_ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
+
+
+@attrs.frozen
+class Seal:
+    """What an Arrow file was when it was written: by this it is known again.
+
+    Args:
+        rows: its rows.
+        size: its bytes.
+        checksum: CRC-32 of its bytes, 8 hexadecimal digits.
+    """
+
+    rows: int
+    size: int
+    checksum: str
+
+    def to_json(self) -> list[Any]:
+        """The seal as a list."""
+        return [self.rows, self.size, self.checksum]
+
+
+def checksum_of(data: Data) -> str:
+    """CRC-32 of some bytes, 8 hexadecimal digits."""
+    return f"{zlib.crc32(data):08x}"
+
+
+def as_arrow(table: pa.Table, compression: str | None = None) -> tuple[pa.Buffer, Seal]:
+    """A table as an Arrow IPC file in memory, and its seal."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    data = sink.getvalue()
+    return data, Seal(int(table.num_rows), data.size, checksum_of(data))
+
+
+def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> pa.Table:
+    """A table over an Arrow IPC file, if the file is still the one that was sealed.
+
+    Args:
+        storage: where it is.
+        name: its name there.
+        seal: what it was when it was written.
+        what: what the file is, for the message: "topic", "changelog", "snapshot", ...
+        topic: name of the topic (or store) it belongs to.
+        partition: its partition.
+        offset: its first offset (or batch).
+
+    Raises:
+        CorruptLogException: the file is missing, or is not the file that was sealed.
+    """
+    try:
+        data = storage.open(name)
+        _check_size(data.size, seal)
+        found = checksum_of(data)
+        if found != seal.checksum:
+            raise ValueError(f"its checksum is {found}, but {seal.checksum} was written")
+        with pa.ipc.open_file(data) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _corrupt(storage.locate(name), what, topic, partition, offset, error) from error
+
+
+def check_size(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> None:
+    """Make sure that a file is there and as long as it was; the arguments are those of `open_arrow`.
+
+    Raises:
+        CorruptLogException: it is not.
+    """
+    try:
+        _check_size(storage.size(name), seal)
+    except (OSError, ValueError) as error:
+        raise _corrupt(storage.locate(name), what, topic, partition, offset, error) from error
+
+
+def _check_size(size: int, seal: Seal) -> None:
+    if size != seal.size:
+        raise ValueError(f"it has {size} bytes, but {seal.size} were written")
+
+
+def _corrupt(place: str, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
+    reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
+    advice = _ADVICE if what != "topic" else "or write the topic again."
+    return CorruptLogException(
+        f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {place} ({reason}). "
+        f"Maybe it was cut off, changed or deleted: restore the file from a copy, {advice}",
+        topic,
+        partition,
+        offset,
+        place,
+    )
+
+
+# Documents.
+
+
+class DamagedDocumentError(ValueError):
+    """A JSON document is not what was written.
+
+    Args:
+        message: what is wrong with it.
+        is_torn: its end is missing, as after a power failure while it was being written.
+    """
+
+    def __init__(self, message: str, *, is_torn: bool) -> None:
+        super().__init__(message)
+        self.is_torn = is_torn
+
+
+def as_document(document: dict[str, Any]) -> bytes:
+    """A JSON document (not empty) with its checksum."""
+    body = (json.dumps(document, separators=(",", ":"))[1:] + "\n").encode()
+    return b'{"checksum":"%s",%s' % (checksum_of(body).encode(), body)
+
+
+def open_document(storage: Storage, name: str) -> dict[str, Any]:
+    """What `as_document` made.
+
+    Raises:
+        OSError: it cannot be read.
+        DamagedDocumentError: it was cut off or changed.
+    """
+    raw = storage.open(name).to_pybytes()
+    found = _ENVELOPE.match(raw)
+    if found and checksum_of(raw[found.end() :]).encode() == found[1]:
+        document: dict[str, Any] = json.loads(b"{" + raw[found.end() :])
+        return document
+    # A document has no zero bytes; a file system that lost power gives them for what it had not written yet.
+    is_torn = not raw.endswith(b"}\n") or b"\0" in raw
+    problem = "its end is missing" if is_torn else "its checksum is missing" if not found else "its checksum is wrong"
+    raise DamagedDocumentError(problem, is_torn=is_torn)

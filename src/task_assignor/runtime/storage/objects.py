@@ -1,0 +1,162 @@
+"""A storage in an object store - S3 and what speaks like it, Google Cloud Storage, Azure - through `obstore`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Self, cast
+
+import obstore
+import pyarrow as pa
+from obstore import exceptions, store
+
+from task_assignor.runtime.storage.base import Data, Storage, check_object_name
+
+_TRIES: Final = 10
+_ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
+    ((FileNotFoundError, exceptions.NotFoundError), errno.ENOENT),
+    ((FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError), errno.EEXIST),
+    ((exceptions.PermissionDeniedError, exceptions.UnauthenticatedError), errno.EACCES),
+    ((NotImplementedError, exceptions.NotSupportedError), errno.ENOTSUP),
+    ((OSError, exceptions.BaseError), errno.EIO),
+)
+
+
+class ObjectStorage(Storage):
+    """Objects of a store, below a prefix.
+
+    Args:
+        address: URL of the root, for messages.
+        found: the store with its prefix; it tries again what failed for a moment.
+        once: the same store, which tries once only: for puts whose repetition would mean something else. None: `found`
+            does not repeat anything.
+    """
+
+    def __init__(self, address: str, found: store.ObjectStore, once: store.ObjectStore | None = None) -> None:
+        self.address = address.rstrip("/")
+        self._store = found
+        self._once = once or found
+        self._is_exclusive = False
+        self._check = threading.Lock()
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """The storage that a URL means. Credentials and endpoint come from the environment, as `obstore` reads it.
+
+        Raises:
+            ValueError: the URL or the environment is not enough to reach a store.
+        """
+        try:
+            return cls(url, _from_url(url), _from_url(url, retry_config={"max_retries": 0}))
+        except (exceptions.BaseError, ValueError) as error:
+            raise ValueError(_brief(error)) from None
+
+    def put(self, name: str, data: Data) -> None:  # noqa: D102
+        with self._errors(name):
+            obstore.put(self._store, name, _bytes(data))
+
+    def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
+        self._for_all(lambda name: self.put(name, objects[name]), objects)
+
+    def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
+        with self._errors(name):
+            self._create(name, data)
+        if not self._is_exclusive:
+            self._check_exclusive(name, data)
+
+    def open(self, name: str) -> pa.Buffer:  # noqa: D102
+        with self._errors(name):
+            return pa.py_buffer(obstore.get(self._store, name).bytes())
+
+    def size(self, name: str) -> int:  # noqa: D102
+        with self._errors(name):
+            return obstore.head(self._store, name)["size"]
+
+    def list(self, folder: str = "") -> list[str]:  # noqa: D102
+        with self._errors(folder or None):
+            found = obstore.list_with_delimiter(self._store, folder or None)
+        return sorted([f"{name}/" for name in found["common_prefixes"]] + [entry["path"] for entry in found["objects"]])
+
+    def delete(self, names: Iterable[str]) -> None:  # noqa: D102
+        names = list(names)
+        for name in names:
+            check_object_name(name)
+        if names:
+            with self._errors(names[0]):
+                obstore.delete(self._store, names)
+
+    def _create(self, name: str, data: Data) -> None:
+        is_first = True
+        for attempt in range(_TRIES):
+            try:
+                obstore.put(self._once, name, _bytes(data), mode="create", use_multipart=False)
+            except exceptions.AlreadyExistsError:
+                found = self._find(name)
+                # Nothing there: S3 also says so when somebody else is at it. Equal: the answer to an earlier try was lost.
+                if found is not None and (is_first or not found.equals(pa.py_buffer(data))):
+                    raise
+                if found is not None:
+                    return
+                if attempt == _TRIES - 1:
+                    raise
+            except exceptions.GenericError:
+                if attempt == _TRIES - 1:
+                    raise
+                is_first = False
+            else:
+                return
+            time.sleep(min(0.05 * 2**attempt, 5))
+
+    def _find(self, name: str) -> pa.Buffer | None:
+        try:
+            return self.open(name)
+        except FileNotFoundError:
+            return None
+
+    def _check_exclusive(self, name: str, data: Data) -> None:
+        """A store that does not know conditional puts takes them for others, and several coordinators would win."""
+        with self._check:
+            if not self._is_exclusive:
+                try:
+                    obstore.put(self._store, name, _bytes(data), mode="create", use_multipart=False)
+                except exceptions.AlreadyExistsError:
+                    self._is_exclusive = True
+                else:
+                    raise OSError(
+                        errno.ENOTSUP,
+                        "The store does not know conditional puts (If-None-Match), without which several writers would "
+                        "overwrite each other. Maybe use a newer version of it",
+                        self.locate(name),
+                    )
+
+    @contextmanager
+    def _errors(self, name: str | None) -> Iterator[None]:
+        if name is not None:
+            check_object_name(name)
+        try:
+            yield
+        except (OSError, NotImplementedError, exceptions.BaseError) as error:
+            if isinstance(error, OSError) and error.filename:
+                raise
+            number = next(number for kinds, number in _ERRNO if isinstance(error, kinds))
+            is_plain = number == errno.EEXIST or (number == errno.ENOENT and "NoSuchBucket" not in str(error))
+            text = os.strerror(number) if is_plain else _brief(error)
+            raise OSError(number, text, self.locate(name or "")) from error
+
+
+def _from_url(url: str, **options: Any) -> store.ObjectStore:
+    make = cast(Callable[..., store.ObjectStore], store.from_url)
+    return make(url, **options)
+
+
+def _bytes(data: Data) -> memoryview:
+    return memoryview(data).cast("B")
+
+
+def _brief(error: BaseException) -> str:
+    """What an error of obstore says, without the structures of Rust that follow."""
+    return str(error).partition("\n\nDebug source")[0].strip()

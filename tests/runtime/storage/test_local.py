@@ -1,0 +1,226 @@
+"""The storage on a local disk: what is durable when, which file systems it gets along with, what a kill leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor.runtime.storage import LocalStorage
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files"
+)
+
+
+class Disk:
+    """Remembers what became durable below a folder: which files and folders were synced, and what got its name when."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+        # Threads of tests before this one may still be at work elsewhere.
+        self._root = root
+        self.done: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+        for name in ("fsync", "rename", "replace"):
+            monkeypatch.setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def watched(*arguments: Any, **options: Any) -> None:
+            call(*arguments, **options)
+            place = str(Path(f"/proc/self/fd/{arguments[0]}").readlink()) if name == "fsync" else str(arguments[1])
+            if Path(place).is_relative_to(self._root):
+                with self._lock:
+                    self.done.append((name, place))
+
+        return watched
+
+    def when(self, what: str, *places: Path) -> list[int]:
+        """The moments at which something happened to each of the places for the first time."""
+        return [self.done.index((what, str(place))) for place in places]
+
+
+@needs_proc
+def test_an_object_is_on_disk_before_and_after_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path / "root")
+    disk = Disk(monkeypatch, tmp_path)
+    storage.put("a/b", b"1")
+    (synced, temporary), (replaced, name), *folders = disk.done
+    assert (synced, replaced, name) == ("fsync", "replace", str(tmp_path / "root" / "a" / "b"))
+    assert Path(temporary).name.startswith("~")
+    # All folders were new.
+    assert set(folders) == {("fsync", str(path)) for path in (tmp_path, tmp_path / "root", tmp_path / "root" / "a")}
+    disk.done.clear()
+    storage.put("a/b", b"2")
+    assert [what for what, _ in disk.done] == ["fsync", "replace", "fsync"]
+
+
+@needs_proc
+def test_an_exclusive_object_is_on_disk_before_and_after_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("a/x", b"1")
+    disk = Disk(monkeypatch, tmp_path)
+    storage.put_if_absent("a/b", b"1")
+    (file, content), (folder, outer), (renamed, name), (last, above) = disk.done
+    assert [file, folder, renamed, last] == ["fsync", "fsync", "rename", "fsync"]
+    assert (Path(content).parent, Path(name), Path(above)) == (Path(outer), tmp_path / "a" / "b", tmp_path / "a")
+
+
+@needs_proc
+def test_many_objects_are_synced_with_all_folders_that_were_made_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path / "run")
+    disk = Disk(monkeypatch, tmp_path)
+    storage.put_all({"output/a/0/x": b"1", "output/b/0/x": b"2"})
+    files = {tmp_path / "run" / "output" / name / "0" / "x" for name in ("a", "b")}
+    folders = {parent for file in files for parent in list(file.parents)[:5]}
+    assert {str(path) for path in files | folders} == {place for what, place in disk.done if what == "fsync"}
+    disk.done.clear()
+    storage.put_all({"output/a/0/y": b"1"})
+    assert {tmp_path / "run" / "output" / "a" / "0", tmp_path / "run" / "output" / "a" / "0" / "y"} == {
+        Path(place) for what, place in disk.done if what == "fsync"
+    }
+
+
+@needs_proc
+def test_what_can_be_made_again_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path, is_durable=False)
+    disk = Disk(monkeypatch, tmp_path)
+    storage.put("a", b"1")
+    storage.put_all({"b": b"1", "c": b"1"})
+    storage.put_if_absent("d", b"1")
+    assert "fsync" not in {what for what, _ in disk.done}
+    assert storage.list() == ["a", "b", "c", "d"]
+
+
+def test_file_systems_without_hard_links_and_locks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    for name in ("link", "symlink"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a", b"1")
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent("a", b"2")
+
+
+def test_file_systems_without_sync_of_folders_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    storage = LocalStorage(tmp_path)
+    storage.put("a/b", b"1")
+    storage.put_if_absent("a/c", b"1")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        storage.put("a/d", b"1")
+    assert storage.list("a") == ["a/b", "a/c"]
+
+
+def test_a_folder_of_objects_is_no_object(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("a/b", b"1")
+    with pytest.raises(IsADirectoryError, match=str(tmp_path / "a")):
+        storage.put("a", b"1")
+    with pytest.raises(IsADirectoryError, match=str(tmp_path / "a")):
+        storage.put_if_absent("a", b"1")
+    storage.delete(["a"])
+    assert list(storage.list_below()) == ["a/b"]
+
+
+def test_a_full_disk_leaves_the_old_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("a", b"old")
+    really = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if len(data) < 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really(descriptor, data[:2])
+
+    monkeypatch.setattr(os, "write", write)
+    for put in (storage.put, storage.put_if_absent):
+        with pytest.raises(OSError, match="No space left"):
+            put("b" if put == storage.put_if_absent else "a", b"much longer")
+    monkeypatch.undo()
+    assert storage.open("a").to_pybytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def _write_for_ever(root: str, number: int, started: Any) -> None:
+    storage = LocalStorage(root)
+    for turn in range(1_000_000):
+        data = bytes([turn % 251]) * (1000 + turn % 50_000)
+        storage.put_all({f"{number}/all-{turn}": data, f"{number}/too-{turn}": data})
+        storage.put(f"{number}/one", data)
+        storage.put_if_absent(f"{number}/new-{turn}", data)
+        if turn == 2:
+            started.set()
+
+
+def test_a_kill_leaves_whole_objects(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    started = [context.Event() for _ in range(3)]
+    writers = [
+        context.Process(target=_write_for_ever, args=(str(tmp_path), number, event))
+        for number, event in enumerate(started)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer, event in zip(writers, started, strict=True):
+        assert event.wait(120)
+        writer.kill()
+    for writer in writers:
+        writer.join()
+    storage = LocalStorage(tmp_path)
+    names = list(storage.list_below())
+    assert len(names) >= 9
+    for name in names:
+        data = storage.open(name).to_pybytes()
+        assert len(data) >= 1000
+        assert data == data[:1] * len(data), name
+
+
+def _claim(root: str, together: Any, number: int, won: Any) -> None:
+    storage = LocalStorage(root)
+    for turn in range(30):
+        together.wait()
+        try:
+            storage.put_if_absent(f"claims/{turn}", str(number).encode())
+        except FileExistsError:
+            continue
+        won.put((turn, number))
+
+
+def test_of_many_processes_one_wins(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    together, won = context.Barrier(4), context.Queue()
+    processes = [context.Process(target=_claim, args=(str(tmp_path), together, n, won)) for n in range(4)]
+    for process in processes:
+        process.start()
+    winners = dict(won.get(timeout=120) for _ in range(30))
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert won.empty()
+    storage = LocalStorage(tmp_path)
+    assert {turn: int(storage.open(f"claims/{turn}").to_pybytes()) for turn in range(30)} == winners

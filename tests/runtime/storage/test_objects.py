@@ -1,0 +1,138 @@
+"""The storage in object stores: answers that get lost, stores that cannot do what we need, URLs and credentials."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import AlreadyExistsError, GenericError
+from obstore.store import MemoryStore
+
+from task_assignor.runtime.storage import storage_at
+from task_assignor.runtime.storage.objects import ObjectStorage
+
+
+class Network:
+    """Between a storage and its store: does to `put` what a network would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *troubles: str) -> None:
+        self.troubles = list(troubles)
+        self._put = obstore.put
+        monkeypatch.setattr(obstore, "put", self)
+
+    def __call__(self, *arguments: Any, **options: Any) -> object:
+        trouble = self.troubles.pop(0) if self.troubles else ""
+        if trouble == "request lost":
+            raise GenericError("connection reset")
+        if trouble == "conflict":
+            raise AlreadyExistsError("409: another request is at it")
+        if trouble == "ignores the condition":
+            options.pop("mode")
+        answer = self._put(*arguments, **options)
+        if trouble == "answer lost":
+            raise GenericError("connection reset")
+        return answer
+
+
+def test_a_writer_whose_answer_was_lost_has_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    Network(monkeypatch, "request lost", "answer lost")
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put_if_absent("a", b"mine")
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent("a", b"mine")
+    assert storage.open("a").to_pybytes() == b"mine"
+
+
+def test_a_writer_who_asks_again_may_have_lost_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put_if_absent("a", b"theirs")
+    Network(monkeypatch, "request lost")
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent("a", b"mine")
+
+
+def test_a_conflict_without_an_object_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 answers 409 to all but one of several requests at the same time; that one may fail all the same."""
+    Network(monkeypatch, "conflict", "conflict")
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put_if_absent("a", b"mine")
+    assert storage.open("a").to_pybytes() == b"mine"
+
+
+def test_a_store_without_conditional_puts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two coordinators would both believe that they are alone."""
+    Network(monkeypatch, *["ignores the condition"] * 2)
+    storage = ObjectStorage("memory://", MemoryStore())
+    with pytest.raises(OSError, match=r"does not know conditional puts .* newer version of it.*memory:/?/?/a"):
+        storage.put_if_absent("a", b"mine")
+
+
+def test_a_network_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task_assignor.runtime.storage.objects.time.sleep", lambda seconds: None)
+    Network(monkeypatch, *["request lost"] * 100)
+    storage = ObjectStorage("memory://", MemoryStore())
+    with pytest.raises(OSError, match=r"connection reset.*memory:/?/?/a"):
+        storage.put_if_absent("a", b"mine")
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("hdfs://host:9000/x", r"hdfs: is not read. Maybe mount the storage"),
+        ("file:///tmp/topics", r"file: is not read. Maybe '/tmp/topics'"),
+        ("S3A://b/x", r"S3A: is not read. Maybe 's3://b/x'"),
+        ("GS://b/x", r"Maybe 'gs://b/x'"),
+        (Path("s3://b/x"), r"Maybe it was made a pathlib.Path, which loses a slash"),
+        ("s3://", r"must be a URL as in 's3://bucket/folder'"),
+        ("s3://b/x?versionId=1", r"must be a URL as in"),
+        ("", "must be the path of a folder"),
+    ],
+)
+def test_places_that_are_none_are_refused(place: str | Path, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        storage_at("run_dir", place)
+
+
+def test_without_the_library_a_url_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'task-assignor\[object-store\]'"):
+        storage_at("run_dir", "s3://b/x")
+
+
+def test_an_account_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ValueError, match=r"'az://container/x'\) cannot be used: .*Account must be specified"):
+        storage_at("run_dir", "az://container/x")
+
+
+@pytest.mark.parametrize("url", ["s3://b/x", "gs://b/x", "abfss://container@account.dfs.core.windows.net/x"])
+def test_stores_are_found_by_their_urls(url: str) -> None:
+    """Nothing is asked of them yet."""
+    storage = storage_at("run_dir", f"{url}/")
+    assert isinstance(storage, ObjectStorage)
+    assert storage.locate("a/b") == f"{url}/a/b"
+
+
+@pytest.mark.s3
+def test_wrong_credentials_and_buckets_are_told(s3_folder: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    storage = storage_at("run_dir", s3_folder())
+    with pytest.raises(PermissionError, match=r"SignatureDoesNotMatch.*/a"):
+        storage.put("a", b"1")
+    with pytest.raises(OSError, match="SignatureDoesNotMatch"):
+        storage.list()
+
+
+def test_only_urls_load_the_library() -> None:
+    """Local runs need nothing of it."""
+    import subprocess
+
+    script = (
+        "import sys; from task_assignor.runtime.storage import storage_at; storage_at('x', '/tmp/x'); "
+        "assert 'obstore' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
