@@ -24,11 +24,6 @@ def taken(rows: pa.Table, mask: BoolArray | None) -> pa.Table:
     return rows if mask is None else rows.filter(pa.array(mask))
 
 
-def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in that type."""
-    return column if column.type == kind else column.cast(kind)
-
-
 def with_times(topic: str, rows: pa.Table, timestamp: str, context: TaskContext) -> tuple[Int64Array, BoolArray | None]:
     """The times of the rows, and which rows have one (None: all); the others are bad records.
 

@@ -20,7 +20,7 @@ same ones. `late_records` says what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -31,9 +31,9 @@ from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.processors.columns import SourceColumns, as_type, result_columns, to_columns, to_frame
 from task_assignor.runtime.processors.matching import key_norm, match
 from task_assignor.runtime.processors.records import (
-    as_type,
     both,
     leave_out_late,
     newest_so_far,
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
 HOWS: Final = ("inner", "left", "outer")
 _ROW: Final = "__row"
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
-
-
-def _to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,8 +95,8 @@ class WindowedJoin:
     late_records: LeftOut = "stop"
     bad_records: LeftOut = "stop"
     late_limit_ms: int | None = 7 * 24 * 3_600_000
-    left_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
-    right_columns: tuple[str, ...] | None = attrs.field(default=None, converter=_to_columns)
+    left_columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
+    right_columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     suffix: str = "_right"
 
     def __attrs_post_init__(self) -> None:
@@ -182,7 +178,7 @@ class JoinFactory:
     def output_schema(self, topics: Mapping[str, TopicSpec]) -> pa.Schema:
         """Columns of the result."""
         left, right = _sides(self, topics)
-        return pa.schema([*left.key_fields, *left.value_fields, *right.value_fields])
+        return pa.schema([*left.columns.key_fields, *left.columns.value_fields, *right.columns.value_fields])
 
 
 @attrs.frozen
@@ -190,68 +186,46 @@ class _Side:
     """One source of the join.
 
     Args:
-        topic: its topic.
-        key: its key columns.
+        columns: what the result takes of it.
         timestamp: its timestamp column.
         time: name of the time column in the store.
         time_is: output column that the time column is at the same time; None: none.
-        key_fields: key columns under the left names and types.
         values: value column in the source -> its name in the store, without the one that is the time column.
-        value_fields: all value columns in the output.
         stored: columns of the store, in order.
         grace_ms: promised order.
         store: name of the store.
     """
 
-    topic: str
-    key: tuple[str, ...]
+    columns: SourceColumns
     timestamp: str
     time: str
     time_is: str | None
-    key_fields: tuple[pa.Field, ...]
     values: Mapping[str, str]
-    value_fields: tuple[pa.Field, ...]
     stored: pa.Schema
     grace_ms: int | None
     store: str
 
     @classmethod
-    def of(
-        cls,
-        spec: TopicSpec,
-        time: str,
-        key_fields: Sequence[pa.Field],
-        values: Sequence[str],
-        names: Sequence[str],
-        grace_ms: int | None,
-        store: str,
-    ) -> _Side:
+    def of(cls, spec: TopicSpec, columns: SourceColumns, time: str, grace_ms: int | None, store: str) -> _Side:
         assert spec.timestamp is not None
-        fields = [_plain(spec.schema.field(value)).with_name(name) for value, name in zip(values, names, strict=True)]
-        renamed = dict(zip(values, names, strict=True))
         # A timestamp that is int64 milliseconds already is not stored a second time.
-        is_time = spec.timestamp in renamed and spec.schema.field(spec.timestamp).type == pa.int64()
-        time_is = renamed[spec.timestamp] if is_time else None
-        stored = [field for field in fields if field.name != time_is]
+        is_time = spec.timestamp in columns.values and spec.schema.field(spec.timestamp).type == pa.int64()
+        time_is = columns.values[spec.timestamp] if is_time else None
+        stored = [field for field in columns.value_fields if field.name != time_is]
         return cls(
-            spec.name,
-            spec.key,
+            columns,
             spec.timestamp,
             time,
             time_is,
-            tuple(key_fields),
-            {value: name for value, name in renamed.items() if name != time_is},
-            tuple(fields),
-            pa.schema([*key_fields, pa.field(time, pa.int64()), *stored]),
+            {value: name for value, name in columns.values.items() if name != time_is},
+            pa.schema([*columns.key_fields, pa.field(time, pa.int64()), *stored]),
             grace_ms,
             store,
         )
 
-
-def _plain(field: pa.Field) -> pa.Field:
-    """The field without dictionary encoding, whose codes differ from file to file, and without metadata."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return pa.field(field.name, kind)
+    @property
+    def topic(self) -> str:
+        return self.columns.topic
 
 
 def _sides(plan: JoinFactory, topics: Mapping[str, TopicSpec]) -> tuple[_Side, _Side]:
@@ -261,32 +235,11 @@ def _sides(plan: JoinFactory, topics: Mapping[str, TopicSpec]) -> tuple[_Side, _
     for spec in (left, right):
         if spec.timestamp is None:
             raise TopologyException(f"{where} needs times, but the topic {spec.name!r} has no timestamp column.")
-    key_fields = [_plain(left.schema.field(column)) for column in left.key]
-    left_values = _values(where, left, join.left_columns)
-    right_values = _values(where, right, join.right_columns)
-    taken = {*left.key, *left_values}
-    right_names = [value + join.suffix if value in taken else value for value in right_values]
-    names = [*left.key, *left_values, *right_names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise TopologyException(
-            f"{where} has result columns twice: {twice}. Maybe another suffix than {join.suffix!r}."
-        )
+    one, other = result_columns(where, left, right, join.left_columns, join.right_columns, join.suffix)
     return (
-        _Side.of(left, _TIME["left"], key_fields, left_values, left_values, join.left_grace_ms, plan.left_store),
-        _Side.of(right, _TIME["right"], key_fields, right_values, right_names, join.right_grace_ms, plan.right_store),
+        _Side.of(left, one, _TIME["left"], join.left_grace_ms, plan.left_store),
+        _Side.of(right, other, _TIME["right"], join.right_grace_ms, plan.right_store),
     )
-
-
-def _values(where: str, spec: TopicSpec, columns: tuple[str, ...] | None) -> list[str]:
-    if columns is None:
-        columns = tuple(spec.schema.names)
-    unknown = [column for column in columns if column not in spec.schema.names]
-    if unknown:
-        raise TopologyException(
-            f"{where}: the topic {spec.name!r} has no columns {unknown}; it has {spec.schema.names}."
-        )
-    return [column for column in dict.fromkeys(columns) if column not in spec.key]
 
 
 class JoinProcessor(Processor):
@@ -302,7 +255,7 @@ class JoinProcessor(Processor):
         self._left_store = context.window_store(self._left.store)
         self._right_store = context.window_store(self._right.store)
         self._schema = self._plan.output_schema(context.topics)
-        self._keys = [field.name for field in self._left.key_fields]
+        self._keys = [field.name for field in self._left.columns.key_fields]
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """New left rows meet all right rows; new right rows meet the left rows that were there before."""
@@ -348,12 +301,12 @@ class JoinProcessor(Processor):
             in_time = leave_out_late(side.topic, known, newest, side.grace_ms, self._join.late_limit_ms, context)
             keep = both(keep, in_time)
         columns = [
-            *(as_type(rows.column(name), field.type) for name, field in zip(side.key, side.key_fields, strict=True)),
+            *side.columns.keys(rows).columns,
             pa.chunked_array([times]),
             *(as_type(rows.column(name), side.stored.field(new).type) for name, new in side.values.items()),
         ]
         table = pa.table(columns, schema=side.stored)
-        has_key = valid_keys(rows, side.key)
+        has_key = valid_keys(rows, side.columns.key)
         if has_key is None:
             return taken(table, keep), side.stored.empty_table()
         context.count("null_key", int((~has_key).sum()))
@@ -378,7 +331,7 @@ class JoinProcessor(Processor):
 
         columns = [pl.col(key) for key in self._keys]
         for side in (self._left, self._right):
-            for field in side.value_fields:
+            for field in side.columns.value_fields:
                 source = (
                     pl.lit(None) if side is without else pl.col(side.time if field.name == side.time_is else field.name)
                 )
@@ -452,10 +405,4 @@ def _older(one: int | None, other: int | None) -> int | None:
 
 
 def _frame(table: pa.Table) -> pl.DataFrame | None:
-    if table.num_rows == 0:
-        return None
-    import polars as pl
-
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return to_frame(table) if table.num_rows else None
