@@ -59,6 +59,7 @@ from task_assignor.runtime.launcher import (
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
+from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
@@ -108,8 +109,10 @@ __all__ = [
     "Segment",
     "Store",
     "StoreException",
+    "StreamTableJoin",
     "StreamsApplication",
     "SubTopology",
+    "TableJoin",
     "TaskCommit",
     "TaskContext",
     "TaskRestored",

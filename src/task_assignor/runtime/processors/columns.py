@@ -1,0 +1,156 @@
+"""Which columns of its sources the result of a join has, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.topics import TopicSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Names as they were given: several, one, or None for all."""
+    return None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def plain(field: pa.Field) -> pa.Field:
+    """The field without dictionary encoding, whose codes differ from file to file, and without metadata."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.field(field.name, kind)
+
+
+def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column in that type."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def to_frame(table: pa.Table) -> pl.DataFrame:
+    """The same rows for polars, without a copy."""
+    import polars as pl
+
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+@attrs.frozen
+class SourceColumns:
+    """What a result takes of one source.
+
+    Args:
+        topic: the source.
+        key: its key columns.
+        key_fields: names and types that these have in the result.
+        values: value column -> its name in the result.
+        value_fields: names and types that these have in the result.
+    """
+
+    topic: str
+    key: tuple[str, ...]
+    key_fields: tuple[pa.Field, ...]
+    values: Mapping[str, str]
+    value_fields: tuple[pa.Field, ...]
+
+    def keys(self, rows: pa.Table) -> pa.Table:
+        """The key columns of some rows, as in the result."""
+        columns = [
+            as_type(rows.column(name), field.type) for name, field in zip(self.key, self.key_fields, strict=True)
+        ]
+        return pa.table(columns, schema=pa.schema(self.key_fields))
+
+    def value_rows(self, rows: pa.Table) -> pa.Table:
+        """The value columns of some rows, as in the result."""
+        named = zip(self.values, self.value_fields, strict=True)
+        columns = [as_type(rows.column(name), field.type) for name, field in named]
+        return pa.table(columns, schema=pa.schema(self.value_fields))
+
+
+def result_columns(
+    where: str,
+    left: TopicSpec,
+    right: TopicSpec,
+    left_columns: tuple[str, ...] | None,
+    right_columns: tuple[str, ...] | None,
+    suffix: str,
+) -> tuple[SourceColumns, SourceColumns]:
+    """The key columns under their left names, then the other left columns, then the other right ones.
+
+    Args:
+        where: what is joined, for messages.
+        left: the left source.
+        right: the right source.
+        left_columns: columns of the left besides the keys; None: all.
+        right_columns: the same for the right.
+        suffix: added to the name of a right column that the left side has too.
+
+    Raises:
+        TopologyException: a column is not there, or a name is there twice.
+    """
+    key_fields = tuple(plain(left.schema.field(column)) for column in left.key)
+    left_values, right_values = _values(where, left, left_columns), _values(where, right, right_columns)
+    taken = {*left.key, *left_values}
+    right_names = [value + suffix if value in taken else value for value in right_values]
+    names = [*left.key, *left_values, *right_names]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TopologyException(f"{where} has result columns twice: {twice}. Maybe another suffix than {suffix!r}.")
+    return (
+        _source(left, key_fields, left_values, left_values),
+        _source(right, key_fields, right_values, right_names),
+    )
+
+
+def _source(
+    spec: TopicSpec, key_fields: tuple[pa.Field, ...], values: Sequence[str], names: Sequence[str]
+) -> SourceColumns:
+    fields = [plain(spec.schema.field(value)).with_name(name) for value, name in zip(values, names, strict=True)]
+    return SourceColumns(spec.name, spec.key, key_fields, dict(zip(values, names, strict=True)), tuple(fields))
+
+
+def _values(where: str, spec: TopicSpec, columns: tuple[str, ...] | None) -> list[str]:
+    if columns is None:
+        columns = tuple(spec.schema.names)
+    unknown = [column for column in columns if column not in spec.schema.names]
+    if unknown:
+        raise TopologyException(
+            f"{where}: the topic {spec.name!r} has no columns {unknown}; it has {spec.schema.names}."
+        )
+    return [column for column in dict.fromkeys(columns) if column not in spec.key]
+
+
+def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec]) -> dict[str, TopicSpec]:
+    """The specs of the sources by name.
+
+    Raises:
+        TopologyException: one is missing.
+    """
+    found = {spec.name: spec for spec in topics}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise TopologyException(
+            f"{where} needs to know the columns of {missing} to make its stores; given were {sorted(found)}. "
+            "Maybe topics=[Topic.open(root, name).spec, ...]."
+        )
+    return {name: found[name] for name in names}
+
+
+def check_same_columns(where: str, planned: Mapping[str, TopicSpec], topics: Mapping[str, TopicSpec]) -> None:
+    """Raise TopologyException if the topics are not as they were when the stores were made."""
+    for name, spec in planned.items():
+        found = topics[name]
+        if (spec.schema, spec.key, spec.timestamp) != (found.schema, found.key, found.timestamp):
+            raise TopologyException(
+                f"{where} was made for a topic {name!r} with the columns {_shape(spec)}, but it has {_shape(found)}."
+            )
+
+
+def _shape(spec: TopicSpec) -> str:
+    columns = ", ".join(f"{field.name}: {field.type}" for field in spec.schema)
+    return f"{columns} (key {', '.join(spec.key)}; time {spec.timestamp})"

@@ -1,0 +1,176 @@
+"""A topic as a table: of each key the latest row, in a key-value store; and what it was at each moment of a batch.
+
+A row whose value columns are all null deletes its key, as a null value does in Kafka. Rows whose key has a null are bad
+records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
+just then, and neither batches nor restarts change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.processors.columns import SourceColumns, to_frame
+from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
+from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
+
+_PLACE, _ROW, _ASKED = "__place", "__row", "__asked"
+
+
+def table_store(where: str, name: str, columns: SourceColumns) -> KeyValueStoreSpec:
+    """The store of a table.
+
+    Raises:
+        TopologyException: it has no value columns, so that nobody could tell whether a key is there.
+    """
+    if not columns.value_fields:
+        raise TopologyException(
+            f"{where}: the table {columns.topic!r} gives no columns besides its key. Maybe name one that it has."
+        )
+    return KeyValueStoreSpec(name, pa.schema(columns.key_fields), pa.schema(columns.value_fields))
+
+
+def is_there(values: pa.Table) -> BoolArray:
+    """(N,) the row has a value that is not null."""
+    found = np.zeros(values.num_rows, dtype=bool)
+    for column in values.columns:
+        found |= column.is_valid().to_numpy()
+    return found
+
+
+@attrs.frozen
+class Updates:
+    """The rows of a table in a batch, those without a key left out.
+
+    Args:
+        keys: their keys.
+        values: their values.
+        places: (N,) their places in the order of time.
+    """
+
+    keys: pa.Table
+    values: pa.Table
+    places: Int64Array
+
+    @classmethod
+    def of(cls, columns: SourceColumns, rows: pa.Table, places: Int64Array, context: TaskContext) -> Updates:
+        """Of a batch's table.
+
+        Raises:
+            BadRecordException: a key has a null, and the setting is to stop.
+        """
+        valid = with_keys(columns.topic, rows, columns.key, context)
+        rows = taken(rows, valid)
+        return cls(columns.keys(rows), columns.value_rows(rows), places if valid is None else places[valid])
+
+    def write(self, store: KeyValueStore) -> None:
+        """Bring the store to where the batch ends."""
+        if not self.keys.num_rows:
+            return
+        import polars as pl
+
+        frame = to_frame(self.keys).with_row_index(_ROW)
+        last = frame.group_by(self.keys.column_names, maintain_order=True).agg(pl.col(_ROW).last())
+        rows = last.get_column(_ROW).to_numpy().astype(np.int64)
+        keys, values = self.keys.take(pa.array(rows)), self.values.take(pa.array(rows))
+        there = is_there(values)
+        for key in keys.filter(pa.array(~there)).to_pylist():
+            parts = tuple(key.values())
+            store.delete(parts if len(parts) > 1 else parts[0])
+        if there.any():
+            both = pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])
+            store.put_table(both.filter(pa.array(there)))
+
+
+def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValueStore) -> pa.Table:
+    """What the table has for each key at its place: of this batch's updates the last before it, else what the store has.
+
+    Args:
+        keys: (N,) keys without nulls.
+        places: (N,) their places in the order of time, ascending.
+        table: the table's rows in this batch.
+        store: the table before this batch.
+
+    Returns:
+        (N,) values; all null where the table has none.
+    """
+    rows: npt.NDArray[np.int64] = np.full(keys.num_rows, -1)
+    if table.keys.num_rows and keys.num_rows:
+        rows = _last_before(keys, places, table)
+    unknown = np.flatnonzero(rows < 0)
+    looked_up = store.lookup(keys.take(pa.array(unknown)))
+    rows[unknown] = table.values.num_rows + np.arange(len(unknown))
+    return pa.concat_tables([table.values, looked_up.cast(table.values.schema)]).take(pa.array(rows))
+
+
+def _last_before(keys: pa.Table, places: Int64Array, table: Updates) -> Int64Array:
+    """(N,) the row of the last update before each place; -1: there is none."""
+    import polars as pl
+
+    number = pl.int_range(pl.len(), dtype=pl.Int64)
+    updates = to_frame(table.keys).with_columns(pl.Series(_PLACE, table.places), number.alias(_ROW))
+    lookups = to_frame(keys).with_columns(pl.Series(_PLACE, places), pl.lit(None, pl.Int64).alias(_ROW))
+    both = pl.concat(
+        [updates.with_columns(pl.lit(False).alias(_ASKED)), lookups.with_columns(pl.lit(True).alias(_ASKED))]
+    )
+    known = both.sort(_PLACE).with_columns(pl.col(_ROW).forward_fill().over(keys.column_names))
+    numbers: Int64Array = known.filter(_ASKED).get_column(_ROW).fill_null(-1).to_numpy(writable=True)
+    return numbers
+
+
+@attrs.frozen
+class Moments:
+    """Two tables with equal keys, at each of their updates.
+
+    Args:
+        keys: (N,) the key of each update, in the order of time.
+        values: per table (N,) what it has for that key from then on; all null: nothing.
+        before: per table (N,) whether it had something for that key just before.
+    """
+
+    keys: pa.Table
+    values: Sequence[pa.Table]
+    before: Sequence[BoolArray]
+
+    @classmethod
+    def of(cls, tables: Sequence[Updates], stores: Sequence[KeyValueStore]) -> Moments:
+        """Of all updates of a batch.
+
+        Args:
+            tables: the rows of each.
+            stores: what each has before the batch.
+        """
+        import polars as pl
+
+        names = tables[0].keys.column_names
+        rows = [f"{_ROW}{number}" for number in range(len(tables))]
+        events = []
+        for number, table in enumerate(tables):
+            numbers = {row: pl.lit(None, pl.Int64) for row in rows}
+            numbers[rows[number]] = pl.int_range(table.keys.num_rows, dtype=pl.Int64)
+            place = pl.Series(_PLACE, table.places, dtype=pl.Int64)
+            events.append(to_frame(table.keys).with_columns(place, **numbers))
+        updates = pl.concat(events).sort(_PLACE)
+        # Before its first update a key has what the stores have: it is as if that had been written at place -1.
+        distinct = updates.select(names).unique(maintain_order=True)
+        start = {
+            row: pl.int_range(distinct.height, dtype=pl.Int64) + table.keys.num_rows
+            for row, table in zip(rows, tables, strict=True)
+        }
+        first = distinct.with_columns(pl.lit(-1, pl.Int64).alias(_PLACE), **start)
+        known = pl.concat([first, updates]).with_columns(pl.col(row).forward_fill().over(names) for row in rows)
+        known = known.with_columns(pl.col(row).shift(1).over(names).alias(f"{row}b") for row in rows)
+        known = known.filter(pl.col(_PLACE) >= 0)
+        keys = distinct.to_arrow().cast(tables[0].keys.schema)
+        values, before = [], []
+        for row, table, store in zip(rows, tables, stores, strict=True):
+            every = pa.concat_tables([table.values, store.lookup(keys).cast(table.values.schema)])
+            values.append(every.take(known.get_column(row).to_arrow()))
+            before.append(is_there(every)[known.get_column(f"{row}b").to_numpy()])
+        return cls(known.select(names).to_arrow().cast(tables[0].keys.schema), values, before)

@@ -1,0 +1,157 @@
+"""Joins with tables: against a loop over the records in the order of time, whatever batches and restarts are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    BadRecordException,
+    DeadLetters,
+    StreamTableJoin,
+    TableJoin,
+    TopicSpec,
+    Topology,
+    TopologyException,
+)
+from tests.budget import examples
+from tests.runtime.memory_task import MemoryTask
+from tests.runtime.test_merging import by_heads
+
+SCHEMA = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.int64())])
+TOPICS = {name: TopicSpec(name, 4, SCHEMA, ("k",), "at") for name in ("s", "t", "l", "r")}
+Row = tuple[str | None, int | None, int | None]
+
+
+def _rows(keys: str, nulls: bool) -> st.SearchStrategy[list[Row]]:
+    """Rows out of order; some without a time; a null value is a deletion."""
+    times = st.one_of(st.none(), st.integers(0, 20)) if nulls else st.integers(0, 20)
+    key = st.sampled_from([*keys, None]) if nulls else st.sampled_from(keys)
+    return st.lists(st.tuples(key, times, st.sampled_from([1, 2, 3, None])), max_size=20)
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
+    return pa.table([pa.array(x, field.type) for x, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+@given(
+    st.data(), _rows("abc", nulls=True), _rows("abc", nulls=False), st.sampled_from(["inner", "left"]), st.booleans()
+)
+@settings(max_examples=examples(150))
+def test_a_stream_sees_what_the_table_has_at_that_moment(
+    data: st.DataObject, stream: list[Row], table: list[Row], how: str, table_first: bool
+) -> None:
+    join = StreamTableJoin(stream="s", table="t", how=how, table_first=table_first, table_columns="v")
+    task = MemoryTask(join.sub_topology("j", "out", TOPICS.values()), TOPICS)
+    task.run(data, {"s": _table(stream), "t": _table(table)})
+    order = by_heads([[row[1] for row in table], [row[1] for row in stream]])
+    if table_first:
+        order = sorted(order)
+    known: dict[str | None, int | None] = {}
+    expected = []
+    for source, number in order:
+        key, at, value = (table, stream)[source][number]
+        if source == 0:
+            known[key] = value
+        elif how == "left" or (key is not None and known.get(key) is not None):
+            found = None if key is None else known.get(key)
+            expected.append({"k": key, "at": at, "v": value, "v_right": found})
+    assert task.outputs.get("out", []) == expected
+    assert task.counters.get("null_key", 0) == sum(row[0] is None for row in stream)
+
+
+@given(st.data(), _rows("abc", nulls=False), _rows("abc", nulls=False), st.sampled_from(["inner", "left", "outer"]))
+@settings(max_examples=examples(150))
+def test_two_tables_give_the_table_of_their_pairs(
+    data: st.DataObject, left: list[Row], right: list[Row], how: str
+) -> None:
+    """Every update is a row; of the result the last row of each key counts, and no value means that it is gone."""
+    join = TableJoin(left="l", right="r", how=how, left_columns="v", right_columns="v")
+    task = MemoryTask(join.sub_topology("j", "out", TOPICS.values()), TOPICS)
+    task.run(data, {"l": _table(left), "r": _table(right)})
+    tables: list[dict[str | None, int | None]] = [{}, {}]
+
+    def counts(key: str | None) -> bool:
+        there = [table.get(key) is not None for table in tables]
+        return {"inner": all(there), "left": there[0], "outer": any(there)}[how]
+
+    expected: list[dict[str, Any]] = []
+    for source, number in by_heads([[row[1] for row in left], [row[1] for row in right]]):
+        key, _, value = (left, right)[source][number]
+        before = counts(key)
+        tables[source][key] = value
+        if counts(key):
+            expected.append({"k": key, "v": tables[0].get(key), "v_right": tables[1].get(key)})
+        elif before:
+            expected.append({"k": key, "v": None, "v_right": None})
+    assert task.outputs.get("out", []) == expected
+
+
+def test_a_row_of_a_table_without_a_key_is_bad() -> None:
+    rows = {"s": _table([("a", 9, 1)]), "t": _table([("a", 1, 5), (None, 2, 6)])}
+    topics = TOPICS.values()
+    task = MemoryTask(StreamTableJoin(stream="s", table="t").sub_topology("j", "out", topics), TOPICS)
+    with pytest.raises(BadRecordException, match=r"The record t, partition 3, offset 1 has a null in its key \(k\)"):
+        task.process(rows)
+    letters = DeadLetters("bad")
+    aside = StreamTableJoin(stream="s", table="t", bad_records=letters, table_columns=["v"])
+    task = MemoryTask(aside.sub_topology("j", "out", topics), TOPICS)
+    task.process(rows)
+    assert task.outputs["out"] == [{"k": "a", "at": 9, "v": 1, "v_right": 5}]
+    assert [(row["topic"], row["offset"]) for row in task.outputs["bad"]] == [("t", 1)]
+
+
+def test_keys_of_several_columns_and_types_of_the_columns_are_kept() -> None:
+    left = pa.schema([("a", pa.int64()), ("b", pa.string()), ("at", pa.timestamp("us")), ("v", pa.float32())])
+    right = pa.schema(
+        [
+            ("x", pa.int64()),
+            ("y", pa.string()),
+            ("when", pa.timestamp("ms")),
+            ("v", pa.dictionary(pa.int8(), pa.string())),
+        ]
+    )
+    topics = {
+        "s": TopicSpec("s", 1, left, ("a", "b"), "at"),
+        "t": TopicSpec("t", 1, right, ("x", "y"), "when"),
+    }
+    join = StreamTableJoin(stream="s", table="t", table_columns="v")
+    task = MemoryTask(join.sub_topology("j", "out", topics.values()), topics)
+    stream = pa.table(
+        [[1, 1], ["x", "y"], pa.array([5_000, 6_000], pa.timestamp("us")), pa.array([1, 2], pa.float32())], schema=left
+    )
+    table = pa.table(
+        [
+            [1],
+            ["y"],
+            pa.array([5], pa.timestamp("ms")),
+            pa.array(["hot"]).dictionary_encode().cast(right.field("v").type),
+        ],
+        schema=right,
+    )
+    result = task.process({"s": stream, "t": table})
+    assert result is not None
+    assert result.schema.equals(pa.schema([*left, ("v_right", pa.string())]))
+    assert result.drop_columns(["at"]).to_pylist() == [{"a": 1, "b": "y", "v": 2.0, "v_right": "hot"}]
+
+
+def test_what_cannot_be_joined_is_refused() -> None:
+    with pytest.raises(TopologyException, match="cannot be joined with itself"):
+        StreamTableJoin(stream="s", table="s")
+    with pytest.raises(TopologyException, match=r"how \('outer'\) must be one of inner, left"):
+        StreamTableJoin(stream="s", table="t", how="outer")
+    with pytest.raises(TopologyException, match=r"needs to know the columns of \['t'\]"):
+        StreamTableJoin(stream="s", table="t").sub_topology("j", "out", [TOPICS["s"]])
+    with pytest.raises(TopologyException, match="the table 't' gives no columns besides its key"):
+        StreamTableJoin(stream="s", table="t", table_columns=["k"]).sub_topology("j", "out", TOPICS.values())
+    with pytest.raises(TopologyException, match=r"no columns \['w'\]"):
+        TableJoin(left="l", right="r", left_columns="w").sub_topology("j", "out", TOPICS.values())
+    other = {**TOPICS, "t": TopicSpec("t", 4, SCHEMA.remove(2).append(pa.field("v", pa.float64())), ("k",), "at")}
+    sub = StreamTableJoin(stream="s", table="t").sub_topology("j", "out", TOPICS.values())
+    with pytest.raises(TopologyException, match=r"was made for a topic 't' with the columns k: string, .* but it has"):
+        Topology(sub).bind("app", other)
