@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from task_assignor.cli.options import json_option
 from task_assignor.cli.output import FINDING, FINE, prints_to_stderr, survive_any_text, write_json, write_pretty
 from task_assignor.sdk import ConfigException, find_assignor_class
 from task_assignor.sdk.assignor_classes import registrations
@@ -42,7 +43,7 @@ class _Listed:
         return Text("\n").join(lines)
 
 
-def assignors(as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per assignor.")] = False) -> None:
+def assignors(as_json: Annotated[bool, json_option("assignor")] = False) -> None:
     """List the registered assignors.
 
     Exit code 0: all can be used. 1: one cannot, for instance because two packages register its name.

@@ -13,6 +13,7 @@ import typer
 from task_assignor.bridge import BridgeServer, Verdict, check_properties, jar_path
 from task_assignor.bridge.keys import KEYS, PREFIX, PYTHON_CLASS
 from task_assignor.bridge.worker import serve_standard_streams
+from task_assignor.cli.options import json_option
 from task_assignor.cli.output import FINDING, FINE, printable, survive_any_text, write_json, write_line
 from task_assignor.cli.planning import make_current_folder_importable
 
@@ -42,7 +43,7 @@ def jar(
 @app.command("check")
 def check(
     properties: Annotated[str, typer.Argument(metavar="FILE", help="The .properties file of the Java application.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per finding.")] = False,
+    as_json: Annotated[bool, json_option("finding")] = False,
 ) -> None:
     """Say what would happen with the settings of a Java application. Python is started as it would start it.
 

@@ -13,10 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from task_assignor.cli.options import Settings, State, json_option
 from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    place_of,
     printable,
     survive_any_text,
     write_error,
@@ -36,10 +38,7 @@ _NAMES = [field.name for field in attrs.fields(Measures)]
 
 
 def compare(
-    state: Annotated[
-        str,
-        typer.Argument(metavar="STATE", help="A snapshot, or many as JSON Lines; may be gzipped; - is standard input."),
-    ],
+    state: State,
     candidates: Annotated[
         list[str],
         typer.Argument(
@@ -47,13 +46,8 @@ def compare(
             help="Names of assignors, dotted paths, or files of recorded answers (as `plan --json` has them).",
         ),
     ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting in Kafka's own key, over the snapshot's; may be repeated."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state, and one with the sums.")] = False,
+    settings: Settings = None,
+    as_json: Annotated[bool, json_option("state", ", and one with the sums")] = False,
 ) -> None:
     """Measure assignors beside each other: moves, lag to restore, balance, standbys, racks, violations.
 
@@ -189,7 +183,7 @@ class _Row:
     def label(self, path: str) -> str:
         if self.record.id is not None:
             return printable(str(self.record.id))
-        return f"{path}, line {self.record.line}" if self.record.line else path
+        return place_of(path, self.record.line)
 
 
 def _placed(assignment: TaskAssignment) -> dict[Any, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from task_assignor.cli.options import set_option
 from task_assignor.cli.planning import make_current_folder_importable, parse_settings
 from task_assignor.sdk import StreamsConfig
 
@@ -21,10 +22,7 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for data, topics and results; replaced each time.")] = Path(
         "task-assignor-demo"
     ),
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A Kafka Streams setting; may be repeated."),
-    ] = None,
+    settings: Annotated[list[str] | None, set_option("A Kafka Streams setting")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's own messages too.")] = False,
 ) -> None:
     """Join New York's flights of 2013 with the weather on a local Spark, and kill a client on the way."""

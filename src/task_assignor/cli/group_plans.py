@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.cli.json_values import JsonValue
-from task_assignor.cli.output import FINDING, FINE, printable, write_error, write_json, write_pretty
+from task_assignor.cli.output import FINDING, FINE, place_of, printable, write_error, write_json, write_pretty
 from task_assignor.cli.planning import ASSIGNOR_KEY, error_to_json
 from task_assignor.group import GroupException
 from task_assignor.group.consumers import (
@@ -172,7 +172,7 @@ def show_group(planner: GroupPlanner, record: StateRecord, *, as_json: bool, fil
         if as_json:
             write_json(error_to_json(record.id, record.line, str(error)))
         else:
-            write_error(f"{file}, line {record.line}: {error}" if record.line else f"{file}: {error}")
+            write_error(f"{place_of(file, record.line)}: {error}")
         return FINDING
     if as_json:
         write_json(found.to_json(record))

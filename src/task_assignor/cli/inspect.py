@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs, json_option
 from task_assignor.cli.output import (
     FINDING,
     FINE,
@@ -29,23 +30,14 @@ from task_assignor.sdk.text import counted, ranges
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster, GroupMember, Inspection
 
-BootstrapServer = Annotated[
-    str | None, typer.Option("--bootstrap-server", metavar="HOST:PORT,...", help="Brokers to ask first.")
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="A .properties file of a Java client: TLS, SASL, bootstrap.servers."),
-]
-TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, metavar="MS", help="Longest wait for any one answer.")]
-
 
 def inspect(
     bootstrap_server: BootstrapServer = None,
-    config: ConfigFile = None,
+    config: ClientConfig = None,
     groups: Annotated[
         list[str] | None, typer.Option("--group", "-g", metavar="NAME", help="A group; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per group.")] = False,
+    as_json: Annotated[bool, json_option("group")] = False,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
     """Look into consumer groups of a live cluster: members, what each had and was given, lags, violations. Read-only.

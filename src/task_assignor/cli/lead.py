@@ -8,14 +8,12 @@ import typer
 
 from task_assignor.cli.answers import answer_requests
 from task_assignor.cli.lead_json import answer_lead
+from task_assignor.cli.options import input_argument
 from task_assignor.cli.output import survive_any_text
 
 
 def lead(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="FILE", help="Requests as JSON Lines; may be gzipped; - is standard input."),
-    ],
+    source: Annotated[str, input_argument("FILE", "Requests as JSON Lines")],
 ) -> None:
     """Lead Kafka Streams groups: tasks, threads, revocations, host maps and follow-ups, as every member is sent them.
 

@@ -97,6 +97,11 @@ def prints_to_stderr() -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr)
 
 
+def place_of(file: str, line: int) -> str:
+    """Where a document is, for messages; line 0: it is the whole file."""
+    return f"{file}, line {line}" if line else file
+
+
 def printable(text: str) -> str:
     """A name from a file as it may be shown: a terminal must not take it for commands."""
     return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -12,8 +12,10 @@ import typer
 from rich.text import Text
 
 from task_assignor.cli.group_plans import GroupPlanner, is_group, show_group
+from task_assignor.cli.options import Settings, input_argument, json_option
 from task_assignor.cli.output import (
     FINE,
+    place_of,
     printable,
     survive_any_text,
     write_error,
@@ -30,23 +32,12 @@ from task_assignor.sdk.text import counted
 
 
 def plan(
-    state: Annotated[
-        str,
-        typer.Argument(
-            metavar="STATE",
-            help="A snapshot or a consumer group, or many as JSON Lines; may be gzipped; - is standard input.",
-        ),
-    ],
+    state: Annotated[str, input_argument("STATE", "A snapshot or a consumer group, or many as JSON Lines")],
     assignor: Annotated[
         str | None,
         typer.Option("--assignor", "-a", metavar="NAME", help="A name that `assignors` lists, or a dotted path."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting in Kafka's own key, over the snapshot's; may be repeated."
-        ),
-    ] = None,
+    settings: Settings = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -56,7 +47,7 @@ def plan(
             help="Settings in a .properties file, over the snapshot's and under --set.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
+    as_json: Annotated[bool, json_option("state")] = False,
     with_traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where an assignor failed, on standard error.")
     ] = False,
@@ -87,13 +78,13 @@ def plan(
             raise ConfigException(groups.not_for_states(record.line))
         found = planner.plan(record)
         worst = max(worst, found.exit_code)
-        where = f"{state}, line {record.line}: " if record.line else f"{state}: "
+        where = place_of(state, record.line)
         if with_traceback and found.traceback:
             write_to_stderr(found.traceback)
         if as_json:
             write_json(found.to_json(record))
         elif found.state is None or found.assignment is None:
-            write_error(f"{where}{found.error}")
+            write_error(f"{where}: {found.error}")
         else:
             title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
             view = PlanView(found.state, found.assignment)
@@ -101,7 +92,7 @@ def plan(
             for line in _warnings(found, state, has_settings=bool(settings or config)):
                 write_line(printable(line))
         if found.report is not None and not found.report.is_valid:
-            write_error(f"{where}{found.report}")
+            write_error(f"{where}: {found.report}")
     raise typer.Exit(worst)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from task_assignor.cli.output import place_of
 from task_assignor.sdk import SnapshotException, StateRecord, TaskAssignment
 from task_assignor.sdk.snapshot_assignment import assignment_of_value
 from task_assignor.sdk.snapshot_files import JsonDocument, iter_documents
@@ -52,7 +53,7 @@ class RecordedAnswers:
         Raises:
             SnapshotException: it is wrong, or for another state.
         """
-        place = f"the assignment in {self._path}" + (f", line {document.line}" if document.line else "")
+        place = f"the assignment in {place_of(self._path, document.line)}"
         try:
             if document.error is not None:
                 raise document.error

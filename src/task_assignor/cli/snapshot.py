@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task_assignor.cli.inspect import BootstrapServer, ConfigFile, TimeoutMs, connect, read_config
+from task_assignor.cli.inspect import connect, read_config
+from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs
 from task_assignor.cli.output import FINE, printable, write_json, write_to_stderr
 from task_assignor.sdk import ConfigException, state_to_json
 from task_assignor.sdk.snapshot_files import write_document
@@ -22,7 +23,7 @@ def snapshot(
         str, typer.Option("--group", "-g", metavar="NAME", help="The group; of Kafka Streams: the application.id.")
     ],
     bootstrap_server: BootstrapServer = None,
-    config: ConfigFile = None,
+    config: ClientConfig = None,
     topology: Annotated[
         Path | None,
         typer.Option("--topology", metavar="FILE", help="What Topology#describe prints; without it, it is inferred."),

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import attrs
 import typer
 
+from task_assignor.cli.options import State, json_option
 from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    place_of,
     printable,
     survive_any_text,
     write_error,
@@ -25,16 +27,13 @@ from task_assignor.validation import ValidationReport, report_violations
 
 
 def validate(
-    state: Annotated[
-        str,
-        typer.Argument(metavar="STATE", help="A snapshot, or many as JSON Lines; may be gzipped; - is standard input."),
-    ],
+    state: State,
     assignment: Annotated[
         str,
         typer.Argument(metavar="ASSIGNMENT", help="A list of placements, or the answers of `plan --json`, in order."),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as findings too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per state.")] = False,
+    as_json: Annotated[bool, json_option("state")] = False,
 ) -> None:
     """Say everything that is wrong with an assignment.
 
@@ -72,7 +71,7 @@ class _Verdict:
 
     def label(self, file: str) -> str:
         name = "" if self.id is None else f" ({printable(str(self.id))})"
-        return f"{file}, line {self.line}{name}: " if self.line else f"{file}{name}: "
+        return f"{place_of(file, self.line)}{name}: "
 
     def to_json(self) -> dict[str, Any]:
         if self.report is None:
