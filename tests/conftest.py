@@ -9,6 +9,7 @@ Environment:
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -44,6 +45,12 @@ settings.register_profile(
 settings.load_profile("long" if requested_examples() else "ci")
 
 
+def pytest_collection_finish() -> None:
+    """What is there now stays until the end: the collector shall not look through some 700 MB again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _missing_for_jvm() -> list[str]:
     return [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
 
@@ -52,6 +59,7 @@ def _require_jvm() -> bool:
     return os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the groups, and would else come before
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, with one line that says what is missing; keep heavy machines on one worker.
 
