@@ -148,7 +148,7 @@ def run(
         Seconds from the first assignment to the last commit, and the outcome.
     """
     from task_assignor.runtime import (
-        BatchCommitted,
+        BatchesCommitted,
         LocalProcessLauncher,
         RunEvent,
         RuntimeOptions,
@@ -171,7 +171,7 @@ def run(
 
     def watch(event: RunEvent) -> None:
         match event:
-            case BatchCommitted():
+            case BatchesCommitted():
                 latencies.append(event.seconds)
                 if killed and not takeover:
                     takeover.append(time.perf_counter() - killed[0])

@@ -30,6 +30,7 @@ from task_assignor.runtime.client import (
     JobKind,
     Outcome,
     Received,
+    Restore,
     RunJob,
     SendToCoordinator,
     SnapshotFailed,
@@ -46,6 +47,7 @@ from task_assignor.runtime.coordinator_values import (
     CoordinatorEvent,
     Finished,
     FromClient,
+    NothingWaits,
     SendToClient,
     StoreCommit,
     StoreGeneration,
@@ -63,6 +65,7 @@ from task_assignor.runtime.protocol import (
     Hello,
     Position,
     Restored,
+    TaskOrder,
     TaskResult,
     ToClient,
     ToCoordinator,
@@ -212,7 +215,7 @@ class World:
             if self.finished:
                 return
             self.step()
-        raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} batches committed")
+        raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} commits")
 
     def step(self) -> None:
         """One thing that can happen, happens."""
@@ -238,6 +241,8 @@ class World:
             if connection.to_client and connection.is_open and is_awake:
                 actions.append(partial(self._deliver_to_client, connection))
         actions += [partial(self._answer, question) for question in self.questions]
+        if self.coordinator.has_accepted:
+            actions.append(lambda: self._to_coordinator(NothingWaits(self.now_ms)))
         for client in self.clients:
             if client.is_paused:
                 actions.append(partial(self._resume, client))
@@ -470,15 +475,16 @@ class World:
             client.disk.setdefault(task, []).append((position, client.memory.get(task, ())))
             return None
         if job.kind is JobKind.RESTORE:
-            assert job.target is not None
-            return self._restore(client, task, job.target)
+            assert job.restore is not None
+            return self._restore(client, task, job.restore)
         order = job.order
         assert order is not None
         assert position is not None
         assert position.is_same_try(order.base), "a client processes from another state than it was told"
         lineage = (*client.memory.get(task, ()), (order.batch, order.generation))
         client.memory[task] = lineage
-        rows = sum(end - start for start, end in order.ranges.values())
+        offsets = self._consumed(order)
+        rows = sum(end - start for start, end in offsets.values())
         reached = Position(order.batch, order.generation, order.base.changelog_offset + rows)
         client.positions[task] = reached
         name = (task, order.batch, order.generation)
@@ -486,12 +492,26 @@ class World:
         self.files[name] = lineage
         path = f"{task}/{order.batch}-{order.generation}"
         return TaskResult(
-            task, order.batch, order.generation, {"out": FileRef(path, Seal(rows, rows, ""))}, {}, reached
+            task, order.batch, order.generation, offsets, {"out": FileRef(path, Seal(rows, rows, ""))}, {}, reached
         )
 
-    def _restore(self, client: SimulatedClient, task: TaskId, target: Position) -> Restored:
+    def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
+        """A task may leave rows of some sources for later, where others have more to come; never of all."""
+        spans = dict(order.ranges)
+        if order.more and len(spans) > 1:
+            spared = self.random.choice(sorted(spans))
+            start, end = spans[spared]
+            if any(last > first for topic, (first, last) in spans.items() if topic != spared):
+                spans[spared] = (start, self.random.randint(start, end))
+        return spans
+
+    def _restore(self, client: SimulatedClient, task: TaskId, wanted: Restore) -> Restored:
         """What `StreamTask.restore` does, on lineages."""
+        target = wanted.target
         lineage = tuple(try_ for try_ in self._lineage_in_log(task) if try_[0] <= target.batch)
+        assert (lineage[-1:] or ((-1, 0),))[0] == (target.batch, target.generation), "the target is not committed"
+        told = tuple((change.position.batch, change.position.generation) for change in wanted.changes)
+        assert told == lineage[wanted.base.batch + 1 :], "a client is told other changes than were committed"
         states = [*client.disk.get(task, [])]
         position = client.positions.get(task, START)
         if position is not None:
@@ -505,16 +525,18 @@ class World:
         return restored
 
     def _lineage_in_log(self, task: TaskId) -> Lineage:
-        return tuple((record.batch, record.tasks[task].generation) for record in self.commits if task in record.tasks)
+        found = (record.tasks[task] for record in self.commits if task in record.tasks)
+        return tuple((commit.batch, commit.generation) for commit in found)
 
     # What must hold.
 
     def _check_commit(self, record: CommitRecord) -> None:
-        assert record.batch == len(self.commits), "batches are committed one after the other, each once"
+        assert record.number == len(self.commits), "commits are made one after the other, each once"
         for task, commit in record.tasks.items():
             before = self.committed.get(task, ())
-            this = (record.batch, commit.generation)
-            assert self.files[task, record.batch, commit.generation] == (*before, this), f"{task}: a state is wrong"
+            assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
+            this = (commit.batch, commit.generation)
+            assert self.files[task, commit.batch, commit.generation] == (*before, this), f"{task}: a state is wrong"
             self.committed[task] = (*before, this)
             owners = next(found for found in self.rebalances if found.generation == commit.generation).clients
             name, tasks = owners[commit.member_id]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientException,
     ClientJoined,
     ClientLost,
@@ -129,7 +129,7 @@ class Killer:
     def _run(self) -> None:
         while len(self.killed) < self._kills and not self._over.wait(self._chance.uniform(0.0, 0.03)):
             alive = [event.pid for event in self._watch.of(ClientJoined) if event.pid not in self.killed]
-            if self._watch.of(BatchCommitted) and len(alive) >= 2:
+            if self._watch.of(BatchesCommitted) and len(alive) >= 2:
                 pid = self._chance.choice(alive)
                 self.killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
@@ -169,13 +169,13 @@ def _takeover(root: Path, standbys: int) -> tuple[int, int, int]:
     watch = Watch()
     lost: list[str] = []
 
-    def kill_once(event: BatchCommitted) -> None:
+    def kill_once(event: BatchesCommitted) -> None:
         if event.batch == 25 and not lost:
             first = watch.of(Rebalanced)[0]
             lost.extend(name for name, tasks in first.assignment.items() if TaskId(0, 0) in tasks.active)
             os.kill(launcher.pids[lost[0]], signal.SIGKILL)
 
-    watch.on(BatchCommitted, kill_once)
+    watch.on(BatchesCommitted, kill_once)
     options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_every_batches=1_000)
     config = settings(num_standby_replicas=standbys)
     run_dir = root / f"run-{standbys}"
@@ -220,26 +220,26 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
     stopped: list[ClientJoined] = []
     lost_at: list[int] = []
 
-    def stop(event: BatchCommitted) -> None:
+    def stop(event: BatchesCommitted) -> None:
         if event.batch == 5 and not stopped:
             stopped.append(watch.of(ClientJoined)[-1])
             os.kill(stopped[0].pid, signal.SIGSTOP)
 
     def go_on(event: ClientLost) -> None:
         if stopped and event.member_id == stopped[0].member_id:
-            lost_at.append(watch.of(BatchCommitted)[-1].batch)
+            lost_at.append(watch.of(BatchesCommitted)[-1].batch)
             os.kill(stopped[0].pid, signal.SIGCONT)
 
     def came_back() -> list[ClientJoined]:
         return [event for event in watch.of(ClientJoined) if event.pid == stopped[0].pid and event != stopped[0]]
 
-    def slow_down(event: BatchCommitted) -> None:
+    def slow_down(event: BatchesCommitted) -> None:
         if lost_at and not came_back():
             time.sleep(0.01)  # so that the run is not over before it comes back
 
-    watch.on(BatchCommitted, stop)
+    watch.on(BatchesCommitted, stop)
     watch.on(ClientLost, go_on)
-    watch.on(BatchCommitted, slow_down)
+    watch.on(BatchesCommitted, slow_down)
     options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=1_500)
     application(tmp_path, join_topology(), clients=2, launcher=launcher, options=options).run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
@@ -260,7 +260,7 @@ def test_a_run_goes_on_after_the_last_committed_batch(tmp_path: Path) -> None:
     left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
     watch = Watch()
     first = application(tmp_path, join_topology())
-    watch.on(BatchCommitted, lambda event: first.request_stop("enough") if event.batch == 3 else None)
+    watch.on(BatchesCommitted, lambda event: first.request_stop("enough") if event.batch == 3 else None)
     stopped = first.run(watch)
     assert 0 < stopped.rows_in < 9_000
     again = application(tmp_path, join_topology()).run()
@@ -276,17 +276,17 @@ def test_a_killed_coordinator_leaves_only_whole_batches(tmp_path: Path) -> None:
     """What an interrupted run has written without committing is not seen, and not in the way of the next run."""
     left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
 
-    def interrupt(event: BatchCommitted) -> None:
+    def interrupt(event: BatchesCommitted) -> None:
         if event.batch == 4:
             raise KeyboardInterrupt
 
     watch = Watch()
-    watch.on(BatchCommitted, interrupt)
+    watch.on(BatchesCommitted, interrupt)
     launcher = LocalProcessLauncher(start_method="forkserver")
     with pytest.raises(KeyboardInterrupt):
         application(tmp_path, join_topology(), launcher=launcher).run(watch)
     assert _no_child_lives(launcher, watch.of(ClientJoined))
-    assert CommitLog(tmp_path / "run").last_batch == 4
+    assert CommitLog(tmp_path / "run").last == 4
     result = application(tmp_path, join_topology()).run()
     assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
     assert {record.batch for record in result.commits.records()} == set(range(result.batches))
@@ -298,11 +298,11 @@ def test_users_processor_with_a_store_keeps_its_totals_through_kills(tmp_path: P
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
 
-    def kill(event: BatchCommitted) -> None:
+    def kill(event: BatchesCommitted) -> None:
         if event.batch in (5, 12):
             os.kill(min(launcher.pids.items())[1], signal.SIGKILL)
 
-    watch.on(BatchCommitted, kill)
+    watch.on(BatchesCommitted, kill)
     options = attrs.evolve(QUICK, max_batch_rows=50)
     result = application(tmp_path, count_topology(), launcher=launcher, options=options).run(watch)
     last = {row["key"]: (row["count"], row["sum"]) for row in result.table("totals-out").to_pylist()}
@@ -337,7 +337,7 @@ def test_named_topologies_run_side_by_side_and_go_on(tmp_path: Path) -> None:
     watch = Watch()
     config = settings(num_standby_replicas=1)
     first = application(tmp_path, topology, clients=2, config=config)
-    watch.on(BatchCommitted, lambda event: first.request_stop("enough") if event.batch == 0 else None)
+    watch.on(BatchesCommitted, lambda event: first.request_stop("enough") if event.batch == 0 else None)
     first.run(watch)
     result = application(tmp_path, topology, clients=2, config=config).run()
     assert in_order(plain_join(left, right)).equals(in_order(result.table("joined")))
@@ -369,14 +369,14 @@ def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_p
     watch = Watch()
     killed: list[str] = []
 
-    def kill_once(event: BatchCommitted) -> None:
+    def kill_once(event: BatchesCommitted) -> None:
         if event.batch == 20 and not killed:
             killed.append("client-1")
             os.kill(launcher.pids["client-1"], signal.SIGKILL)
         if killed and len(watch.of(ClientJoined)) == 3:
             time.sleep(0.01)  # so that the run is not over before it comes back
 
-    watch.on(BatchCommitted, kill_once)
+    watch.on(BatchesCommitted, kill_once)
     config = StreamsConfig({"application.id": "test", "num.standby.replicas": 1})
     options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=5)
     app = application(tmp_path, join_topology(), clients=3, launcher=launcher, config=config, options=options)
@@ -414,7 +414,7 @@ def test_a_processor_that_raises_is_named_with_its_rows(tmp_path: Path) -> None:
     ):
         assert part in message
     assert read_output(tmp_path / "run", "out").num_rows == 600
-    assert CommitLog(tmp_path / "run").last_batch == 2
+    assert CommitLog(tmp_path / "run").last == 2
 
 
 def test_rows_that_kill_every_client_end_the_run(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_a_corrupt_topic_file_is_named(tmp_path: Path) -> None:
     for part in ("left, partition 0, offset 500", str(path), "Task 0_0"):
         assert part in message
     # Two batches of 200 rows lie before it.
-    assert CommitLog(tmp_path / "run").last_batch == 1
+    assert CommitLog(tmp_path / "run").last == 1
 
 
 def test_a_topic_file_that_was_cut_off_is_named_before_anything_starts(tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_an_assignors_wrong_answer_ends_the_run(tmp_path: Path, assignor: type, 
     message = _fails(app, launcher, StreamsException)
     for part in parts:
         assert part in message
-    assert CommitLog(tmp_path / "run").last_batch == -1
+    assert CommitLog(tmp_path / "run").last == -1
 
 
 def test_a_folder_has_one_coordinator_one_application_and_one_topology(tmp_path: Path) -> None:

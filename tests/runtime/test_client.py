@@ -21,6 +21,7 @@ from task_assignor.runtime.client import (
     JobDone,
     JobKind,
     Received,
+    Restore,
     RunJob,
     SendToCoordinator,
     SnapshotFailed,
@@ -29,6 +30,7 @@ from task_assignor.runtime.client import (
 from task_assignor.runtime.protocol import (
     START,
     Assign,
+    Change,
     Committed,
     Goodbye,
     Heartbeat,
@@ -84,7 +86,27 @@ def _order(task: TaskId, batch: int, generation: int = 1, base: Position = START
 
 
 def _result(order: TaskOrder) -> TaskResult:
-    return TaskResult(order.task, order.batch, order.generation, {}, {}, Position(order.batch, order.generation, 9))
+    reached = Position(order.batch, order.generation, 9)
+    return TaskResult(order.task, order.batch, order.generation, order.ranges, {}, {}, reached)
+
+
+def _changes(position: Position) -> tuple[Change, ...]:
+    """What leads to a position."""
+    earlier = (Change(Position(batch, position.generation, 0)) for batch in range(position.batch))
+    return (*earlier, Change(position)) if position.batch >= 0 else ()
+
+
+def _assign(generation: int, active: dict[TaskId, Position], standby: dict[TaskId, Position]) -> Assign:
+    """An assignment to a client that knows nothing of its tasks yet."""
+    return Assign(generation, active, standby, {task: _changes(at) for task, at in {**active, **standby}.items()})
+
+
+def _committed(positions: dict[TaskId, Position]) -> Committed:
+    return Committed({task: Change(position) for task, position in positions.items()})
+
+
+def _restore(target: Position, base: Position = START) -> Restore:
+    return Restore(base, _changes(target)[base.batch + 1 :], target)
 
 
 def _process(machine: _Machine, order: TaskOrder) -> TaskResult:
@@ -101,7 +123,7 @@ def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
     assert machine.start() == [Connect()]
     assert machine.handle(Connected(HELLO)) == [SendToCoordinator(HELLO)]
     assert machine.handle(Received(Welcome("c-1"))) == [StartHeartbeats("c-1")]
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     _process(machine, _order(A, 0))
     assert machine.handle(Disconnected("cut")) == [Connect()]
     (sent,) = machine.handle(Connected(HELLO))
@@ -113,8 +135,8 @@ def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
 def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
     machine = _member()
     target = Position(3, 2, 40)
-    (job,) = machine.handle(Received(Assign(4, {A: target}, {})))
-    restore = Job(JobKind.RESTORE, A, target=target)
+    (job,) = machine.handle(Received(_assign(4, {A: target}, {})))
+    restore = Job(JobKind.RESTORE, A, restore=_restore(target))
     assert job == RunJob(restore)
     order = _order(A, 4, 4, target)
     assert machine.handle(Received(Process((order,)))) == [], "one job per task"
@@ -125,13 +147,13 @@ def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
     assert machine.handle(JobDone(process.job, result)) == [SendToCoordinator(TaskDone(result))]
     # It waits for the commit of what it has just done, instead of restoring what was before.
     assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({}, 7, 40))]
-    assert machine.handle(Received(Committed(4, {A: result.position}))) == []
+    assert machine.handle(Received(_committed({A: result.position}))) == []
     machine.validate_state()
 
 
 def test_a_new_task_is_ready_without_a_job() -> None:
     machine = _member()
-    told = machine.handle(Received(Assign(1, {A: START}, {B: START})))
+    told = machine.handle(Received(_assign(1, {A: START}, {B: START})))
     assert [
         SendToCoordinator(TaskReady(Restored(task, START), role)) for task, role in ((A, "active"), (B, "standby"))
     ] == told
@@ -139,19 +161,19 @@ def test_a_new_task_is_ready_without_a_job() -> None:
 
 def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
     machine = _member(every=2)
-    machine.handle(Received(Assign(1, {A: START}, {B: START})))
+    machine.handle(Received(_assign(1, {A: START}, {B: START})))
     result = _process(machine, _order(A, 0))
     reached = Position(0, 1, 9)
-    (first,) = machine.handle(Received(Committed(0, {A: result.position, B: reached})))
-    assert first == RunJob(Job(JobKind.RESTORE, B, target=reached))
+    (first,) = machine.handle(Received(_committed({A: result.position, B: reached})))
+    assert first == RunJob(Job(JobKind.RESTORE, B, restore=_restore(reached)))
     order = _order(A, 1, 1, result.position)
     assert machine.handle(Received(Process((order,)))) == []
     second = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
     assert second == [RunJob(Job(JobKind.PROCESS, A, order=order))]
     later = Position(1, 1, 18)
-    machine.handle(Received(Committed(1, {A: _result(order).position, B: later})))
+    machine.handle(Received(_committed({A: _result(order).position, B: later})))
     third = machine.handle(JobDone(Job(JobKind.PROCESS, A, order=order), _result(order)))
-    assert third[1:] == [RunJob(Job(JobKind.RESTORE, B, target=later))]
+    assert third[1:] == [RunJob(Job(JobKind.RESTORE, B, restore=_restore(later, reached)))]
     fourth = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, later, 9)))
     assert fourth == [RunJob(Job(JobKind.SNAPSHOT, A))]
 
@@ -159,13 +181,13 @@ def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
 def test_snapshots_are_written_although_there_always_is_an_order() -> None:
     """Every so many batches, and not for all tasks in the same batch."""
     machine = _member(every=3)
-    machine.handle(Received(Assign(1, {A: START, B: START}, {})))
+    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
     written: list[tuple[TaskId, int]] = []
     positions = {A: START, B: START}
     for batch in range(12):
         orders = {task: _order(task, batch, 1, positions[task]) for task in (A, B)}
         # The commit of the last batch and the orders of the next one come together.
-        jobs = machine.handle(Received(Committed(batch - 1, positions))) if batch else []
+        jobs = machine.handle(Received(_committed(positions))) if batch else []
         jobs += machine.handle(Received(Process(tuple(orders.values()))))
         while jobs:
             (run,) = (job for job in jobs if isinstance(job, RunJob))
@@ -189,7 +211,7 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))
     target = Position(3, 2, 40)
-    running, run = machine.handle(Received(Assign(4, {A: target, B: target}, {})))
+    running, run = machine.handle(Received(_assign(4, {A: target, B: target}, {})))
     assert running == SendToCoordinator(Running({A: ("restore", 1)}))
     assert isinstance(run, RunJob)
     _, running, run = machine.handle(JobDone(run.job, Restored(A, target)))
@@ -211,7 +233,7 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
 
 def test_several_threads_take_several_tasks() -> None:
     machine = _member(threads=2)
-    machine.handle(Received(Assign(1, {A: START, B: START}, {})))
+    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
     jobs = machine.handle(Received(Process((_order(A, 0), _order(B, 0)))))
     assert [job.job.task for job in jobs if isinstance(job, RunJob)] == [A, B]
     machine.validate_state()
@@ -219,11 +241,11 @@ def test_several_threads_take_several_tasks() -> None:
 
 def test_an_order_that_was_taken_back_is_not_answered() -> None:
     machine = _member()
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     order = _order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))
     assert isinstance(job, RunJob)
-    assert machine.handle(Received(Assign(2, {B: START}, {})))[1:] == []
+    assert machine.handle(Received(_assign(2, {B: START}, {})))[1:] == []
     after = machine.handle(JobDone(job.job, _result(order)))
     assert after == [RunJob(Job(JobKind.CLOSE, A))]
     machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
@@ -232,24 +254,24 @@ def test_an_order_that_was_taken_back_is_not_answered() -> None:
 
 def test_a_task_that_comes_back_while_it_is_closed_starts_without_state() -> None:
     machine = _member()
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     result = _process(machine, _order(A, 0))
-    machine.handle(Received(Committed(0, {A: result.position})))
-    assert machine.handle(Received(Assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
-    machine.handle(Received(Assign(3, {A: result.position}, {})))
+    machine.handle(Received(_committed({A: result.position})))
+    assert machine.handle(Received(_assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
+    machine.handle(Received(_assign(3, {A: result.position}, {})))
     told = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
-    assert told == [RunJob(Job(JobKind.RESTORE, A, target=result.position))]
+    assert told == [RunJob(Job(JobKind.RESTORE, A, restore=_restore(result.position)))]
 
 
 def test_a_failure_is_told_unless_nobody_waits_for_it() -> None:
     failure = TaskFailure(A, "processor", "it failed")
     machine = _member()
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     (job,) = machine.handle(Received(Process((_order(A, 0),))))
     assert isinstance(job, RunJob)
     assert SendToCoordinator(TaskFailed(failure)) in machine.handle(JobDone(job.job, failure))
     other = _member()
-    other.handle(Received(Assign(1, {A: START}, {})))
+    other.handle(Received(_assign(1, {A: START}, {})))
     other.handle(Received(Process((_order(A, 0),))))
     other.handle(Disconnected("cut"))
     assert other.handle(JobDone(job.job, failure)) == []
@@ -257,9 +279,9 @@ def test_a_failure_is_told_unless_nobody_waits_for_it() -> None:
 
 def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
     machine = _member()
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     result = _process(machine, _order(A, 0))
-    machine.handle(Received(Committed(0, {A: result.position})))
+    machine.handle(Received(_committed({A: result.position})))
     assert machine.handle(Received(Stop("done"))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
     assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None)) == [RunJob(Job(JobKind.CLOSE, A))]
     end = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
@@ -270,7 +292,7 @@ def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
 
 def test_refused_for_a_lost_lease_it_joins_again_and_for_a_taken_name_it_ends() -> None:
     machine = _member()
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     assert machine.handle(Received(Refused("not heard of", may_rejoin=True))) == [Connect()]
     assert (machine.phase, machine.roles(), machine.member_id) == (ClientPhase.CONNECTING, {}, "")
     taken = _member()
@@ -299,12 +321,12 @@ def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[Client
 def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: bool) -> None:
     """It is tried again when the next is due, not at once, and at the end if the last one failed."""
     machine = _member(every=2)
-    machine.handle(Received(Assign(1, {A: START}, {})))
+    machine.handle(Received(_assign(1, {A: START}, {})))
     base, tried = START, []
     for batch in range(6):
         result = _process(machine, _order(A, batch, base=base))
         base = result.position
-        for instruction in machine.handle(Received(Committed(batch, {A: base}))):
+        for instruction in machine.handle(Received(_committed({A: base}))):
             assert instruction == RunJob(Job(JobKind.SNAPSHOT, A))
             tried.append(batch)
             assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None if is_written else SnapshotFailed())) == []

@@ -33,7 +33,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layout = RunLayout(root)
-        write_json(self.layout.application, {"formatVersion": 2, "applicationId": "app", "outputs": {"out": None}})
+        write_json(self.layout.application, {"formatVersion": 3, "applicationId": "app", "outputs": {"out": None}})
 
     def file(self, partition: int, batch: int, generation: int, rows: pa.Table) -> FileRef:
         """An output file; it does not count yet."""
@@ -42,17 +42,18 @@ class Folder:
         columns = [(field.name, str(field.type)) for field in rows.schema]
         return FileRef(path.relative_to(self.root).as_posix(), seal, columns)
 
-    def record(self, batch: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
+    def record(self, number: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
         """A commit record of those files."""
         tasks = {
             TaskId(0, partition): TaskCommit(
                 TaskId(0, partition),
+                number,
                 "client",
                 "process",
                 "member",
                 "pid 7",
                 generation,
-                {"topic": (batch, batch + 1)},
+                {"topic": (number, number + 1)},
                 {"out": file},
                 {"store": FileRef(file.path, file.seal)},
                 9,
@@ -61,7 +62,7 @@ class Folder:
             )
             for partition, file in files.items()
         }
-        return CommitRecord(batch, "app", generation, 1_000, tasks)
+        return CommitRecord(number, "app", generation, 1_000, tasks)
 
 
 def _rows(*values: int) -> pa.Table:
@@ -95,11 +96,11 @@ def test_a_record_comes_back_as_it_was(folder: Folder) -> None:
     assert (found.rows_in, found.rows_out) == (1, 2)
 
 
-def test_a_batch_is_committed_once(folder: Folder) -> None:
+def test_a_commit_is_made_once(folder: Folder) -> None:
     """A second coordinator on the same folder finds out before anything of it counts."""
     mine, other = CommitLog(folder.root), CommitLog(folder.root)
     other.append(folder.record(0, {0: folder.file(0, 0, 1, _rows(1))}, generation=1))
-    with pytest.raises(CommitLogException, match="Batch 0 has been committed by somebody else"):
+    with pytest.raises(CommitLogException, match="Commit 0 has been made by somebody else"):
         mine.append(folder.record(0, {0: folder.file(0, 0, 2, _rows(2))}, generation=2))
     assert read_output(folder.root, "out").column("x").to_pylist() == [1]
     assert list(folder.root.rglob("*.tmp")) == []
@@ -121,7 +122,7 @@ def test_a_log_with_a_gap_is_refused(folder: Folder) -> None:
     for batch in range(3):
         log.append(folder.record(batch, {}))
     folder.layout.commit(1).unlink()
-    with pytest.raises(CommitLogException, match=r"has no batch 1, but later ones: the next file is 0+2\.json"):
+    with pytest.raises(CommitLogException, match=r"has no commit 1, but later ones: the next file is 0+2\.json"):
         list(CommitLog(folder.root).records())
 
 
@@ -140,13 +141,14 @@ def test_a_torn_last_record_is_explained_and_set_aside(
     last = _with_batches(folder, 3)[-1]
     last.write_bytes(last.read_bytes()[:kept])
     with pytest.raises(
-        CommitLogException, match=r"batch 2 .*0+2\.json \(its end is missing\).*never acknowledged: run the application"
+        CommitLogException,
+        match=r"record 2 .*0+2\.json \(its end is missing\).*never acknowledged: run the application",
     ):
         read_output(folder.root, "out")
     log = CommitLog(folder.root)
     log.set_aside_torn()
     assert "was cut off while it was being written" in caplog.text
-    assert log.last_batch == 1
+    assert log.last == 1
     assert read_output(folder.root, "out").column("x").to_pylist() == [0, 1]
     log.append(folder.record(2, {0: folder.file(0, 2, 2, _rows(7))}))
     log.set_aside_torn()
@@ -159,7 +161,7 @@ def test_a_record_of_zeros_is_torn(folder: Folder) -> None:
     last.write_bytes(bytes(last.stat().st_size))
     log = CommitLog(folder.root)
     log.set_aside_torn()
-    assert log.last_batch == -1
+    assert log.last == -1
 
 
 def test_a_damaged_record_is_an_error_that_says_what_to_do(folder: Folder) -> None:
@@ -175,9 +177,9 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(folder: Folder) -> No
         path.write_bytes(whole)
     paths[1].write_bytes(paths[1].read_bytes()[:-9])
     CommitLog(folder.root).set_aside_torn()
-    with pytest.raises(CommitLogException, match=r"batch 1 cannot be read.*its end is missing.*a new run_dir"):
+    with pytest.raises(CommitLogException, match=r"record 1 cannot be read.*its end is missing.*a new run_dir"):
         list(CommitLog(folder.root).records())
-    with pytest.raises(CommitLogException, match="Batch 5 is not committed"):
+    with pytest.raises(CommitLogException, match="There is no commit 5"):
         CommitLog(folder.root).record(5)
 
 
@@ -225,7 +227,7 @@ def test_a_file_that_the_coordinator_does_not_see_is_not_committed(folder: Folde
         CommitLog(folder.root).append(folder.record(0, {0: file}))
     expected = "is not in" if damage == "elsewhere" else "on storage that the coordinator and all clients share"
     assert expected in str(caught.value)
-    assert CommitLog(folder.root).last_batch == -1
+    assert CommitLog(folder.root).last == -1
 
 
 @pytest.mark.parametrize("resumes", [False, True])
@@ -239,7 +241,7 @@ def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other
     given = ", ".join(f"{field.name}: {field.type}" for field in other.schema)
     with pytest.raises(
         ProcessorException,
-        match=rf"Batch 2 is not committed: task 0_1 gave the output 'out' the columns {given}, but it had x: int64 before"
+        match=rf"Batch 2 of task 0_1 is not committed: it gave the output 'out' the columns {given}, but it had x: int64 before"
         r".* Maybe declare them: Output\('out', schema\)",
     ):
         log.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(5)), 1: folder.file(1, 2, 1, other)}))

@@ -65,7 +65,7 @@ def _use(root: Path) -> dict[str, pa.Table]:
     with application(root, _topology(), clients=1)._owned_folder() as run_id:
         log = CommitLog(root / "run")
         log.set_aside_torn()
-        last = log.last_batch
+        last = log.last
         found["rebalances"] = pa.table(
             {"generation": [record.generation for record in RebalanceLog(root / "run").records()]}
         )
@@ -128,7 +128,7 @@ def _check(finished: Path, tmp_path: Path, rounds: int, seed: int, caplog: pytes
     assert {"topics", "run/commits", "run/output", "run/changelog", "run/clients", "run/rebalances"} <= set(by_folder)
     told = dict.fromkeys(by_folder, 0)
     last = CommitLog(finished / "run")
-    last_record = last.layout.commit(last.last_batch)
+    last_record = last.layout.commit(last.last)
     for number in range(rounds):
         kind = sorted(by_folder)[number % len(by_folder)]
         original = chance.choice(by_folder[kind])
@@ -190,14 +190,14 @@ def test_a_run_folder_that_is_not_shared_is_an_error(tmp_path: Path) -> None:
         "run_dir must be on storage that",
     ):
         assert part in str(caught.value)
-    assert CommitLog(tmp_path / "run").last_batch == -1
+    assert CommitLog(tmp_path / "run").last == -1
 
 
 def test_a_run_goes_on_after_a_torn_commit_record(finished: Path, tmp_path: Path) -> None:
     expected = {name: in_order(read_output(finished / "run", name)) for name in ("joined", "totals-out")}
     with _copy(finished, tmp_path) as root:
         log = CommitLog(root / "run")
-        last = log.layout.commit(log.last_batch)
+        last = log.layout.commit(log.last)
         last.write_bytes(last.read_bytes()[:-100])
         result = application(root, _topology(), clients=1).run()
         assert result.rows_in > 0

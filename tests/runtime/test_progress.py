@@ -16,12 +16,12 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 Offsets = dict[str, tuple[int, int]]
 
 
-def _commit(batch: int, offsets: dict[TaskId, Offsets], generation: int = 1) -> CommitRecord:
-    tasks = {
-        task: TaskCommit(task, "c", "p", "m", "a", generation, spans, {}, {}, 10 * (batch + 1))
-        for task, spans in offsets.items()
-    }
-    return CommitRecord(batch, "app", generation, 0, tasks)
+def _commit(task: TaskId, batch: int, offsets: Offsets, generation: int = 1) -> TaskCommit:
+    return TaskCommit(task, batch, "c", "p", "m", "a", generation, offsets, {}, {}, 10 * (batch + 1))
+
+
+def _record(number: int, commit: TaskCommit) -> CommitRecord:
+    return CommitRecord(number, "app", 1, 0, {commit.task: commit})
 
 
 def _join(left: list[int], right: list[int]) -> Progress:
@@ -33,31 +33,34 @@ def _join(left: list[int], right: list[int]) -> Progress:
 def test_batches_cover_all_rows_once_and_keep_their_size(ends: list[int], most: int, has_table: bool) -> None:
     sources = {A: ("left", "right"), B: ("left", "right")}
     progress = Progress(sources, {"left": ends[:2], "right": ends[2:]}, ("right",) if has_table else ())
-    for batch in range(200):
-        ranges = progress.next_ranges(most)
-        if not ranges:
-            break
-        for task, spans in ranges.items():
+    for task in progress.tasks:
+        for batch in range(200):
+            spans, more = progress.next_ranges(task, most)
+            if not spans:
+                break
             sizes = {topic: end - start for topic, (start, end) in spans.items()}
             assert 0 < max(sizes.values()) <= most
             if has_table and spans["left"][1] > spans["left"][0]:
                 assert spans["right"] == (ends[2:][task.partition],) * 2, "the table is read to its end before"
-        progress.advance(_commit(batch, ranges))
-        progress.validate()
+            last = {"left": ends[:2], "right": ends[2:]}
+            turn = {"right"} if has_table and spans["right"][0] < last["right"][task.partition] else {"left", "right"}
+            assert more == {topic for topic in turn if spans[topic][1] < last[topic][task.partition]}
+            progress.advance(_commit(task, batch, spans))
+            progress.validate()
     assert progress.remaining_rows() == 0
 
 
 def test_sources_advance_by_the_same_share() -> None:
     """So that the sources of a join stay at about the same time."""
     progress = _join([1_000, 10], [100, 0])
-    ranges = progress.next_ranges(100)
-    assert ranges == {A: {"left": (0, 100), "right": (0, 10)}, B: {"left": (0, 10), "right": (0, 0)}}
+    assert progress.next_ranges(A, 100) == ({"left": (0, 100), "right": (0, 10)}, {"left", "right"})
+    assert progress.next_ranges(B, 100) == ({"left": (0, 10), "right": (0, 0)}, frozenset())
 
 
 def test_only_committed_tries_count() -> None:
     progress = _join([90, 90], [0, 0])
     for batch, generation in enumerate((1, 1, 3, 3)):
-        progress.advance(_commit(batch, {A: {"left": (10 * batch, 10 * batch + 10), "right": (0, 0)}}, generation))
+        progress.advance(_commit(A, batch, {"left": (10 * batch, 10 * batch + 10), "right": (0, 0)}, generation))
     assert progress.position(A) == Position(3, 3, 40)
     assert [progress.counts(A, Position(batch, 1)) for batch in range(5)] == [True, True, False, False, False]
     assert [progress.counts(A, Position(batch, 3)) for batch in range(5)] == [False, False, True, True, False]
@@ -70,11 +73,13 @@ def test_only_committed_tries_count() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (_commit(1, {A: {"left": (0, 5)}}), "Batch 1 was committed, but batch 0 should be"),
-        (_commit(0, {TaskId(3, 3): {"left": (0, 5)}}), "task 3_3, which the topology does not have"),
-        (_commit(0, {A: {"left": (2, 5)}}), "offsets 2 to 5 of topic left, partition 0; .* allow 0 to 20"),
-        (_commit(0, {A: {"left": (0, 21)}}), "offsets 0 to 21 of topic left, partition 0; .* allow 0 to 20"),
-        (_commit(0, {A: {"other": (0, 5)}}), "offsets 0 to 5 of topic other, partition 0"),
+        (_record(1, _commit(A, 0, {"left": (0, 5)})), "Commit 1 was made, but commit 0 should be"),
+        (_record(0, _commit(A, 1, {"left": (0, 5)})), "Batch 1 of task 0_0 was committed, but batch 0 should be"),
+        (_record(0, _commit(TaskId(3, 3), 0, {"left": (0, 5)})), "task 3_3, which the topology does not have"),
+        (_record(0, _commit(A, 0, {"left": (2, 5)})), "offsets 2 to 5 of topic left, partition 0; .* allow 0 to 20"),
+        (_record(0, _commit(A, 0, {"left": (0, 21)})), "offsets 0 to 21 of topic left, partition 0; .* allow 0 to 20"),
+        (_record(0, _commit(A, 0, {"left": (0, -1)})), "offsets 0 to -1 of topic left, partition 0; .* allow 0 to 20"),
+        (_record(0, _commit(A, 0, {"other": (0, 5)})), "offsets 0 to 5 of topic other, partition 0"),
     ],
 )
 def test_a_commit_log_that_does_not_fit_is_refused(record: CommitRecord, message: str) -> None:

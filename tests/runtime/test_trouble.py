@@ -17,7 +17,7 @@ import pytest
 
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientException,
     ClientJoined,
     ClientLost,
@@ -181,9 +181,9 @@ def test_a_stopped_client_does_not_delay_the_end(tmp_path: Path) -> None:
 def test_a_stop_that_is_requested_does_not_wait_for_a_batch_that_hangs(tmp_path: Path) -> None:
     watch = Watch()
     app = _application(tmp_path, trouble.Hangs, options=attrs.evolve(QUICK, stop_timeout_ms=300))
-    watch.on(BatchCommitted, lambda event: app.request_stop("enough") if event.remaining == 400 else None)
+    watch.on(BatchesCommitted, lambda event: app.request_stop("enough") if event.remaining == 400 else None)
     asked: list[float] = []
-    watch.on(BatchCommitted, lambda _: asked.append(time.monotonic()))
+    watch.on(BatchesCommitted, lambda _: asked.append(time.monotonic()))
     result = app.run(watch)
     assert result.table("out").num_rows == 600
     assert time.monotonic() - asked[-1] < 20
@@ -200,10 +200,10 @@ def test_ctrl_c_ends_a_run_that_hangs(tmp_path: Path, assignor: str) -> None:
 from tests.runtime.support import *
 from tests.runtime import trouble
 from pathlib import Path
-from task_assignor.runtime import ClientJoined, BatchCommitted
+from task_assignor.runtime import ClientJoined, BatchesCommitted
 
 def tell(event):
-    if isinstance(event, (ClientJoined, BatchCommitted)):
+    if isinstance(event, (ClientJoined, BatchesCommitted)):
         print(type(event).__name__, getattr(event, "remaining", ""), flush=True)
 
 if __name__ == "__main__":
@@ -223,7 +223,7 @@ if __name__ == "__main__":
         process_group=0,
     )
     assert process.stdout is not None
-    last = "ClientJoined" if assignor == "HangingAssignor" else "BatchCommitted 400"
+    last = "ClientJoined" if assignor == "HangingAssignor" else "BatchesCommitted 400"
     for line in process.stdout:
         if line.startswith(last):
             break
@@ -284,13 +284,13 @@ def test_a_killed_client_is_missed_at_once_although_a_child_of_it_lives(tmp_path
     options = attrs.evolve(QUICK, session_timeout_ms=60_000)
     app = _application(tmp_path, trouble.ForksADaemon, options=options, launcher=launcher)
 
-    def kill(event: BatchCommitted) -> None:
+    def kill(event: BatchesCommitted) -> None:
         if event.batch == 3:
             pid = launcher.pids["client-1"]
             os.kill(pid, signal.SIGKILL)
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # some kernels take their time
 
-    watch.on(BatchCommitted, kill)
+    watch.on(BatchesCommitted, kill)
     try:
         result = app.run(watch)
         assert result.table("out").num_rows == ROWS

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.runtime import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientException,
     ClientJoined,
     CommitLog,
@@ -99,7 +99,7 @@ class Watcher:
         if isinstance(event, ClientJoined):
             self.joined[event.member_id] = event
             self.present[event.client] = event.pid
-        elif isinstance(event, BatchCommitted) and event.batch in self.kill_after:
+        elif isinstance(event, BatchesCommitted) and event.batch in self.kill_after:
             os.kill(self.present[f"client-{self.killed % CLIENTS + 1}"], signal.SIGKILL)
             self.killed += 1
 
@@ -201,7 +201,7 @@ def test_a_processor_that_raises_ends_the_run_with_its_place_and_frees_the_slots
     for place in ("0_1", "left", "partition 1", "2000", "Broken"):
         assert place in str(caught.value)
     # What was committed before stays, and nothing else is visible.
-    assert CommitLog(tmp_path).last_batch == 1
+    assert CommitLog(tmp_path).last == 1
     assert read_results(spark, tmp_path, "copy").count() == 2 * 1_000 * PARTITIONS
     wait_until_idle(spark)
 

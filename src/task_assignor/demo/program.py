@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from task_assignor.demo.screen import RunScreen
     from task_assignor.runtime import RunEvent, Topic
+    from task_assignor.sdk import TaskId
 
 PARTITIONS: Final = 8
 BATCHES: Final = 200
@@ -310,24 +311,31 @@ class Killer:
         self._processes: dict[str, int] = {}
         self._rows_in = 0
         self._killed_at: float | None = None
+        self._victim = ""
+        self._moved: set[TaskId] = set()
+        """Tasks of the victim that somebody else has now."""
 
     def watch(self, event: RunEvent) -> None:
         """Take an event of the run."""
-        from task_assignor.runtime import BatchCommitted, ClientJoined
+        from task_assignor.runtime import BatchesCommitted, ClientJoined, Rebalanced
 
         if isinstance(event, ClientJoined):
             self._processes[event.client] = event.pid
-        elif isinstance(event, BatchCommitted):
+        elif isinstance(event, Rebalanced) and self._killed_at is not None:
+            self._moved = {task for task, before, _ in event.moved if before == self._victim}
+        elif isinstance(event, BatchesCommitted):
             self._rows_in += event.rows_in
-            if self._killed_at is not None:
+            taken_over = sorted(self._moved & event.batches.keys())
+            if self._killed_at is not None and taken_over:
                 seconds = time.monotonic() - self._killed_at
-                self._screen.say(f"batch {event.batch} is committed, {seconds:.2f} s after the kill", "bold")
+                tasks = ", ".join(map(str, taken_over))
+                self._screen.say(f"a batch of {tasks} is committed, {seconds:.2f} s after the kill", "bold")
                 self._killed_at = None
             if self._armed and self._rows_in >= event.remaining:
                 self._armed = False
-                victim = sorted(self._processes)[len(self._processes) // 2]
-                self._screen.say(f"kill -9 {self._processes[victim]} ({victim})", "bold red")
-                os.kill(self._processes[victim], signal.SIGKILL)
+                self._victim = sorted(self._processes)[len(self._processes) // 2]
+                self._screen.say(f"kill -9 {self._processes[self._victim]} ({self._victim})", "bold red")
+                os.kill(self._processes[self._victim], signal.SIGKILL)
                 self._killed_at = time.monotonic()
 
 
@@ -357,9 +365,9 @@ def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
                 f"the files are in {run}."
             )
         console.print(f"  {name}: {counted(found.height, 'row')}, equal to a plain computation of the same data")
-    runs, batches = check_placement(run)
+    runs, commits = check_placement(run)
     console.print(
-        f"  {counted(runs, 'task run')} in {counted(batches, 'batch', 'batches')}: each on the client that the assignor had chosen"
+        f"  {counted(runs, 'task run')} in {counted(commits, 'commit')}: each on the client that the assignor had chosen"
     )
 
     console.print()
@@ -393,7 +401,7 @@ def check_placement(run: Path) -> tuple[int, int]:
     """Hold every committed batch against the assignment that was in force.
 
     Returns:
-        Number of task runs, number of batches.
+        Number of task runs, number of commits.
 
     Raises:
         StreamsException: a task ran on another client than the assignor had chosen.
@@ -401,15 +409,15 @@ def check_placement(run: Path) -> tuple[int, int]:
     from task_assignor.runtime import CommitLog, RebalanceLog
 
     assignments = {record.generation: record.clients for record in RebalanceLog(run).records()}
-    task_runs = batches = 0
+    task_runs = commits = 0
     for record in CommitLog(run).records():
-        batches += 1
+        commits += 1
         for task, commit in record.tasks.items():
             client, tasks = assignments[commit.generation][commit.member_id]
             if commit.client != client or task not in tasks.active:
                 raise StreamsException(
-                    f"Batch {record.batch}: task {task} ran on {commit.client}, which was not to run it. This is a bug; "
+                    f"Commit {record.number}: task {task} ran on {commit.client}, which was not to run it. This is a bug; "
                     f"the records are in {run}."
                 )
             task_runs += 1
-    return task_runs, batches
+    return task_runs, commits

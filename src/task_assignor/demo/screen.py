@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.runtime import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientJoined,
     ClientLost,
     ClientProgress,
@@ -58,7 +58,7 @@ class RunScreen:
         self._generation = 0
         self._processed = 0
         self._remaining = -1
-        self._batch = -1
+        self._commit = -1
         self._recent: deque[tuple[float, Mapping[str, int]]] = deque()
         self._restored_rows: Counter[str] = Counter()
         self._standby_lag: dict[str, int] = {}
@@ -104,7 +104,7 @@ class RunScreen:
                 self._rebalanced(event)
             case TaskRestored():
                 self._restored(event)
-            case BatchCommitted():
+            case BatchesCommitted():
                 self._committed(event)
             case ClientProgress():
                 self._standby_lag[event.client] = event.standby_lag
@@ -147,12 +147,12 @@ class RunScreen:
         if event.role == "active" and event.batch >= 0:
             self._takeover.append(event)
 
-    def _committed(self, event: BatchCommitted) -> None:
+    def _committed(self, event: BatchesCommitted) -> None:
         now = time.monotonic()
         if self._takeover:
             self.say(_takeover_line(self._takeover))
             self._takeover = []
-        self._batch = event.batch
+        self._commit = event.commit
         self._processed += event.rows_in
         self._remaining = event.remaining
         self._recent.append((now, event.rows_by_client))
@@ -164,7 +164,7 @@ class RunScreen:
             rates = self._rates(now)
             clients = ", ".join(f"{client} {rate / 1000:.0f}k" for client, rate in sorted(rates.items()))
             self.say(
-                f"{self._processed / total:4.0%} of the rows, batch {event.batch}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
+                f"{self._processed / total:4.0%} of the rows, commit {event.commit}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
             )
 
     def _rates(self, now: float) -> dict[str, float]:
@@ -194,7 +194,7 @@ class RunScreen:
         share = self._processed / total if total else 0.0
         bar = "━" * round(share * 30)
         table = Table(
-            title=f"{bar:╌<30} {share:4.0%}  batch {max(self._batch, 0)}  generation {self._generation}",
+            title=f"{bar:╌<30} {share:4.0%}  commit {max(self._commit, 0)}  generation {self._generation}",
             title_justify="left",
         )
         table.add_column("client")

@@ -34,7 +34,7 @@ from task_assignor.runtime.errors import (
     TopologyException,
 )
 from task_assignor.runtime.events import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientJoined,
     ClientLost,
     ClientProgress,
@@ -70,7 +70,7 @@ from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
     "BadRecordException",
-    "BatchCommitted",
+    "BatchesCommitted",
     "ClientBootstrap",
     "ClientException",
     "ClientExit",

@@ -32,7 +32,7 @@ from task_assignor.runtime.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import ClientException, CommitLogException
 from task_assignor.runtime.events import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientJoined,
     ClientLost,
     Rebalanced,
@@ -68,7 +68,7 @@ class RunResult:
     Args:
         application_id: `application.id`.
         run_dir: folder of the run: commit log, output, changelogs.
-        batches: committed batches, earlier runs in the same folder included.
+        batches: committed batches of all tasks, earlier runs in the same folder included.
         rows_in: rows that this run read.
         rows_out: rows that this run gave to outputs.
         seconds: from the first assignment to the last commit.
@@ -130,7 +130,7 @@ class _Recorder:
                 self.joined.add(event.client)
             case Rebalanced():
                 self.first = self.first or time.monotonic()
-            case BatchCommitted():
+            case BatchesCommitted():
                 self.rows_in += event.rows_in
                 self.rows_out += event.rows_out
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
@@ -210,7 +210,7 @@ class StreamsApplication:
         return self._clients
 
     def request_stop(self, reason: str = "stop was requested") -> None:
-        """End the run after the batch that is being processed. May be called from any thread, also from the callback."""
+        """End the run after the batches that are being processed. May be called from any thread, also from the callback."""
         if self._server is not None:
             self._server.request_stop(reason)
 
@@ -240,7 +240,7 @@ class StreamsApplication:
             progress = Progress.after(commits.records(), sources, ends, tables)
             recorder = _Recorder(on_event)
             self._run(run_id, commits, rebalances, progress, recorder)
-            return recorder.result(self._application_id, self._layout.run_dir, progress.last_batch + 1)
+            return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _run(
         self, run_id: str, commits: CommitLog, rebalances: RebalanceLog, progress: Progress, recorder: _Recorder

@@ -17,6 +17,7 @@ from task_assignor.runtime.errors import InvalidTransitionException, brief
 from task_assignor.runtime.protocol import (
     START,
     Assign,
+    Change,
     Committed,
     Goodbye,
     Heartbeat,
@@ -123,20 +124,35 @@ class JobKind(enum.Enum):
 
 
 @attrs.frozen
+class Restore:
+    """How a state gets to a committed position.
+
+    Args:
+        base: where it is in memory, if that counts; START: nowhere.
+        changes: what was committed after the base, in order; the last leads to the target.
+        target: the position to reach.
+    """
+
+    base: Position
+    changes: tuple[Change, ...]
+    target: Position
+
+
+@attrs.frozen
 class Job:
     """Work on one task.
 
     Args:
         kind: what to do.
         task: the task.
-        target: for RESTORE: the position to reach.
         order: for PROCESS: the order.
+        restore: for RESTORE: what to restore.
     """
 
     kind: JobKind
     task: TaskId
-    target: Position | None = None
     order: TaskOrder | None = None
+    restore: Restore | None = None
 
 
 @attrs.frozen
@@ -191,7 +207,11 @@ class _Task:
     position: Position | None = START
     """Where the state in memory is; None: worth nothing."""
     committed: Position = START
+    changes: list[Change] = attrs.field(factory=list)
+    """What the committed batches changed, as far as it was told."""
     order: TaskOrder | None = None
+    order_number: int = 0
+    """Orders that came earlier have smaller ones."""
     busy: bool = False
     reported: bool = False
     """Its readiness was told since the assignment."""
@@ -204,6 +224,16 @@ class _Task:
     @property
     def is_current(self) -> bool:
         return self.position is not None and self.position.is_same_try(self.committed)
+
+    @property
+    def restore(self) -> Restore:
+        """What brings the state to where it is committed."""
+        # Batches are counted from 0, so the n-th change is that of batch n.
+        position = START if self.position is None else self.position
+        at = position.batch
+        counts = 0 <= at < len(self.changes) and self.changes[at].position.is_same_try(position)
+        first = at + 1 if counts else 0
+        return Restore(position if counts else START, tuple(self.changes[first:]), self.committed)
 
 
 class ClientMachine:
@@ -223,6 +253,7 @@ class ClientMachine:
         """Task -> kind and number of its job."""
         self._running_told: dict[TaskId, tuple[str, int]] = {}
         self._jobs = 0
+        self._orders = 0
         self._member_id = ""
         self._generation = 0
         self._rows_in = 0
@@ -305,21 +336,23 @@ class ClientMachine:
                 self._phase = ClientPhase.MEMBER
                 self._member_id = member_id
                 yield StartHeartbeats(member_id)
-            case Assign(generation, active, standby):
+            case Assign():
                 self._expect(Received(message), ClientPhase.MEMBER)
-                yield from self._take_assignment(generation, active, standby)
+                yield from self._take_assignment(message)
             case Process(orders):
                 self._expect(Received(message), ClientPhase.MEMBER)
                 for order in orders:
                     task = self._tasks.get(order.task)
                     if task is None or task.role != "active":
                         raise self._invalid(f"an order for {order.task}, which is not active here")
-                    task.order = order
+                    self._orders += 1
+                    task.order, task.order_number = order, self._orders
                     task.committed = order.base
-            case Committed(_, positions):
-                for task_id, position in positions.items():
+            case Committed(changes):
+                for task_id, change in changes.items():
                     if task_id in self._tasks:
-                        self._tasks[task_id].committed = position
+                        self._tasks[task_id].committed = change.position
+                        self._tasks[task_id].changes.append(change)
             case Refused(reason, may_rejoin):
                 if may_rejoin:
                     yield from self._lose_membership()
@@ -328,20 +361,20 @@ class ClientMachine:
             case Stop(reason, snapshot):
                 yield from self._begin_stop(reason, snapshots=snapshot, was_told=True)
 
-    def _take_assignment(
-        self, generation: int, active: Mapping[TaskId, Position], standby: Mapping[TaskId, Position]
-    ) -> Iterator[ClientInstruction]:
-        self._generation = generation
+    def _take_assignment(self, assign: Assign) -> Iterator[ClientInstruction]:
+        self._generation = assign.generation
         for task in self._tasks.values():
-            if task.task not in active and task.task not in standby:
+            if task.task not in assign.active and task.task not in assign.standby:
                 task.role, task.order, task.closing = "", None, True
-        for role, positions in (("active", active), ("standby", standby)):
+        for role, positions in (("active", assign.active), ("standby", assign.standby)):
             for task_id, position in sorted(positions.items()):
                 task = self._tasks.setdefault(task_id, _Task(task_id))
                 if task.role != role:
                     task.role, task.order, task.reported = role, None, False
                 task.closing = False
                 task.committed = position
+                if task_id in assign.changes:
+                    task.changes = list(assign.changes[task_id])
         for task in self._tasks.values():
             yield from self._report(task)
 
@@ -391,7 +424,7 @@ class ClientMachine:
             case TaskResult():
                 task.position = outcome.position
                 assert job.order is not None
-                self._rows_in += sum(end - start for start, end in job.order.ranges.values())
+                self._rows_in += sum(end - start for start, end in outcome.offsets.values())
                 # An order that was taken back, or given under an older membership, is not answered.
                 if task.order == job.order and self._phase is ClientPhase.MEMBER:
                     task.order = None
@@ -436,7 +469,7 @@ class ClientMachine:
             return self._last_snapshot(free)
         if self._phase is not ClientPhase.MEMBER:
             return None
-        for task in free:
+        for task in sorted(free, key=lambda task: task.order_number):
             if task.order is not None and task.is_current:
                 # A due snapshot comes first: under load there is always another batch, and it would never be written.
                 if self._snapshot_is_due(task):
@@ -445,7 +478,7 @@ class ClientMachine:
         for role in ("active", "standby"):
             for task in free:
                 if task.role == role and not task.is_current and not self._awaits_commit(task):
-                    return Job(JobKind.RESTORE, task.task, target=task.committed)
+                    return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
 
     @staticmethod
@@ -506,6 +539,7 @@ class ClientMachine:
             assert task.role in ("", "active", "standby")
             assert task.order is None or task.role == "active"
             assert not (task.closing and task.role and self._phase is not ClientPhase.STOPPING)
+            assert not task.role or all(change.position.batch == batch for batch, change in enumerate(task.changes))
         if self._phase in (ClientPhase.CONNECTING, ClientPhase.JOINING):
             assert not self.roles()
 

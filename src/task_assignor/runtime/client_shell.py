@@ -35,7 +35,6 @@ from task_assignor.runtime.client import (
     SnapshotFailed,
     StartHeartbeats,
 )
-from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.files import Syncer
 from task_assignor.runtime.heartbeat import HeartbeatProcess
@@ -100,7 +99,6 @@ class _ClientShell:
                 topic: Topic.open(bootstrap.topics_root, topic, bootstrap.topic_ids.get(topic))
                 for topic in bootstrap.topology.sources
             },
-            CommitLog(run_dir),
             bootstrap.options.compression,
         )
         self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)
@@ -246,8 +244,8 @@ class _ClientShell:
                 return self._snapshot(task)
             if job.order is not None:
                 return task.process(job.order)
-            assert job.target is not None
-            return task.restore(job.target)
+            assert job.restore is not None
+            return task.restore(job.restore)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)

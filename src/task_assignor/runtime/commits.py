@@ -1,8 +1,8 @@
 """The commit log of a run: which files count, and who made them. Only what is recorded here exists for readers.
 
-A batch is one JSON file, `commits/<batch>.json`, that appears whole under a name that nobody else can have taken. It
-names the files of output and changelog with sizes and checksums, the offsets, and for each task client, process, attempt
-and generation. `rebalances/<generation>.json` says in the same way who was to run what.
+A commit is one JSON file, `commits/<number>.json`, that appears whole under a name that nobody else can have taken. It
+holds a batch of each task that had one ready: the files of output and changelog with sizes and checksums, the offsets,
+client, process, attempt and generation. `rebalances/<generation>.json` says in the same way who was to run what.
 
 Before a record is written, every file that it names must be there as the coordinator sees the folder, and the columns of
 an output must be those of the batches before: what could not be read afterwards is not committed.
@@ -23,7 +23,7 @@ from task_assignor.runtime.files import DamagedDocumentError, Seal, local_path, 
 from task_assignor.sdk import StreamsException, TaskId
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 _TORN: Final = ".torn"
 
 
@@ -59,9 +59,9 @@ class RunLayout:
         """Held by the living coordinator."""
         return self.run_dir / "coordinator.lock"
 
-    def commit(self, batch: int) -> Path:
-        """The commit record of a batch."""
-        return self.run_dir / "commits" / f"{batch:012d}.json"
+    def commit(self, number: int) -> Path:
+        """A commit record."""
+        return self.run_dir / "commits" / f"{number:012d}.json"
 
     def rebalance(self, generation: int) -> Path:
         """The record of a rebalance."""
@@ -135,6 +135,7 @@ class TaskCommit:
 
     Args:
         task: the task.
+        batch: number of the task's micro-batch, from 0.
         client: name of the client.
         process_id: its process id, as text.
         member_id: its member id in the group.
@@ -149,6 +150,7 @@ class TaskCommit:
     """
 
     task: TaskId
+    batch: int
     client: str
     process_id: str
     member_id: str
@@ -174,6 +176,7 @@ class TaskCommit:
     def to_json(self) -> dict[str, Any]:
         """For the commit record."""
         return {
+            "batch": self.batch,
             "client": self.client,
             "processId": self.process_id,
             "memberId": self.member_id,
@@ -192,6 +195,7 @@ class TaskCommit:
         """What `to_json` wrote."""
         return cls(
             TaskId.parse(task),
+            document["batch"],
             document["client"],
             document["processId"],
             document["memberId"],
@@ -208,17 +212,17 @@ class TaskCommit:
 
 @attrs.frozen
 class CommitRecord:
-    """One committed batch.
+    """One commit: a batch of each task that had one ready.
 
     Args:
-        batch: its number, from 0.
+        number: its number, from 0.
         application_id: `application.id`.
         generation: generation of the group when it was committed.
         committed_at_ms: when, milliseconds since the epoch.
-        tasks: what each task did; tasks without new rows are absent.
+        tasks: what each task did; those that had nothing ready are absent.
     """
 
-    batch: int
+    number: int
     application_id: str
     generation: int
     committed_at_ms: int
@@ -238,7 +242,7 @@ class CommitRecord:
         """The content of the commit file."""
         return {
             "formatVersion": FORMAT_VERSION,
-            "batch": self.batch,
+            "number": self.number,
             "applicationId": self.application_id,
             "generation": self.generation,
             "committedAtMs": self.committed_at_ms,
@@ -252,7 +256,7 @@ class CommitRecord:
             raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
         tasks = (TaskCommit.from_json(task, found) for task, found in document["tasks"].items())
         return cls(
-            document["batch"],
+            document["number"],
             document["applicationId"],
             document["generation"],
             document["committedAtMs"],
@@ -261,7 +265,7 @@ class CommitRecord:
 
 
 class CommitLog:
-    """The committed batches of a run, read from disk; what was read once is kept.
+    """The commits of a run, read from disk; what was read once is kept.
 
     Args:
         run_dir: folder of the run.
@@ -274,80 +278,80 @@ class CommitLog:
         """Output -> column -> type, of all committed batches; None: not looked at yet."""
 
     @property
-    def last_batch(self) -> int:
-        """Number of the last committed batch; -1: none. Looks at the disk.
+    def last(self) -> int:
+        """Number of the last commit; -1: none. Looks at the disk.
 
         Raises:
-            CommitLogException: a batch before it is missing.
+            CommitLogException: one before it is missing.
         """
         folder = self.layout.commit(0).parent
         names = sorted(entry.name for entry in folder.glob("*.json")) if folder.is_dir() else []
-        for batch, name in enumerate(names):
-            if name != self.layout.commit(batch).name:
+        for number, name in enumerate(names):
+            if name != self.layout.commit(number).name:
                 raise CommitLogException(
-                    f"The commit log {folder} has no batch {batch}, but later ones: the next file is {name}. "
+                    f"The commit log {folder} has no commit {number}, but later ones: the next file is {name}. "
                     "Maybe a file was deleted; what was computed after it cannot be trusted."
                 )
         return len(names) - 1
 
     @property
     def last_generation(self) -> int:
-        """Generation of the last committed batch; 0: none.
+        """Generation of the last commit; 0: none.
 
         Raises:
-            CommitLogException: its record cannot be read, or a batch before it is missing.
+            CommitLogException: its record cannot be read, or one before it is missing.
         """
-        last = self.last_batch
+        last = self.last
         return 0 if last < 0 else self.record(last).generation
 
-    def record(self, batch: int) -> CommitRecord:
-        """The record of a committed batch.
+    def record(self, number: int) -> CommitRecord:
+        """The record of a commit.
 
         Raises:
-            CommitLogException: the batch is not committed, or its record cannot be read.
+            CommitLogException: there is no such commit, or its record cannot be read.
         """
-        found = self._records.get(batch)
+        found = self._records.get(number)
         if found is None:
-            path = self.layout.commit(batch)
+            path = self.layout.commit(number)
             try:
                 found = CommitRecord.from_json(read_json(path))
-                if found.batch != batch:
-                    raise ValueError(f"it is the record of batch {found.batch}")
+                if found.number != number:
+                    raise ValueError(f"it is the record of commit {found.number}")
             except FileNotFoundError:
-                raise CommitLogException(f"Batch {batch} is not committed: there is no {path}.") from None
+                raise CommitLogException(f"There is no commit {number}: there is no {path}.") from None
             except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
                 raise CommitLogException(
-                    f"The commit record of batch {batch} cannot be read: {path} ({error}). {self._advice(batch, error)}"
+                    f"The commit record {number} cannot be read: {path} ({error}). {self._advice(number, error)}"
                 ) from error
-            self._records[batch] = found
+            self._records[number] = found
         return found
 
     def records(self, after: int = -1) -> Iterator[CommitRecord]:
-        """All committed batches after the given one, in order."""
-        for batch in range(after + 1, self.last_batch + 1):
-            yield self.record(batch)
+        """All commits after the given one, in order."""
+        for number in range(after + 1, self.last + 1):
+            yield self.record(number)
 
-    def _advice(self, batch: int, error: Exception) -> str:
-        if batch < self.last_batch:
+    def _advice(self, number: int, error: Exception) -> str:
+        if number < self.last:
             return "Maybe restore the file from a copy; without it the run needs a new run_dir."
         if isinstance(error, DamagedDocumentError) and error.is_torn:
             return (
-                "It is the last one and was never acknowledged: run the application again, which does the batch anew."
+                "It is the last one and was never acknowledged: run the application again, which does its batches anew."
             )
         return (
             "It is the last one. Maybe restore the file from a copy, or delete it and run the application again, which "
-            "does the batch anew."
+            "does its batches anew."
         )
 
     def set_aside_torn(self) -> None:
-        """Rename the last record if its end is missing: it was never acknowledged, so its batch is done anew.
+        """Rename the last record if its end is missing: it was never acknowledged, so its batches are done anew.
 
         Only for who owns the folder. A torn record before the last one stays where it is, and reading it is an error.
 
         Raises:
-            CommitLogException: a batch before the last is missing, or the folder cannot be changed.
+            CommitLogException: one before the last is missing, or the folder cannot be changed.
         """
-        path = self.layout.commit(self.last_batch)
+        path = self.layout.commit(self.last)
         try:
             read_json(path)
         except FileNotFoundError:
@@ -362,35 +366,35 @@ class CommitLog:
                 raise CommitLogException(f"The torn commit record {path} cannot be set aside: {problem}.") from problem
             _log.warning(
                 "The last commit record was cut off while it was being written, by a crash or a full disk. Nobody was told "
-                "of it; it is %s now, and the batch is done anew",
+                "of it; it is %s now, and its batches are done anew",
                 aside,
             )
 
     def append(self, record: CommitRecord) -> None:
-        """Commit a batch: from now on its files count, and no power failure takes them away.
+        """Commit: from now on the files count, and no power failure takes them away.
 
         Raises:
-            CommitLogException: the batch is committed already: another coordinator works on this run; or a file that a
+            CommitLogException: the number is taken: another coordinator works on this run; or a file that a
                 client says it wrote is not there.
             ProcessorException: an output has other columns than in the batches before, or in another task.
         """
         for commit in record.tasks.values():
             for what, files in (("output", commit.outputs), ("changelog", commit.changelogs)):
                 for name, file in files.items():
-                    self._check_is_there(commit, f"{what} {name!r}", file, record.batch)
+                    self._check_is_there(commit, f"{what} {name!r}", file)
         columns = self._columns_with(record)
-        path = self.layout.commit(record.batch)
+        path = self.layout.commit(record.number)
         try:
             write_json(path, record.to_json(), exclusive=True)
         except FileExistsError:
             raise CommitLogException(
-                f"Batch {record.batch} has been committed by somebody else: {path} exists. "
-                "Maybe a second coordinator runs on the same folder; this one stops, its batch does not count."
+                f"Commit {record.number} has been made by somebody else: {path} exists. "
+                "Maybe a second coordinator runs on the same folder; this one stops, its batches do not count."
             ) from None
-        self._records[record.batch] = record
+        self._records[record.number] = record
         self._columns = columns
 
-    def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef, batch: int) -> None:
+    def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef) -> None:
         path = self.layout.file(file)
         try:
             size: int | str = path.stat().st_size
@@ -398,8 +402,8 @@ class CommitLog:
             size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
         if size != file.seal.size:
             raise CommitLogException(
-                f"Batch {batch} is not committed: the client {commit.client!r} says that it wrote {file.seal.size} bytes of "
-                f"the {what} of task {commit.task} to {path}, but the coordinator sees {size} there. Maybe the client has "
+                f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r} says that it "
+                f"wrote {file.seal.size} bytes of the {what} to {path}, but the coordinator sees {size} there. Maybe the client has "
                 "another folder of that name: run_dir must be on storage that the coordinator and all clients share."
             )
 
@@ -423,7 +427,7 @@ class CommitLog:
                     "null" not in (now[c], before[c]) and now[c] != before[c] for c in now
                 ):
                     raise ProcessorException(
-                        f"Batch {record.batch} is not committed: task {task} gave the output {output!r} the columns "
+                        f"Batch {record.tasks[task].batch} of task {task} is not committed: it gave the output {output!r} the columns "
                         f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot change. Maybe declare them: "
                         f"Output({output!r}, schema), which also casts to them.",
                         str(task),
@@ -490,13 +494,13 @@ class RebalanceRecord:
         generation: its number.
         reason: why there was a rebalance.
         clients: member id -> (client name, tasks).
-        after_batch: the last batch that had been committed.
+        after_commit: the last commit before it; -1: none.
     """
 
     generation: int
     reason: str
     clients: Mapping[str, tuple[str, ClientTasks]]
-    after_batch: int
+    after_commit: int
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file."""
@@ -504,7 +508,7 @@ class RebalanceRecord:
             "formatVersion": FORMAT_VERSION,
             "generation": self.generation,
             "reason": self.reason,
-            "afterBatch": self.after_batch,
+            "afterCommit": self.after_commit,
             "members": {
                 member: {
                     "client": name,
@@ -525,7 +529,7 @@ class RebalanceRecord:
             )
             for member, found in document["members"].items()
         }
-        return cls(document["generation"], document["reason"], members, document["afterBatch"])
+        return cls(document["generation"], document["reason"], members, document["afterCommit"])
 
 
 class RebalanceLog:

@@ -1,32 +1,35 @@
-"""The coordinator as a state machine: members, generations, micro-batches, commits. Sans-IO: no sockets, files, clocks.
+"""The coordinator as a state machine: members, generations, orders, commits. Sans-IO: no sockets, files, clocks.
 
 Its shell (`server`) brings events, each with the time, and carries out instructions in order; if storing a record
-fails, it stops and carries out nothing that follows. Orders for the next batch go out before the record of the last one
-is stored: what comes of them counts only after it. Three rules make the result exact:
+fails, it stops and carries out nothing that follows. Each task goes on by itself: its next batch is ordered as soon as
+the answer to the last one is accepted. What was accepted is committed together as soon as no other event waits
+(`NothingWaits`), so that the disk is asked once for many tasks. Four rules make the result exact:
 
-1. A batch fixes, per task, the offsets and the position the state must start from. It is committed as a whole.
-2. Of each task exactly one order is open: (member, batch, generation). An answer counts only if it is the answer to
+1. An order fixes the offsets of a task's batch and the position that its state must start from.
+2. Of each task at most one order is open: (member, batch, generation). An answer counts only if it is the answer to
    the open order. A member that left can answer no more, whatever it still computes.
 3. A generation is stored before anybody hears of it, and it is part of the name of every file, so no two tries can
    ever write the same file.
+4. What others build upon - the positions that an assignment or a standby is told - is committed before they hear of it.
+   An owner may go on from what it did itself; if that cannot be committed, the run ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.commits import RebalanceRecord
 from task_assignor.runtime.coordinator_members import (
-    Batch,
     Member,
     Members,
     advice_on_loss,
     error_of,
     hang_reason,
 )
-from task_assignor.runtime.coordinator_rebalances import Rebalances
+from task_assignor.runtime.coordinator_orders import Orders, rows_by_client
+from task_assignor.runtime.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.coordinator_values import (
     Abandoned,
     Announce,
@@ -39,6 +42,7 @@ from task_assignor.runtime.coordinator_values import (
     Finished,
     FromClient,
     LauncherFailed,
+    NothingWaits,
     SendToClient,
     StopRequested,
     StoreCommit,
@@ -47,7 +51,7 @@ from task_assignor.runtime.coordinator_values import (
 )
 from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
 from task_assignor.runtime.events import (
-    BatchCommitted,
+    BatchesCommitted,
     ClientLost,
     ClientProgress,
     ResultRefused,
@@ -60,6 +64,7 @@ from task_assignor.runtime.protocol import (
     START,
     Alive,
     Assign,
+    Change,
     Committed,
     EndProcess,
     Gone,
@@ -120,14 +125,14 @@ class Coordinator:
         self._phase = CoordinatorPhase.GATHERING
         self._members = Members(run_id, last_generation)
         self._rebalances = Rebalances(leader.assignor_name, options)
-        self._batch: Batch | None = None
+        self._orders = Orders()
         self._waiting_since_ms = now_ms
         self._started_ms = now_ms
         self._rows_in = 0
         self._rows_out = 0
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
-        """When the batch in progress is left undone, because somebody wants the run to end."""
+        """When open orders are left undone, because somebody wants the run to end."""
         self._stopping_since_ms = now_ms
         self._story: deque[tuple[CoordinatorPhase, int, CoordinatorEvent]] = deque(maxlen=STORY_LENGTH)
 
@@ -149,9 +154,9 @@ class Coordinator:
         return self._members
 
     @property
-    def batch(self) -> Batch | None:
-        """The micro-batch that is being processed."""
-        return self._batch
+    def has_accepted(self) -> bool:
+        """There is something to commit: `NothingWaits` is wanted."""
+        return self._orders.has_accepted
 
     @property
     def progress(self) -> Progress:
@@ -179,6 +184,8 @@ class Coordinator:
                 instructions = self._lose_connection(connection, reason, now_ms)
             case Tick(now_ms):
                 instructions = self._tick(now_ms)
+            case NothingWaits(now_ms):
+                instructions = self._commit_and_go_on(now_ms)
             case StopRequested(reason, now_ms):
                 instructions = self._request_stop(reason, now_ms)
             case LauncherFailed(error, now_ms):
@@ -280,13 +287,12 @@ class Coordinator:
         if not self._members:
             self._waiting_since_ms = now_ms
         self._rebalances.lost(member, reason)
-        if self._batch is not None:
-            self._batch.lose(member)
-            poison = self._batch.poison(self._options.max_attempts)
-            if poison:
-                message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
-                yield from self._fail(ClientException(message), now_ms)
-                return
+        self._orders.lose(member)
+        poison = self._orders.poison(self._options.max_attempts)
+        if poison:
+            message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
+            yield from self._fail(ClientException(message), now_ms)
+            return
         yield from self._go_on(now_ms)
 
     def _take_heartbeat(self, member: Member, heartbeat: Heartbeat) -> Iterator[CoordinatorInstruction]:
@@ -342,31 +348,36 @@ class Coordinator:
         elif self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
         if self._phase is CoordinatorPhase.RUNNING:
-            if self._rebalances.question is not None or (self._members and self._may_rebalance()):
+            if self._rebalances.question is not None or (self._members and not self._stop_reason):
                 deadlines += self._rebalances.deadlines_ms()
             if self._stop_by_ms is not None:
                 deadlines.append(self._stop_by_ms)
         return min(deadlines, default=None)
 
-    # Rebalances and batches.
+    # Rebalances, orders, commits.
 
     def _go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Do whatever is due: the first assignment, a rebalance, the next batch, the end."""
+        """Do whatever is due: the first assignment, a rebalance, the end. Orders follow answers and assignments."""
         if self._phase is CoordinatorPhase.GATHERING and len(self._members) >= self._expected_clients:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
             self._rebalances.begin(len(self._members))
         if self._phase is not CoordinatorPhase.RUNNING:
             return
-        if self._members and self._rebalances.are_due(now_ms) and self._may_rebalance():
+        if self._members and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
-        is_idle = self._batch is None and (self._rebalances.question is None or bool(self._stop_reason))
-        if is_idle and self._phase is CoordinatorPhase.RUNNING:
-            yield from self._next_batch(now_ms)
+        is_idle = not self._orders and not self._orders.has_accepted
+        is_all_read = not self._progress.remaining_rows() and self._rebalances.question is None
+        if is_idle and (self._stop_reason or is_all_read):
+            yield from self._finish(now_ms)
 
-    def _may_rebalance(self) -> bool:
-        """Newcomers and deadlines wait for the end of the batch; tasks without an owner do not."""
-        return self._batch is None or self._batch.has_orphans
+    def _finish(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        if self._progress.remaining_rows():
+            yield from self._stop(self._stop_reason, None, now_ms)
+            return
+        seconds = (now_ms - self._started_ms) / 1000
+        yield Announce(RunFinished(self._progress.batches, self._rows_in, self._rows_out, seconds))
+        yield from self._stop("all rows are processed", None, now_ms)
 
     def _take_answer(
         self, number: int, outcome: GroupRebalance | StreamsException, now_ms: int
@@ -382,117 +393,100 @@ class Coordinator:
             # It counts on somebody who has left meanwhile. Who came meanwhile has no tasks until the next rebalance.
             yield from self._go_on(now_ms)
             return
-        batch = -1 if self._batch is None else self._batch.number
         if outcome.kept_because:
             error = self._rebalances.put_off(outcome.kept_because, now_ms)
             if error is not None:
                 yield from self._fail(error, now_ms)
                 return
-            yield Announce(
-                self._rebalances.kept(question, outcome.kept_because, self._members, self._generation, batch)
-            )
+            yield Announce(self._rebalances.kept(question, outcome.kept_because, self._members, self._generation))
+            yield from self._give_orders(self._progress.tasks, now_ms)
             return
-        self._rebalances.take(question, outcome.followup_deadline_ms)
-        self._generation += 1
-        self._members.assign(outcome.assignments, self._generation)
-        asked = [member for member in self._members if member.member_id in question.members]
-        clients = {member.member_id: (member.name, member.tasks) for member in asked}
-        yield StoreGeneration(RebalanceRecord(self._generation, question.reason, clients, self._progress.last_batch))
-        yield Announce(self._rebalances.moved(question, self._members, self._generation, batch))
-        for member in asked:
-            positions = (
-                {task: self._progress.position(task) for task in tasks}
-                for tasks in (member.tasks.active, member.tasks.standby)
-            )
-            yield SendToClient(member.connection, Assign(self._generation, *positions))
-        if self._batch is not None:
-            yield from self._give_orders(self._batch)
+        yield from self._commit(now_ms)
+        yield from self._assign(question, outcome)
+        yield from self._give_orders(self._progress.tasks, now_ms)
         yield from self._go_on(now_ms)
 
-    def _next_batch(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._stop_reason:
-            yield from self._stop(self._stop_reason, None, now_ms)
+    def _assign(self, question: Question, outcome: GroupRebalance) -> Iterator[CoordinatorInstruction]:
+        """Everybody's tasks from now on. Only tasks that change hands stop: what their old owners do is void."""
+        self._rebalances.take(question, outcome.followup_deadline_ms)
+        self._generation += 1
+        before = {member.member_id: member.tasks for member in self._members}
+        self._members.assign(outcome.assignments, self._generation)
+        self._orders.take_back(self._members)
+        asked = [member for member in self._members if member.member_id in question.members]
+        clients = {member.member_id: (member.name, member.tasks) for member in asked}
+        yield StoreGeneration(RebalanceRecord(self._generation, question.reason, clients, self._progress.last_commit))
+        yield Announce(self._rebalances.moved(question, self._members, self._generation))
+        for member in asked:
+            tasks, known = member.tasks, before[member.member_id]
+            new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}
+            active, standby = (
+                {task: self._progress.position(task) for task in of} for of in (tasks.active, tasks.standby)
+            )
+            changes = {task: self._progress.changes(task) for task in sorted(new)}
+            yield SendToClient(member.connection, Assign(self._generation, active, standby, changes))
+
+    def _give_orders(self, tasks: Iterable[TaskId], now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Order the next batch of each of these tasks that has an owner, rows, and no open order."""
+        if self._stop_reason or self._phase is not CoordinatorPhase.RUNNING:
             return
-        ranges = self._progress.next_ranges(self._options.max_batch_rows)
-        if not ranges:
-            seconds = (now_ms - self._started_ms) / 1000
-            batches = self._progress.last_batch + 1
-            yield Announce(RunFinished(batches, self._rows_in, self._rows_out, seconds))
-            yield from self._stop("all rows are processed", None, now_ms)
-            return
-        yield from self._begin_batch(ranges, now_ms)
-
-    def _order_ahead(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Let clients work on the next batch while the disk is busy with the record of the last one.
-
-        Nothing of it can be committed before that record; if it cannot be stored, nobody asks for the answers.
-        """
-        ranges = self._progress.next_ranges(self._options.max_batch_rows)
-        if ranges and not self._stop_reason and not self._rebalances.are_wanted(now_ms):
-            yield from self._begin_batch(ranges, now_ms)
-
-    def _begin_batch(
-        self, ranges: Mapping[TaskId, Mapping[str, tuple[int, int]]], now_ms: int
-    ) -> Iterator[CoordinatorInstruction]:
-        if any(self._members.owner_of(task) is None for task in ranges):
-            return  # until somebody comes, or the assignor is asked again
-        self._batch = Batch(self._progress.last_batch + 1, now_ms, ranges)
-        yield from self._give_orders(self._batch)
-
-    def _give_orders(self, batch: Batch) -> Iterator[CoordinatorInstruction]:
-        """Order every missing task whose open order is not with its present owner."""
         new: dict[int, list[TaskOrder]] = {}
-        for task in batch.missing:
+        for task in tasks:
             owner = self._members.owner_of(task)
-            assert owner is not None, "a valid assignment has an owner for every task"
-            if task in batch.orders and batch.orders[task][0] == owner.member_id:
+            if owner is None or self._orders.is_open(task):
                 continue
-            order = TaskOrder(task, batch.number, self._generation, batch.ranges[task], self._progress.position(task))
-            batch.orders[task] = (owner.member_id, order)
-            new.setdefault(owner.connection, []).append(order)
+            ranges, more = self._progress.next_ranges(task, self._options.max_batch_rows)
+            if ranges:
+                base = self._progress.position(task)
+                order = TaskOrder(task, base.batch + 1, self._generation, ranges, base, more)
+                self._orders.give(order, owner, now_ms)
+                new.setdefault(owner.connection, []).append(order)
         for connection, orders in new.items():
             yield SendToClient(connection, Process(tuple(orders)))
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        batch = self._batch
-        problem = "no batch is being processed" if batch is None else batch.why_refuse(member.member_id, result)
-        if problem or batch is None:
+        problem = self._orders.why_refuse(member.member_id, result)
+        if problem:
             yield Announce(ResultRefused(member.name, result.task, result.batch, result.generation, problem))
             return
-        batch.take(member, result)
-        if batch.is_done:
-            yield from self._commit(batch, now_ms)
-            yield from self._go_on(now_ms)
+        nonsense = self._orders.what_is_wrong_with(result)
+        if nonsense:
+            yield from self._fail(
+                ClientException(f"The answer of {member.name} for task {result.task}: {nonsense}."), now_ms
+            )
+            return
+        if self._orders.awaits_commit(result.task):
+            # A task is at most one batch ahead of what is committed.
+            yield from self._commit(now_ms)
+        self._progress.advance(self._orders.accept(member, result))
+        member.positions[result.task] = result.position
+        yield from self._give_orders((result.task,), now_ms)
 
-    def _commit(self, batch: Batch, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        record = batch.record(self._application_id, self._generation, now_ms)
-        self._progress.advance(record)
-        self._batch = None
-        yield from self._order_ahead(now_ms)
+    def _commit_and_go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        yield from self._commit(now_ms)
+        yield from self._go_on(now_ms)
+
+    def _commit(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Commit everything that was accepted, then tell those that have copies of it."""
+        if not self._orders.has_accepted or self._phase is not CoordinatorPhase.RUNNING:
+            return
+        number = self._progress.last_commit + 1
+        record, seconds = self._orders.commit(number, self._application_id, self._generation, now_ms)
+        self._progress.begin_commit(number)
         yield StoreCommit(record)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
-        rows: dict[str, int] = {}
-        for commit in record.tasks.values():
-            rows[commit.client] = rows.get(commit.client, 0) + commit.rows_in
-        seconds = (now_ms - batch.started_ms) / 1000
+        batches = {task: commit.batch for task, commit in record.tasks.items()}
+        rows = rows_by_client(record.tasks)
+        counts = (record.rows_in, record.rows_out)
         yield Announce(
-            BatchCommitted(
-                batch.number,
-                self._generation,
-                record.rows_in,
-                record.rows_out,
-                dict(sorted(rows.items())),
-                seconds,
-                self._progress.remaining_rows(),
-            )
+            BatchesCommitted(number, self._generation, batches, *counts, rows, seconds, self._progress.remaining_rows())
         )
         for member in self._members:
             mine = [task for task in (*member.tasks.active, *member.tasks.standby) if task in record.tasks]
-            positions = {task: self._progress.position(task) for task in mine}
-            member.positions.update((task, positions[task]) for task in member.tasks.active if task in positions)
-            if positions:
-                yield SendToClient(member.connection, Committed(batch.number, positions))
+            if mine:
+                changes = {task: Change(self._progress.position(task), record.tasks[task].changelogs) for task in mine}
+                yield SendToClient(member.connection, Committed(changes))
 
     # The end.
 
@@ -511,10 +505,10 @@ class Coordinator:
             yield from self._stop(str(error), error, now_ms)
 
     def _stop(self, reason: str, error: StreamsException | None, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Nothing is committed from here on; a batch in progress never was."""
+        """Nothing is committed from here on; what is in progress never was."""
         self._phase = CoordinatorPhase.STOPPING
         self._stopping_since_ms = now_ms
-        self._batch = None
+        self._orders.clear()
         self._rebalances.close()
         for member in self._members:
             yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
@@ -536,9 +530,9 @@ class Coordinator:
         self._progress.validate()
         if self._rebalances.question is not None:
             assert self._phase is CoordinatorPhase.RUNNING
-        if self._batch is not None:
+        if self._orders:
             assert self._phase is CoordinatorPhase.RUNNING
-            self._batch.validate(self._members, self._progress, self._generation)
+        self._orders.validate(self._members, self._progress, self._generation)
 
     def _invalid(self, what: str) -> InvalidTransitionException:
         story = [f"{phase.value}, generation {generation}: {brief(event)}" for phase, generation, event in self._story]

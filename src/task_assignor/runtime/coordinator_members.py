@@ -1,8 +1,7 @@
-"""What the coordinator knows of a member and of the batch in progress; when they change, the coordinator decides."""
+"""What the coordinator knows of a member; when that changes, the coordinator decides."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -10,12 +9,12 @@ import attrs
 
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
-from task_assignor.runtime.commits import ClientTasks, CommitRecord, TaskCommit
+from task_assignor.runtime.commits import ClientTasks
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
 from task_assignor.runtime.events import ClientJoined, TaskRestored
 from task_assignor.runtime.launcher import RuntimeOptions
 from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import Heartbeat, Hello, Position, Restored, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.protocol import Heartbeat, Hello, Position, Restored, TaskFailure
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 
@@ -250,109 +249,6 @@ class Members:
         for member in self:
             assert not set(member.tasks.active) & set(member.tasks.standby)
             assert member.generation <= generation
-
-
-@attrs.define
-class Batch:
-    """The micro-batch that is being processed. Each task is missing, ordered (from one member) or done.
-
-    Args:
-        number: its number.
-        started_ms: when it began.
-        ranges: task -> source topic -> (first offset, offset after the last).
-    """
-
-    number: int
-    started_ms: int
-    ranges: Mapping[TaskId, Mapping[str, tuple[int, int]]]
-    orders: dict[TaskId, tuple[str, TaskOrder]] = attrs.field(factory=dict)
-    """Task -> (member id, order) of the one open order."""
-    done: dict[TaskId, TaskCommit] = attrs.field(factory=dict)
-    losses: Counter[TaskId] = attrs.field(factory=Counter)
-    """Task -> how often a member was lost while its answer was awaited."""
-
-    @property
-    def missing(self) -> list[TaskId]:
-        """Tasks without an answer, sorted."""
-        return sorted(task for task in self.ranges if task not in self.done)
-
-    @property
-    def is_done(self) -> bool:
-        """All tasks have an answer."""
-        return len(self.done) == len(self.ranges)
-
-    @property
-    def has_orphans(self) -> bool:
-        """There are tasks without an answer of which none is awaited: their owner was lost."""
-        return len(self.done) + len(self.orders) < len(self.ranges)
-
-    def lose(self, member: Member) -> None:
-        """A member left: its open orders are void; what it had answered counts."""
-        lost = [task for task, (owner, _) in self.orders.items() if owner == member.member_id]
-        # Those that only waited for their turn had no part in it.
-        at_work = [task for task in lost if task in member.running and member.running[task].kind == "process"]
-        self.losses.update(at_work or lost)
-        for task in lost:
-            del self.orders[task]
-
-    def poison(self, max_attempts: int) -> str:
-        """What seems to take the clients with it that process it; "": nothing does."""
-        for task, times in sorted(self.losses.items()):
-            if times >= max_attempts:
-                rows = "; ".join(
-                    f"topic {topic}, partition {task.partition}, offsets {start} to {end - 1}"
-                    for topic, (start, end) in self.ranges[task].items()
-                    if end > start
-                )
-                return f"Task {task}, batch {self.number} ({rows}) was lost {counted(times, 'time')} together with its client"
-        return ""
-
-    def why_refuse(self, member_id: str, result: TaskResult) -> str:
-        """Why an answer does not count; "": it does."""
-        if result.batch != self.number:
-            return f"batch {result.batch} is not being processed"
-        owner, order = self.orders.get(result.task, ("", None))
-        if owner != member_id or order is None:
-            return "the task is not ordered from this client any more"
-        if order.generation != result.generation:
-            return f"it was ordered again in generation {order.generation}"
-        return ""
-
-    def take(self, member: Member, result: TaskResult) -> None:
-        """The answer to an open order."""
-        _, order = self.orders.pop(result.task)
-        self.done[result.task] = TaskCommit(
-            result.task,
-            member.name,
-            str(member.process_id),
-            member.member_id,
-            member.hello.attempt,
-            result.generation,
-            order.ranges,
-            result.outputs,
-            result.changelogs,
-            result.position.changelog_offset,
-            result.counters,
-            result.seconds,
-        )
-
-    def record(self, application_id: str, generation: int, now_ms: int) -> CommitRecord:
-        """The commit record of the batch, all of whose tasks are done."""
-        tasks = {task: self.done[task] for task in sorted(self.done)}
-        return CommitRecord(self.number, application_id, generation, now_ms, tasks)
-
-    def validate(self, members: Members, progress: Progress, generation: int) -> None:
-        """Raise AssertionError if something holds that never may."""
-        assert self.number == progress.last_batch + 1
-        assert not set(self.orders) & set(self.done)
-        assert set(self.orders) | set(self.done) <= set(self.ranges)
-        assert not self.is_done, "a complete batch was not committed"
-        for task, (member_id, order) in self.orders.items():
-            owner = members.owner_of(task)
-            assert owner is not None, f"the open order of {task} is with {member_id}, who left"
-            assert owner.member_id == member_id
-            assert order.generation <= generation
-            assert order.base == progress.position(task)
 
 
 def hang_reason(processor: str, task: TaskId, limit_ms: int) -> str:

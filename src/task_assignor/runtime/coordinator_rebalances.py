@@ -82,10 +82,6 @@ class Rebalances:
 
     # Deadlines.
 
-    def are_wanted(self, now_ms: int) -> bool:
-        """The assignor is at work, or there is a reason to ask it, even if not yet."""
-        return self._question is not None or bool(self._reasons) or self._is_followup_due(now_ms)
-
     def are_due(self, now_ms: int) -> bool:
         """There is a reason to ask the assignor now; a follow-up deadline that has passed becomes one."""
         if self._question is not None:
@@ -106,7 +102,9 @@ class Rebalances:
         """When the assignor has had its time; or, if it is not at work, when it is to be asked."""
         if self._question is not None:
             return [self._question.asked_ms + self._options.assignor_timeout_ms]
-        return [found for found in (self._followup_ms, self._retry_ms) if found is not None]
+        # Who wanted the retry may have left since.
+        retry_ms = self._retry_ms if self._reasons else None
+        return [found for found in (self._followup_ms, retry_ms) if found is not None]
 
     # Question and answer.
 
@@ -147,28 +145,27 @@ class Rebalances:
 
     # What is told.
 
-    def moved(self, question: Question, members: Members, generation: int, batch: int) -> Rebalanced:
-        """The event that tells of a new assignment; `batch` is the number of the one in progress, or -1."""
+    def moved(self, question: Question, members: Members, generation: int) -> Rebalanced:
+        """The event that tells of a new assignment."""
         before, now = self._last_owners, _owners(members)
         moved = ((task, before.get(task, ""), now[task]) for task in sorted(now) if before.get(task, "") != now[task])
         self._last_owners = now
-        return self._rebalanced(question, members, generation, batch, moved)
+        return self._rebalanced(question, members, generation, moved)
 
-    def kept(self, question: Question, why: str, members: Members, generation: int, batch: int) -> Rebalanced:
+    def kept(self, question: Question, why: str, members: Members, generation: int) -> Rebalanced:
         """The event that tells that the assignment stays, and why."""
-        return self._rebalanced(question, members, generation, batch, (), why)
+        return self._rebalanced(question, members, generation, (), why)
 
     def _rebalanced(
         self,
         question: Question,
         members: Members,
         generation: int,
-        batch: int,
         moved: Iterable[tuple[TaskId, str, str]],
         kept: str = "",
     ) -> Rebalanced:
         tasks = {member.name: member.tasks for member in members}
-        return Rebalanced(generation, question.reason, tasks, tuple(moved), kept, batch, self._followup_ms)
+        return Rebalanced(generation, question.reason, tasks, tuple(moved), kept, self._followup_ms)
 
 
 def _joined(client: str) -> str:

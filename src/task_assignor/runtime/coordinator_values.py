@@ -62,8 +62,15 @@ class Tick:
 
 
 @attrs.frozen
+class NothingWaits:
+    """No other event waits: what was accepted may be committed. Only wanted while `has_accepted`."""
+
+    now_ms: int
+
+
+@attrs.frozen
 class StopRequested:
-    """Somebody wants the run to end before all rows are processed: after the batch that is being processed."""
+    """Somebody wants the run to end before all rows are processed: after the batches that are being processed."""
 
     reason: str
     now_ms: int
@@ -99,7 +106,9 @@ class Abandoned:
     now_ms: int
 
 
-CoordinatorEvent = FromClient | ConnectionLost | Tick | StopRequested | LauncherFailed | AssignorAnswered | Abandoned
+CoordinatorEvent = (
+    FromClient | ConnectionLost | Tick | NothingWaits | StopRequested | LauncherFailed | AssignorAnswered | Abandoned
+)
 
 # Instructions.
 
@@ -145,7 +154,7 @@ class StoreGeneration:
 
 @attrs.frozen
 class StoreCommit:
-    """Commit a batch; must succeed before anything that follows."""
+    """Commit batches; must succeed before anything that follows."""
 
     record: CommitRecord
 

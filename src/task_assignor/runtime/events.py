@@ -58,7 +58,6 @@ class Rebalanced:
         assignment: client name -> its tasks.
         moved: (task, former client, new client) of active tasks that changed clients; "" where there was none.
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
-        during_batch: the batch that is re-run for the tasks that lost their client; -1: between batches.
         followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
     """
 
@@ -67,7 +66,6 @@ class Rebalanced:
     assignment: Mapping[str, ClientTasks]
     moved: tuple[tuple[TaskId, str, str], ...] = ()
     kept: str = ""
-    during_batch: int = -1
     followup_deadline_ms: int | None = None
 
 
@@ -97,21 +95,23 @@ class TaskRestored:
 
 
 @attrs.frozen
-class BatchCommitted:
-    """A batch became visible.
+class BatchesCommitted:
+    """Batches of some tasks became visible, together.
 
     Args:
-        batch: its number.
+        commit: number of the commit.
         generation: generation of the group.
+        batches: task -> number of its batch.
         rows_in: rows read.
         rows_out: rows given to outputs.
         rows_by_client: client name -> rows read.
-        seconds: since the batch began.
+        seconds: since the oldest of them was ordered.
         remaining: source rows that are still to be read.
     """
 
-    batch: int
+    commit: int
     generation: int
+    batches: Mapping[TaskId, int]
     rows_in: int
     rows_out: int
     rows_by_client: Mapping[str, int]
@@ -164,7 +164,7 @@ class RunFinished:
     """All rows are processed and committed.
 
     Args:
-        batches: number of committed batches, earlier runs included.
+        batches: number of committed batches of all tasks, earlier runs included.
         rows_in: rows read by this run.
         rows_out: rows given to outputs by this run.
         seconds: since the first assignment.
@@ -192,7 +192,7 @@ RunEvent = (
     | ClientLost
     | Rebalanced
     | TaskRestored
-    | BatchCommitted
+    | BatchesCommitted
     | ClientProgress
     | ResultRefused
     | RunFinished

@@ -82,18 +82,18 @@ class RuntimeOptions:
     """Settings of the runtime itself; those of Kafka Streams are in `StreamsConfig`.
 
     Args:
-        max_batch_rows: a micro-batch takes at most so many rows of each source partition.
+        max_batch_rows: a micro-batch of a task takes at most so many rows of each source partition.
         session_timeout_ms: a client that was not heard of for so long is lost.
         heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
             that it depends on nothing that runs there.
         max_poll_interval_ms: a client whose processor has not returned from a batch for so long is ended, and its
             tasks are given to others (`max.poll.interval.ms`, KIP-62).
         assignor_timeout_ms: the run fails if the assignor has not decided in this time.
-        stop_timeout_ms: after `request_stop` the batch in progress may take so long; then it is left undone.
+        stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone.
         startup_timeout_ms: the run fails if not enough clients are there in this time.
         min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
-        snapshot_every_batches: a client writes a local snapshot of a task after so many batches; 0: only at the end.
+        snapshot_every_batches: a client writes a local snapshot of a task after so many of its batches; 0: only at the end.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many failures in a row the run fails.

@@ -14,7 +14,7 @@ from task_assignor.sdk import TaskId
 
 
 def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[CommitRecord, TaskId, FileRef]]:
-    """The files of an output that count, by batch, then task.
+    """The files of an output that count, by commit, then task.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
@@ -33,7 +33,7 @@ def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[Commit
 
 
 def committed_files(run_dir: str | Path, output: str) -> list[Path]:
-    """The Arrow files of an output that count, by batch, then task.
+    """The Arrow files of an output that count, by commit, then task.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
@@ -57,14 +57,14 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
     # One file for each set of columns: they differ at most in columns that have only nulls in some batches.
     examples = {file.columns: (record, task, file) for record, task, file in files}
     schemas = [
-        open_committed(layout, file, "output", output, task.partition, record.batch).schema
+        open_committed(layout, file, "output", output, task.partition, record.tasks[task].batch).schema
         for record, task, file in examples.values()
     ]
     return pa.unify_schemas(schemas) if schemas else None
 
 
 def read_output(run_dir: str | Path, output: str) -> pa.Table:
-    """All committed rows of an output, by batch, then task; uncommitted files are not looked at.
+    """All committed rows of an output, by commit, then task; uncommitted files are not looked at.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
@@ -72,7 +72,7 @@ def read_output(run_dir: str | Path, output: str) -> pa.Table:
     """
     layout = RunLayout(run_dir)
     tables = [
-        open_committed(layout, file, "output", output, task.partition, record.batch)
+        open_committed(layout, file, "output", output, task.partition, record.tasks[task].batch)
         for record, task, file in committed_outputs(run_dir, output)
     ]
     if not tables:

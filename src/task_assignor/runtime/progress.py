@@ -1,4 +1,7 @@
-"""What is committed and what is still to be read, task by task; and how micro-batches are cut. No members, no files."""
+"""What is committed and what is still to be read, task by task; and how micro-batches are cut. No members, no files.
+
+A batch counts here as soon as the coordinator has accepted it: it is in the next commit, or the run ends.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
-from task_assignor.runtime.commits import CommitRecord
+from task_assignor.runtime.commits import CommitRecord, TaskCommit
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.protocol import START, Position
+from task_assignor.runtime.protocol import START, Change, Position
 from task_assignor.sdk import TaskId
 
 
@@ -19,6 +22,8 @@ class _TaskProgress:
     offsets: dict[str, int]
     """Source topic -> next offset to read."""
     position: Position = START
+    changes: list[Change] = attrs.field(factory=list)
+    """What each batch changed: from these the state is restored."""
     first_batches: list[int] = attrs.field(factory=list)
     """Batches from which on the task was committed under another generation than before, ascending."""
     generations: list[int] = attrs.field(factory=list)
@@ -49,7 +54,9 @@ class Progress:
         }
         self._ends = {topic: tuple(found) for topic, found in ends.items()}
         self._tables = frozenset(tables)
-        self._last_batch = -1
+        self._last_commit = -1
+        self._batches = 0
+        self._remaining = sum(self._ends[topic][task.partition] for task in self._tasks for topic in sources[task])
 
     @classmethod
     def after(
@@ -59,20 +66,32 @@ class Progress:
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
     ) -> Progress:
-        """The progress after committed batches: how a coordinator begins.
+        """The progress after some commits: how a coordinator begins.
 
         Raises:
             CommitLogException: a record does not fit the tasks, the topics, or the record before it.
         """
         progress = cls(sources, ends, tables)
         for record in records:
-            progress.advance(record)
+            progress.begin_commit(record.number)
+            for task in sorted(record.tasks):
+                progress.advance(record.tasks[task])
         return progress
 
     @property
-    def last_batch(self) -> int:
-        """The last committed batch; -1: none."""
-        return self._last_batch
+    def last_commit(self) -> int:
+        """The last commit; -1: none."""
+        return self._last_commit
+
+    @property
+    def batches(self) -> int:
+        """Batches of all tasks that count."""
+        return self._batches
+
+    @property
+    def tasks(self) -> Collection[TaskId]:
+        """All tasks, sorted."""
+        return self._tasks.keys()
 
     def position(self, task: TaskId) -> Position:
         """Where the state of a task is committed."""
@@ -85,6 +104,10 @@ class Progress:
             return False
         return position.batch < 0 or found.generation_of(position.batch) == position.generation
 
+    def changes(self, task: TaskId) -> tuple[Change, ...]:
+        """From what the state of a task is restored, in order."""
+        return tuple(self._tasks[task].changes)
+
     def changelog_ends(self) -> dict[TaskId, int]:
         """Task -> end offset of its changelogs, summed."""
         return {task: found.position.changelog_offset for task, found in self._tasks.items()}
@@ -95,72 +118,84 @@ class Progress:
         return end - position.changelog_offset if self.counts(task, position) else end
 
     def remaining_rows(self) -> int:
-        """Source rows that are not committed yet."""
-        return sum(
-            self._ends[topic][task.partition] - found.offsets[topic]
-            for task, found in self._tasks.items()
-            for topic in found.sources
-        )
+        """Source rows that do not count yet."""
+        return self._remaining
 
-    def next_ranges(self, max_rows: int) -> dict[TaskId, dict[str, tuple[int, int]]]:
-        """The next micro-batch: for each task that has rows left, the same share of what is left of each source.
+    def next_ranges(self, task: TaskId, max_rows: int) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
+        """The next micro-batch of a task: the same share of what is left of each source.
 
         Equal shares keep the sources of a join at about the same time, so that its buffers stay small. The result
         does not depend on it. Tables come first, alone.
 
         Args:
-            max_rows: at most so many rows of each partition.
+            task: the task.
+            max_rows: at most so many rows of each source.
 
         Returns:
-            Task -> source topic -> (first offset, offset after the last); empty: all is read.
+            Source topic -> (first offset, offset after the last), empty if all is read; and the sources that have rows
+            beyond those, of the ones whose turn it is.
         """
-        ranges = {}
-        for task, found in self._tasks.items():
-            left = {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
-            if any(left[topic] for topic in left if topic in self._tables):
-                left = {topic: rows if topic in self._tables else 0 for topic, rows in left.items()}
-            most = max(left.values())
-            if most <= 0:
-                continue
-            take = {topic: rows if most <= max_rows else -(-rows * max_rows // most) for topic, rows in left.items()}
-            ranges[task] = {
-                topic: (found.offsets[topic], found.offsets[topic] + take[topic]) for topic in found.sources
-            }
-        return ranges
+        found = self._tasks[task]
+        left = {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
+        if any(left[topic] for topic in left if topic in self._tables):
+            left = {topic: rows if topic in self._tables else 0 for topic, rows in left.items()}
+        most = max(left.values())
+        if most <= 0:
+            return {}, frozenset()
+        take = {topic: rows if most <= max_rows else -(-rows * max_rows // most) for topic, rows in left.items()}
+        ranges = {topic: (found.offsets[topic], found.offsets[topic] + take[topic]) for topic in found.sources}
+        return ranges, frozenset(topic for topic, rows in left.items() if take[topic] < rows)
 
-    def advance(self, record: CommitRecord) -> None:
-        """A batch was committed.
+    def begin_commit(self, number: int) -> None:
+        """A commit is made, or was made.
 
         Raises:
-            CommitLogException: it does not follow what was committed before.
+            CommitLogException: it does not follow the one before it.
         """
-        if record.batch != self._last_batch + 1:
-            raise CommitLogException(f"Batch {record.batch} was committed, but batch {self._last_batch + 1} should be.")
-        for task, commit in record.tasks.items():
-            found = self._tasks.get(task)
-            if found is None:
+        if number != self._last_commit + 1:
+            raise CommitLogException(f"Commit {number} was made, but commit {self._last_commit + 1} should be.")
+        self._last_commit = number
+
+    def advance(self, commit: TaskCommit) -> None:
+        """A batch counts.
+
+        Raises:
+            CommitLogException: it does not follow what the task did before.
+        """
+        task, found = commit.task, self._tasks.get(commit.task)
+        if found is None:
+            raise CommitLogException(
+                f"Batch {commit.batch} was committed for task {task}, which the topology does not have. "
+                "Maybe the topology was changed; a changed one needs a new run folder."
+            )
+        if commit.batch != found.position.batch + 1:
+            raise CommitLogException(
+                f"Batch {commit.batch} of task {task} was committed, but batch {found.position.batch + 1} should be."
+            )
+        for topic, (start, end) in commit.offsets.items():
+            limit = self._ends[topic][task.partition] if topic in found.offsets else -1
+            if found.offsets.get(topic) != start or not start <= end <= limit:
                 raise CommitLogException(
-                    f"Batch {record.batch} was committed for task {task}, which the topology does not have. "
-                    "Maybe the topology was changed; a changed one needs a new run folder."
+                    f"Batch {commit.batch} of task {task} was committed with offsets {start} to {end} of topic {topic}, "
+                    f"partition {task.partition}; the topology and the topics allow {found.offsets.get(topic)} to {limit}. "
+                    "Maybe the topic was written again; then the run needs a new folder."
                 )
-            for topic, (start, end) in commit.offsets.items():
-                limit = self._ends[topic][task.partition] if topic in found.offsets else -1
-                if found.offsets.get(topic) != start or end > limit:
-                    raise CommitLogException(
-                        f"Batch {record.batch} was committed with offsets {start} to {end} of topic {topic}, partition "
-                        f"{task.partition}; the topology and the topics allow {found.offsets.get(topic)} to {limit}. "
-                        "Maybe the topic was written again; then the run needs a new folder."
-                    )
-                found.offsets[topic] = end
-            found.position = Position(record.batch, commit.generation, commit.changelog_offset)
-            if not found.generations or found.generations[-1] != commit.generation:
-                found.first_batches.append(record.batch)
-                found.generations.append(commit.generation)
-        self._last_batch = record.batch
+            found.offsets[topic] = end
+        self._remaining -= commit.rows_in
+        self._batches += 1
+        found.position = Position(commit.batch, commit.generation, commit.changelog_offset)
+        found.changes.append(Change(found.position, commit.changelogs))
+        if not found.generations or found.generations[-1] != commit.generation:
+            found.first_batches.append(commit.batch)
+            found.generations.append(commit.generation)
 
     def validate(self) -> None:
         """Raise AssertionError if something holds that never may."""
         for task, found in self._tasks.items():
-            assert found.position.batch <= self._last_batch
+            assert len(found.changes) == found.position.batch + 1
             for topic, offset in found.offsets.items():
                 assert 0 <= offset <= self._ends[topic][task.partition], f"{task} is beyond the end of {topic}"
+        left = sum(
+            self._ends[topic][task.partition] - at for task, x in self._tasks.items() for topic, at in x.offsets.items()
+        )
+        assert left == self._remaining

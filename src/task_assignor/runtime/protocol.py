@@ -21,7 +21,7 @@ class Position:
     Batch and generation together name one try: a state is only worth something if just this try was committed.
 
     Args:
-        batch: the last batch in it; -1: nothing yet.
+        batch: the last of the task's batches in it; -1: nothing yet.
         generation: the generation under which that batch was processed.
         changelog_offset: rows of the task's changelogs that led there.
     """
@@ -40,15 +40,29 @@ START = Position()
 
 
 @attrs.frozen
+class Change:
+    """What one committed batch of a task changed in its stores: one step of a restore.
+
+    Args:
+        position: where the state is after it.
+        changelogs: store -> file of its changes.
+    """
+
+    position: Position
+    changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
+
+
+@attrs.frozen
 class TaskOrder:
     """Process these rows.
 
     Args:
         task: the task.
-        batch: number of the micro-batch.
+        batch: number of the task's micro-batch.
         generation: generation of the order: part of the name of every file that comes of it.
-        ranges: source topic -> (first offset, offset after the last).
+        ranges: source topic -> (first offset, offset after the last) of the rows that may be read.
         base: where the task's state must be before.
+        more: source topics that have rows beyond those.
     """
 
     task: TaskId
@@ -56,6 +70,7 @@ class TaskOrder:
     generation: int
     ranges: Mapping[str, tuple[int, int]]
     base: Position
+    more: frozenset[str] = frozenset()
 
 
 @attrs.frozen
@@ -64,8 +79,9 @@ class TaskResult:
 
     Args:
         task: the task.
-        batch: number of the micro-batch.
+        batch: number of the task's micro-batch.
         generation: generation of the order.
+        offsets: source topic -> (first offset, offset after the last) of the rows that were processed.
         outputs: output -> its file.
         changelogs: store -> its file.
         position: where the task's state is now.
@@ -76,6 +92,7 @@ class TaskResult:
     task: TaskId
     batch: int
     generation: int
+    offsets: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, FileRef]
     changelogs: Mapping[str, FileRef]
     position: Position
@@ -268,11 +285,13 @@ class Assign:
         generation: the generation.
         active: active task -> its committed position.
         standby: standby task -> its committed position.
+        changes: task that the client did not have before -> what it is restored from, in order.
     """
 
     generation: int
     active: Mapping[TaskId, Position]
     standby: Mapping[TaskId, Position]
+    changes: Mapping[TaskId, tuple[Change, ...]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -284,15 +303,13 @@ class Process:
 
 @attrs.frozen
 class Committed:
-    """A batch is visible.
+    """Batches are visible.
 
     Args:
-        batch: its number.
-        positions: for the client's own tasks, active and standby: where they are committed now.
+        changes: for the client's own tasks, active and standby: what was committed.
     """
 
-    batch: int
-    positions: Mapping[TaskId, Position]
+    changes: Mapping[TaskId, Change]
 
 
 @attrs.frozen

@@ -27,6 +27,7 @@ from task_assignor.runtime.coordinator_values import (
     Finished,
     FromClient,
     LauncherFailed,
+    NothingWaits,
     SendToClient,
     StopRequested,
     StoreCommit,
@@ -116,7 +117,7 @@ class CoordinatorServer:
         return self._clock
 
     def request_stop(self, reason: str) -> None:
-        """End the run after the batch that is being processed. May be called from any thread."""
+        """End the run after the batches that are being processed. May be called from any thread."""
         self._events.put(StopRequested(reason, self._clock.now_ms()))
 
     def run(
@@ -165,6 +166,8 @@ class CoordinatorServer:
         return self._error
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
+        if coordinator.has_accepted and self._events.empty():
+            return NothingWaits(self._clock.now_ms())
         wait = next_poll - time.monotonic()
         deadline = coordinator.next_deadline_ms()
         if deadline is not None:
@@ -195,7 +198,7 @@ class CoordinatorServer:
                     with disk_errors(CommitLogException, "A rebalance cannot be stored", _DISK_ADVICE):
                         rebalances.append(record)
                 case StoreCommit(record):
-                    with disk_errors(CommitLogException, f"Batch {record.batch} cannot be committed", _DISK_ADVICE):
+                    with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
                         commits.append(record)
                 case Announce(event):
                     announce(event)

@@ -14,12 +14,13 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
-from task_assignor.runtime.commits import CommitLog, FileRef, RunLayout, TaskCommit, open_committed
+from task_assignor.runtime.client import Restore
+from task_assignor.runtime.commits import FileRef, RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TopicException
 from task_assignor.runtime.files import DamagedDocumentError, Seal, open_arrow, read_json, write_arrow, write_json
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.protocol import START, Position, Restored, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topics import Topic
@@ -40,7 +41,6 @@ class TaskEnvironment:
         run_dir: folder of the run.
         state_dir: folder of the client's snapshots.
         topics: source topics, by name.
-        commit_log: the committed batches.
         compression: of the files that are written.
     """
 
@@ -49,7 +49,6 @@ class TaskEnvironment:
     run_dir: Path
     state_dir: Path
     topics: Mapping[str, Topic]
-    commit_log: CommitLog
     compression: str | None = None
 
     @property
@@ -144,62 +143,52 @@ class StreamTask:
 
     # Restoring.
 
-    def restore(self, target: Position) -> Restored:
+    def restore(self, wanted: Restore) -> Restored:
         """Bring the state to a committed position: from memory or the newest usable snapshot, then the changelog's tail.
 
         Args:
-            target: the last committed position of the task.
+            wanted: where from and where to.
 
         Returns:
             What it took.
 
         Raises:
             CorruptLogException: a committed changelog file cannot be read.
-            CommitLogException: a commit record cannot be read.
         """
         begin = time.perf_counter()
+        target = wanted.target
         if self.position is not None and self.position.is_same_try(target):
             return Restored(self.task, target)
         # What a processor may keep besides its stores belongs to another position.
         self.close()
-        origin, snapshot_rows = self._start_from(target)
+        origin, snapshot_rows = self._start_from(wanted)
         assert self.position is not None
-        rows, offset = 0, self.position.changelog_offset
-        for batch in range(self.position.batch + 1, target.batch + 1):
-            commit = self._environment.commit_log.record(batch).tasks.get(self.task)
-            if commit is not None:
-                rows += self._replay(batch, commit)
-                offset = commit.changelog_offset
-                self.position = Position(batch, commit.generation, offset)
-        self.position = target
+        rows = 0
+        for change in wanted.changes:
+            if change.position.batch > self.position.batch:
+                rows += self._replay(change)
+        assert self.position.is_same_try(target), f"{self.task} is at {self.position}, not at {target}"
         return Restored(self.task, target, rows, snapshot_rows, origin, time.perf_counter() - begin)
 
-    def _start_from(self, target: Position) -> tuple[str, int]:
+    def _start_from(self, wanted: Restore) -> tuple[str, int]:
         """Put the best local state into the stores; gives its origin and the rows read for it."""
-        if target.batch < 0:
+        if wanted.target.batch < 0:
             self._reset()
             return "new", 0
-        memory = self.position if self.position is not None and self._counts(self.position, target) else None
+        committed = {change.position.batch: change.position for change in wanted.changes}
         for snapshot in list_snapshots(self._environment, self.task):
-            if memory is not None and memory.batch >= snapshot.position.batch:
-                break
-            if self._counts(snapshot.position, target):
+            position = committed.get(snapshot.position.batch)
+            # One that is older than what is in memory is not among the changes.
+            if position is not None and position.is_same_try(snapshot.position):
                 rows = self._load(snapshot)
                 if rows is not None:
                     return "snapshot", rows
-        if memory is not None and memory.batch >= 0:
+        if wanted.base.batch >= 0:
+            assert self.position is not None
+            assert self.position.is_same_try(wanted.base)
             return "memory", 0
         self._reset()
         return "changelog", 0
-
-    def _counts(self, position: Position, target: Position) -> bool:
-        """The state was made by tries that were all committed, and is not newer than `target`."""
-        if position.batch < 0:
-            return True
-        if position.batch > target.batch:
-            return False
-        commit = self._environment.commit_log.record(position.batch).tasks.get(self.task)
-        return commit is not None and commit.generation == position.generation
 
     def _reset(self) -> None:
         for store in self._stores.values():
@@ -236,12 +225,14 @@ class StreamTask:
         self.position = self._snapshot_position = position
         return sum(int(table.num_rows) for table in tables.values())
 
-    def _replay(self, batch: int, commit: TaskCommit) -> int:
-        rows = 0
-        for name, file in commit.changelogs.items():
+    def _replay(self, change: Change) -> int:
+        rows, batch = 0, change.position.batch
+        self.position = None
+        for name, file in change.changelogs.items():
             table = open_committed(self._environment.layout, file, "changelog", name, self.task.partition, batch)
             self._stores[name].apply(table)
             rows += file.rows
+        self.position = change.position
         return rows
 
     # Processing.
@@ -272,7 +263,15 @@ class StreamTask:
         self.position = Position(order.batch, order.generation, offset)
         seconds = time.perf_counter() - begin
         return TaskResult(
-            self.task, order.batch, order.generation, written, changelogs, self.position, counters, seconds
+            self.task,
+            order.batch,
+            order.generation,
+            order.ranges,
+            written,
+            changelogs,
+            self.position,
+            counters,
+            seconds,
         )
 
     def _run_processor(

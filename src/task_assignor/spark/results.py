@@ -31,7 +31,7 @@ def read_results(spark: SparkSession, run: str | Path | RunResult, output: str) 
         schema = read_output(run_dir, output).schema
     layout = RunLayout(run_dir)
     files = [
-        SealedFile(str(layout.file(file)), "output", output, task.partition, record.batch, file.seal)
+        SealedFile(str(layout.file(file)), "output", output, task.partition, record.tasks[task].batch, file.seal)
         for record, task, file in committed_outputs(run_dir, output)
     ]
     for file in files:

@@ -1,0 +1,177 @@
+"""What the coordinator has ordered and not heard of, and what it has accepted and not committed; it decides when.
+
+Each task is on its own: it has no order, one open order with one member, or an accepted result that waits for the next
+commit, beside which it may have its next order already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from task_assignor.runtime.commits import CommitRecord, TaskCommit
+from task_assignor.runtime.coordinator_members import Member, Members
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.protocol import TaskOrder, TaskResult
+from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import counted
+
+
+@attrs.frozen
+class OpenOrder:
+    """An order that was not answered yet.
+
+    Args:
+        order: the order.
+        member_id: whom it was given to.
+        since_ms: when.
+    """
+
+    order: TaskOrder
+    member_id: str
+    since_ms: int
+
+
+class Orders:
+    """Open orders and accepted results. Every change is a decision of the coordinator."""
+
+    def __init__(self) -> None:
+        self._open: dict[TaskId, OpenOrder] = {}
+        self._accepted: dict[TaskId, TaskCommit] = {}
+        self._oldest_ms: int | None = None
+        """When the oldest order was given whose result waits for the commit."""
+        self._losses: Counter[TaskId] = Counter()
+        """Task -> how often a member was lost while its answer was awaited, since its last answer."""
+        self._last_lost: dict[TaskId, TaskOrder] = {}
+
+    def __len__(self) -> int:
+        """How many orders are open."""
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenOrder]:
+        return iter(self._open.values())
+
+    @property
+    def has_accepted(self) -> bool:
+        """There is something to commit."""
+        return bool(self._accepted)
+
+    def is_open(self, task: TaskId) -> bool:
+        """The task has an open order."""
+        return task in self._open
+
+    def awaits_commit(self, task: TaskId) -> bool:
+        """The task has a result that was accepted and not committed."""
+        return task in self._accepted
+
+    def give(self, order: TaskOrder, member: Member, now_ms: int) -> None:
+        """Order a batch from the owner of the task."""
+        self._open[order.task] = OpenOrder(order, member.member_id, now_ms)
+
+    def lose(self, member: Member) -> None:
+        """A member left: its open orders are void; what it had answered counts."""
+        lost = [task for task, found in self._open.items() if found.member_id == member.member_id]
+        # Those that only waited for their turn had no part in it.
+        at_work = [task for task in lost if task in member.running and member.running[task].kind == "process"]
+        self._losses.update(at_work or lost)
+        for task in lost:
+            self._last_lost[task] = self._open.pop(task).order
+
+    def take_back(self, members: Members) -> None:
+        """Orders are void whose task belongs to somebody else now."""
+        for task, found in list(self._open.items()):
+            owner = members.owner_of(task)
+            if owner is None or owner.member_id != found.member_id:
+                del self._open[task]
+
+    def poison(self, max_attempts: int) -> str:
+        """What seems to take the clients with it that process it; "": nothing does."""
+        for task, times in sorted(self._losses.items()):
+            if times >= max_attempts:
+                order = self._last_lost[task]
+                rows = "; ".join(
+                    f"topic {topic}, partition {task.partition}, offsets {start} to {end - 1}"
+                    for topic, (start, end) in order.ranges.items()
+                    if end > start
+                )
+                return f"Task {task}, batch {order.batch} ({rows}) was lost {counted(times, 'time')} together with its client"
+        return ""
+
+    def why_refuse(self, member_id: str, result: TaskResult) -> str:
+        """Why an answer does not count; "": it does."""
+        found = self._open.get(result.task)
+        if found is None or found.member_id != member_id:
+            return "the task is not ordered from this client any more"
+        if (found.order.batch, found.order.generation) != (result.batch, result.generation):
+            return f"it was ordered again in generation {found.order.generation}"
+        return ""
+
+    def what_is_wrong_with(self, result: TaskResult) -> str:
+        """Why a result cannot be an answer to the task's open order; "": it can."""
+        ranges = self._open[result.task].order.ranges
+        if result.offsets.keys() != ranges.keys():
+            return f"it read {sorted(result.offsets)}, not {sorted(ranges)}"
+        for topic, (start, end) in result.offsets.items():
+            first, limit = ranges[topic]
+            if start != first or not start <= end <= limit:
+                return f"it read the offsets {start} to {end} of {topic}, of {first} to {limit}"
+        if not any(end > start for start, end in result.offsets.values()):
+            return "it read no rows"
+        return ""
+
+    def accept(self, member: Member, result: TaskResult) -> TaskCommit:
+        """The answer to an open order counts from now on; gives what is to be committed."""
+        found = self._open.pop(result.task)
+        for counts in (self._losses, self._last_lost):
+            counts.pop(result.task, None)
+        self._oldest_ms = found.since_ms if self._oldest_ms is None else min(self._oldest_ms, found.since_ms)
+        commit = self._accepted[result.task] = TaskCommit(
+            result.task,
+            result.batch,
+            member.name,
+            str(member.process_id),
+            member.member_id,
+            member.hello.attempt,
+            result.generation,
+            result.offsets,
+            result.outputs,
+            result.changelogs,
+            result.position.changelog_offset,
+            result.counters,
+            result.seconds,
+        )
+        return commit
+
+    def commit(self, number: int, application_id: str, generation: int, now_ms: int) -> tuple[CommitRecord, float]:
+        """The record of everything that was accepted, and the seconds since the oldest order of it was given."""
+        assert self._oldest_ms is not None
+        tasks = {task: self._accepted[task] for task in sorted(self._accepted)}
+        seconds = (now_ms - self._oldest_ms) / 1000
+        self._accepted, self._oldest_ms = {}, None
+        return CommitRecord(number, application_id, generation, now_ms, tasks), seconds
+
+    def clear(self) -> None:
+        """Nothing that is open is waited for any more."""
+        self._open.clear()
+
+    def validate(self, members: Members, progress: Progress, generation: int) -> None:
+        """Raise AssertionError if something holds that never may."""
+        for task, found in self._open.items():
+            owner = members.owner_of(task)
+            assert owner is not None, f"the open order of {task} is with {found.member_id}, who left"
+            assert owner.member_id == found.member_id
+            assert found.order.generation <= generation
+            assert found.order.base == progress.position(task)
+            assert found.order.batch == progress.position(task).batch + 1
+        for task, commit in self._accepted.items():
+            assert progress.position(task).batch == commit.batch, "a task ran ahead of its commit by two batches"
+
+
+def rows_by_client(tasks: Mapping[TaskId, TaskCommit]) -> dict[str, int]:
+    """Client -> rows that it read, sorted."""
+    rows: dict[str, int] = {}
+    for commit in tasks.values():
+        rows[commit.client] = rows.get(commit.client, 0) + commit.rows_in
+    return dict(sorted(rows.items()))
