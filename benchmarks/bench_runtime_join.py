@@ -150,6 +150,7 @@ def run(
     from task_assignor.runtime import (
         BatchesCommitted,
         LocalProcessLauncher,
+        Rebalanced,
         RunEvent,
         RuntimeOptions,
         StreamsApplication,
@@ -157,7 +158,7 @@ def run(
         Topology,
         WindowedJoin,
     )
-    from task_assignor.sdk import StreamsConfig
+    from task_assignor.sdk import StreamsConfig, TaskId
 
     run_dir = root / "run"
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -168,16 +169,20 @@ def run(
     killed: list[float] = []
     takeover: list[float] = []
     restored: list[int] = []
+    moved: set[TaskId] = set()
+    """Tasks of the killed client that somebody else has now."""
 
     def watch(event: RunEvent) -> None:
         match event:
             case BatchesCommitted():
                 latencies.append(event.seconds)
-                if killed and not takeover:
+                if killed and not takeover and moved & event.batches.keys():
                     takeover.append(time.perf_counter() - killed[0])
-                if event.batch == kill_at:
+                if kill_at in event.batches.values() and not killed:
                     os.kill(next(iter(launcher.pids.values())), signal.SIGKILL)
                     killed.append(time.perf_counter())
+            case Rebalanced() if killed and not moved:
+                moved.update(task for task, before, _ in event.moved if before)
             case TaskRestored(role="active") if killed and not takeover:
                 restored.append(event.rows + event.snapshot_rows)
 

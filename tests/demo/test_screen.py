@@ -49,7 +49,7 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
         Rebalanced(2, "client b lost (connection closed)", after),
         TaskRestored("a", TASKS[2], "active", 17, 0, "memory", 5, 0.1),
         TaskRestored("a", TASKS[3], "active", 1_000, 0, "changelog", 5, 0.1),
-        BatchesCommitted(6, 2, 10, 10, {"a": 10}, 0.1, 1_000),
+        BatchesCommitted(6, 2, {}, 10, 10, {"a": 10}, 0.1, 1_000),
         joined("b", 3),
     )
 
@@ -117,11 +117,11 @@ def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
 
 
 def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
-    lines = shown(joined("a", 1), *(BatchesCommitted(n, 1, 10, 10, {"a": 10}, 0.1, 90 - 10 * n) for n in range(10)))
+    lines = shown(joined("a", 1), *(BatchesCommitted(n, 1, {}, 10, 10, {"a": 10}, 0.1, 90 - 10 * n) for n in range(10)))
 
     assert [line.split(":")[0] for line in lines[1:]] == [
         f" {share}% of the rows, batch {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
-    ] + ["100% of the rows, batch 9"]
+    ] + ["100% of the rows, commit 9"]
 
 
 def test_one_of_a_thing_is_not_said_as_several() -> None:

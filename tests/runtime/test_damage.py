@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +24,10 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
+from task_assignor.runtime.client import Restore
 from task_assignor.runtime.commits import RunLayout, read_application
-from task_assignor.runtime.protocol import Position
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.protocol import START
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
@@ -55,6 +57,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def _progress(log: CommitLog, topics: Mapping[str, Topic]) -> Progress:
+    sources = {
+        TaskId(sub, partition): of for sub, of in enumerate((("left", "right"), ("more",))) for partition in (0, 1)
+    }
+    return Progress.after(log.records(), sources, {name: topic.end_offsets() for name, topic in topics.items()})
+
+
 def _use(root: Path) -> dict[str, pa.Table]:
     """Everything that can be read of the folder, by the ways that readers, coordinator and clients have."""
     found: dict[str, pa.Table] = {}
@@ -65,17 +74,15 @@ def _use(root: Path) -> dict[str, pa.Table]:
     with application(root, _topology(), clients=1)._owned_folder() as run_id:
         log = CommitLog(root / "run")
         log.set_aside_torn()
-        last = log.last
+        progress = _progress(log, topics)
         found["rebalances"] = pa.table(
             {"generation": [record.generation for record in RebalanceLog(root / "run").records()]}
         )
         for state in (root / "run" / "clients" / "client-1", root / "nowhere"):
-            environment = TaskEnvironment("test", run_id, root / "run", state, topics, log)
+            environment = TaskEnvironment("test", run_id, root / "run", state, topics)
             for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
-                batch = max(number for number in range(last + 1) if task in log.record(number).tasks)
-                commit = log.record(batch).tasks[task]
                 restored = StreamTask(task, _topology().sub_topology_of(task), environment)
-                restored.restore(Position(batch, commit.generation, commit.changelog_offset))
+                restored.restore(Restore(START, progress.changes(task), progress.position(task)))
                 for name, store in restored._stores.items():
                     table = in_order(store.snapshot())
                     assert table.equals(found.setdefault(f"{task} {name}", table)), "snapshot and changelog differ"
@@ -185,7 +192,8 @@ def test_a_run_folder_that_is_not_shared_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CommitLogException) as caught:
         app.run()
     for part in (
-        "Batch 0 is not committed: the client 'client-",
+        "Batch 0 of task ",
+        "the client 'client-",
         "sees nothing there",
         "run_dir must be on storage that",
     ):
@@ -232,7 +240,7 @@ def test_files_in_each_others_place_are_told_or_not_used(finished: Path, tmp_pat
     with _copy(finished, tmp_path) as root:
         log = CommitLog(root / "run")
         shutil.copy(log.layout.commit(1), log.layout.commit(0))
-        with pytest.raises(CommitLogException, match=r"batch 0 cannot be read: .*it is the record of batch 1"):
+        with pytest.raises(CommitLogException, match=r"record 0 cannot be read: .*it is the record of commit 1"):
             _use(root)
     with _copy(finished, tmp_path) as root:
         shutil.copy(root / "topics" / "left" / "topic.json", root / "topics" / "right" / "topic.json")

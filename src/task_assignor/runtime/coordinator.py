@@ -501,6 +501,7 @@ class Coordinator:
 
     def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
+            yield from self._commit(now_ms)
             yield Announce(RunFailed(str(error)))
             yield from self._stop(str(error), error, now_ms)
 
