@@ -120,7 +120,7 @@ def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
     lines = shown(joined("a", 1), *(BatchesCommitted(n, 1, {}, 10, 10, {"a": 10}, 0.1, 90 - 10 * n) for n in range(10)))
 
     assert [line.split(":")[0] for line in lines[1:]] == [
-        f" {share}% of the rows, batch {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
+        f" {share}% of the rows, commit {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
     ] + ["100% of the rows, commit 9"]
 
 
