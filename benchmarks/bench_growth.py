@@ -23,7 +23,6 @@ from task_assignor.builtin_assignors import (
     FallbackPriorTaskAssignor,
     HighAvailabilityTaskAssignor,
     MinCostTaskAssignor,
-    PlacementCosts,
     StickyTaskAssignor,
     StreamJoinTaskAssignor,
 )
@@ -46,10 +45,9 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.columns import LATEST_OFFSET
-from task_assignor.utils import default_standby_task_assignment
+from task_assignor.utils import Placement, PlacementCosts, default_standby_task_assignment, place_standbys
 from task_assignor.utils.rack_actives import optimize_active_columns
 from task_assignor.utils.rack_standbys import optimize_standby_columns
-from task_assignor.utils.standbys import standby_pairs
 from task_assignor.validation import report_violations, validate_task_assignment
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -230,8 +228,9 @@ def _default_standbys(tasks: int, clients: int) -> Work:
 def _tagged_standbys(tasks: int, clients: int) -> Work:
     state = _with_tags(replicated_state(tasks, clients, racks=3), standbys=5)
     configs = attrs.evolve(state.assignment_configs, rack_aware_assignment_strategy="none")
-    owner = shuffled_owners(tasks, clients)
-    return lambda: standby_pairs(state.columns, configs, owner)
+    state = ApplicationState(state.columns, configs)
+    actives = Placement.of(state.columns, shuffled_owners(tasks, clients))
+    return lambda: place_standbys(state, actives)
 
 
 def _rack_standbys(tasks: int, clients: int) -> Work:
@@ -239,8 +238,8 @@ def _rack_standbys(tasks: int, clients: int) -> Work:
     threads = np.random.default_rng(2).integers(1, 9, clients)
     columns = attrs.evolve(state.columns, clients=attrs.evolve(state.columns.clients, num_processing_threads=threads))
     configs = attrs.evolve(state.assignment_configs, num_standby_replicas=5)
-    owner = shuffled_owners(tasks, clients)
-    return lambda: standby_pairs(columns, configs, owner)
+    actives = Placement.of(columns, shuffled_owners(tasks, clients))
+    return lambda: place_standbys(ApplicationState(columns, configs), actives)
 
 
 def _few_clients(tasks: int, clients: int) -> Work:

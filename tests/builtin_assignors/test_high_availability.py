@@ -17,12 +17,12 @@ from task_assignor.builtin_assignors.high_availability import (
     HighAvailabilityPlan,
     high_availability_plan,
 )
-from task_assignor.kafka_order.staging import Moves
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentConfigs,
     ConfigException,
     KafkaStreamsAssignment,
+    Role,
     StreamsConfig,
     TaskAssignmentException,
 )
@@ -40,8 +40,7 @@ from task_assignor.testing import (
     run_random_story,
     stateful_tasks,
 )
-from task_assignor.utils.rack_actives import optimize_active_columns
-from task_assignor.utils.rack_standbys import optimize_standby_columns
+from task_assignor.utils import MoveKind, optimize_active_columns, optimize_standby_columns
 from tests.budget import examples
 from tests.goals import Placement
 from tests.utils.rack_states import cross
@@ -64,19 +63,17 @@ def _target_of(plan: HighAvailabilityPlan, state: ApplicationState) -> Placement
     return Placement(state, owner, task, client)
 
 
-def _moves_of(state: ApplicationState, moves: Moves, hides_wanted: bool) -> list[dict[str, Any]]:
+def _moves_of(plan: HighAvailabilityPlan, role: Role, hides_wanted: bool) -> list[dict[str, Any]]:
     """Movements as the trace of the vectors has them; it cannot see whose standby a warm-up is."""
-    ids, clients = state.columns.tasks, state.columns.clients.process_ids
     return [
         {
-            "task": str(ids.task_id(task)),
-            "desiredClient": None if hides_wanted and _KINDS[kind] == "warmup" else str(clients[wanted]),
-            "placedOn": str(clients[placed]),
-            "kind": _KINDS[kind],
+            "task": str(move.task),
+            "desiredClient": None if hides_wanted and move.kind is MoveKind.WARM_UP else str(move.wanted),
+            "placedOn": str(move.placed_on),
+            "kind": _KINDS[move.kind],
         }
-        for task, wanted, placed, kind in zip(
-            moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
-        )
+        for move in plan.refined.movements
+        if move.role is role
     ]
 
 
@@ -96,8 +93,8 @@ def test_every_decision_is_the_jvms() -> None:
             assert target.owner.tolist() == expected.owner.tolist(), vector.id
             assert target.standby_task.tolist() == expected.standby_task.tolist(), vector.id
             assert target.standby_client.tolist() == expected.standby_client.tolist(), vector.id
-        assert _moves_of(state, plan.refined.active_moves, False) == trace["activeMoves"], vector.id
-        assert _moves_of(state, plan.refined.standby_moves, True) == trace["standbyMoves"], vector.id
+        assert _moves_of(plan, Role.ACTIVE, False) == trace["activeMoves"], vector.id
+        assert _moves_of(plan, Role.STANDBY, True) == trace["standbyMoves"], vector.id
         answer = HighAvailabilityTaskAssignor().assign(state)
         placements = placements_of(answer)
         deadlines = [placement.pop("followupRebalanceDeadlineMs", None) for placement in placements]

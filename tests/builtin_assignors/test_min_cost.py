@@ -16,19 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task_assignor.builtin_assignors import (
-    ClientCost,
     CostModel,
-    CostModelException,
     MinCostResult,
     MinCostTaskAssignor,
-    PlacementCosts,
     RackTrafficCostModel,
 )
-from task_assignor.builtin_assignors import _min_cost_weights as weights_module
-from task_assignor.builtin_assignors import cost_model as cost_model_module
-from task_assignor.builtin_assignors._min_cost_placement import _Given
-from task_assignor.builtin_assignors._min_cost_weights import _Search
 from task_assignor.engine import flow, places
+from task_assignor.engine import weighted_places as weights_module
+from task_assignor.engine.weighted_places import _Repair
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -43,6 +38,8 @@ from task_assignor.sdk import (
     assignment_to_json,
 )
 from task_assignor.sdk.settings import StreamsConfig
+from task_assignor.utils import ClientCost, CostModelException, PlacementCosts, placement_costs
+from task_assignor.utils.least_cost import _Question
 from task_assignor.validation import validate_task_assignment
 
 CLIENTS = [ProcessId(uuid.UUID(int=number + 1)) for number in range(4)]
@@ -422,7 +419,7 @@ def test_an_exception_for_a_class_without_tasks_changes_nothing() -> None:
 
 def test_too_many_exceptions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     exceptions = [ClientCost(0, client, None) for client in CLIENTS[:2]]
-    monkeypatch.setattr(cost_model_module, "MOST_EXCEPTIONS", 1)
+    monkeypatch.setattr(placement_costs, "MOST_EXCEPTIONS", 1)
     with pytest.raises(CostModelException, match="2 exceptions for pairs of class and client, more than 1"):
         solve(plain_state(4, 3), task_class=[0] * 4, exceptions=exceptions)
     monkeypatch.undo()
@@ -473,10 +470,10 @@ def test_the_cheapest_client_with_room_is_found_for_many_tasks_at_once(
     case: Case, data: st.DataObject, few_rows: int
 ) -> None:
     """Row by row, or for all rows at once."""
-    given_costs = _Given.of(case.state.columns, PlacementCosts(**case.costs))
+    given_costs = _Question.of(case.state.columns, PlacementCosts(**case.costs))
     problem, weight = given_costs.problem(np.arange(len(case.costs["weight"]))), given_costs.weight
     clients = len(problem.upper)
-    search = _Search(problem, np.array([data.draw(st.integers(0, clients - 1)) for _ in weight]), weight)
+    search = _Repair(problem, np.array([data.draw(st.integers(0, clients - 1)) for _ in weight]), weight)
     items = np.arange(len(weight))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from task_assignor.sdk import StreamsConfig, assignment_to_json, state_from_json
+from task_assignor.sdk import StreamsConfig, assignment_from_json, assignment_to_json, state_from_json, state_to_json
+from task_assignor.testing import a_client, a_state, stateful_tasks
 from tests.cli.conftest import Runner
 from tests.sdk.documents import changed, document
 from tests.vectors import FOLDER, vectors
@@ -558,3 +559,21 @@ def test_a_current_folder_that_was_deleted_does_no_harm(written: Written, tmp_pa
     command = f"cd {gone} && rmdir {gone} && {sys.executable} -m task_assignor plan {path} -a sticky --json"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_goals_that_were_perhaps_not_reached_are_named(run: Runner, written: Written) -> None:
+    """Three tag keys and two standbys: what holders have in common no single flow can say."""
+    keys = ("rack", "zone", "host")
+    clients = [
+        a_client(number + 1, tags={key: str(number % (2 + place)) for place, key in enumerate(keys)})
+        for number in range(6)
+    ]
+    state = a_state(stateful_tasks(0, 12), clients, num_standby_replicas=2, rack_aware_assignment_tags=keys)
+    path = written("x.json", state_to_json(state))
+
+    (answer,) = run("plan", path, "-a", "sticky", "--json").lines
+    assert answer["inexact"] == ["STANDBY_STATE", "STANDBY_TAGS"]
+    assert assignment_from_json(answer).inexact == set(answer["inexact"])
+    shown = run("plan", path, "-a", "sticky").out
+    assert "Perhaps not reached exactly: STANDBY_STATE, STANDBY_TAGS." in shown
+    assert "Perhaps" not in run("plan", path, "-a", "sticky", "--set", "num.standby.replicas=1").out

@@ -24,7 +24,7 @@ from task_assignor.sdk import (
     registered_assignors,
 )
 from task_assignor.testing import a_process_id, random_assignment, random_states
-from task_assignor.utils import MoveKind, SkipReason
+from task_assignor.utils import Goal, MoveKind, SkipReason
 from task_assignor.validation import Severity, ViolationKind, report_violations
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -207,14 +207,14 @@ def test_exceptions_are_of_one_family() -> None:
                     assert issubclass(value, StreamsException), value
 
 
-@pytest.mark.parametrize("codes", [ViolationKind, AssignmentError, SkipReason, MoveKind])
+@pytest.mark.parametrize("codes", [ViolationKind, AssignmentError, SkipReason, Goal, MoveKind])
 def test_all_codes_are_there_in_order(codes: type[enum.Enum]) -> None:
     (text,) = (text for heading, text in sections(page(CODES)).items() if f"`{codes.__name__}`" in heading)
     assert [name for name, _ in entries(text)] == [member.name for member in codes]
     assert all(all(cells) for cells in rows(text))
 
 
-@pytest.mark.parametrize("codes", [ViolationKind, AssignmentError, SkipReason, MoveKind, Severity])
+@pytest.mark.parametrize("codes", [ViolationKind, AssignmentError, SkipReason, Goal, MoveKind, Severity])
 def test_help_explains_every_code(codes: type[enum.Enum]) -> None:
     explained = re.findall(r"^    (\w+): \S", inspect.getdoc(codes) or "", re.MULTILINE)
     assert explained == [member.name for member in codes]

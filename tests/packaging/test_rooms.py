@@ -115,3 +115,22 @@ def test_no_room_reaches_into_what_is_private_to_another() -> None:
                 and any(part.startswith("_") and not part.startswith("__") for part in parts)
             ]
     assert wrong == []
+
+
+def test_built_in_assignors_use_the_public_names_of_the_utilities() -> None:
+    """Nothing that an author of an own assignor does not have."""
+    utils = importlib.import_module("task_assignor.utils")
+    package = Path(task_assignor.__path__[0])
+    found, wrong = 0, []
+    for path in sorted((package / "builtin_assignors").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("task_assignor."):
+                continue
+            room = (node.module or "").split(".")[1]
+            names = {name.name for name in node.names}
+            found += room == "utils"
+            is_public = node.module == "task_assignor.utils" and names <= set(utils.__all__)
+            if room not in {"sdk", "builtin_assignors"} and not is_public:
+                wrong.append(f"{path.name}: {node.module} {sorted(names)}")
+    assert wrong == []
+    assert found >= 5

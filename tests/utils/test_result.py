@@ -15,7 +15,16 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
-from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
+from task_assignor.utils import (
+    AssignmentResult,
+    Goal,
+    Placement,
+    Skipped,
+    SkipReason,
+    place_least_loaded,
+    placement_of,
+    with_probing_rebalance,
+)
 
 P1, P2, HIGH = (
     ProcessId.parse(f"{first}-0000-0000-0000-000000000000") for first in ("00000001", "00000002", "f0000000")
@@ -41,7 +50,7 @@ def test_is_a_mapping_in_process_id_order_that_a_task_assignment_takes() -> None
 
 def test_keeps_the_columns_until_somebody_changes_an_assignment() -> None:
     given = columns()
-    result = AssignmentResult.of_columns(given)
+    result = AssignmentResult(given)
     assert given is result.columns
 
     result[P1].assign_task(AssignedTask(T0, AssignedTask.Type.STANDBY))
@@ -50,15 +59,13 @@ def test_keeps_the_columns_until_somebody_changes_an_assignment() -> None:
 
 
 def test_gap_is_known_only_with_cost_and_bound() -> None:
-    assert AssignmentResult.of_columns(columns(), cost_after=10, lower_bound=7).gap == 3
-    assert AssignmentResult.of_columns(columns(), cost_after=10).gap is None
+    assert AssignmentResult(columns(), cost_after=10, lower_bound=7).gap == 3
+    assert AssignmentResult(columns(), cost_after=10).gap is None
 
 
 def test_repr_tells_what_happened() -> None:
     skipped = Skipped(SkipReason.CLIENT_WITHOUT_RACK, "Client x has no rack.")
-    result = AssignmentResult.of_columns(
-        columns(), cost_before=5, cost_after=5, lower_bound=5, skipped=skipped, shortages={T0: 2}
-    )
+    result = AssignmentResult(columns(), cost_before=5, cost_after=5, lower_bound=5, skipped=skipped, shortages={T0: 2})
 
     assert (
         repr(result)
@@ -69,3 +76,56 @@ def test_repr_tells_what_happened() -> None:
 def test_a_client_cannot_be_there_twice() -> None:
     with pytest.raises(StateException, match="twice"):
         AssignmentResult([KafkaStreamsAssignment.of(P1), KafkaStreamsAssignment.of(P1)])
+
+
+def test_what_was_not_exact_is_handed_on_up_to_the_assignment() -> None:
+    given = AssignmentResult(columns(), inexact={Goal.ACTIVE_STATE})
+    state = ApplicationStateBuilder().add_task(T0).add_client(P1).build()
+    later = place_least_loaded(state, AssignmentResult(Placement.of(state.columns, [-1]), inexact={"A_GOAL_OF_MY_OWN"}))
+
+    assert "not exact: ACTIVE_STATE" in repr(given)
+    assert TaskAssignment(given).inexact == {"ACTIVE_STATE"}
+    assert TaskAssignment(given.values()).inexact == frozenset()
+    assert TaskAssignment(with_probing_rebalance(state, later)).inexact == {"A_GOAL_OF_MY_OWN"}
+
+
+def test_a_placement_is_taken_as_it_is_until_somebody_changes_an_assignment() -> None:
+    state = ApplicationStateBuilder().add_task(T0).add_client(P1).add_client(P2).build()
+    placement = Placement.of(state.columns, [1])
+    result = AssignmentResult(placement)
+    assert placement_of(state, result) is placement
+    assert list(result[P2].tasks) == [T0]
+    assert placement_of(state, result) is placement
+
+    result[P2].remove_task(AssignedTask(T0, AssignedTask.Type.ACTIVE))
+    result[P1].assign_task(AssignedTask(T0, AssignedTask.Type.ACTIVE))
+
+    assert result.placement is None
+    assert placement_of(state, result).active_owner.tolist() == [0]
+    assert placement_of(
+        ApplicationStateBuilder().add_task(T0).add_client(P1).build(), result_of(P1)
+    ).counts().tolist() == [1]
+
+
+def result_of(client: ProcessId) -> AssignmentResult:
+    """The task on a client, as another state has it."""
+    state = ApplicationStateBuilder().add_task(T0).add_client(client).build()
+    return AssignmentResult(Placement.of(state.columns, [0]))
+
+
+@pytest.mark.parametrize(
+    ("owner", "task", "client", "message"),
+    [
+        ([0, 0], [], [], "active_owner"),
+        ([2], [], [], "active_owner"),
+        ([0], [1], [0], "standby_task"),
+        ([0], [0], [2], "standby_client"),
+        ([0], [0], [], "standby_task and standby_client"),
+    ],
+)
+def test_a_placement_with_numbers_out_of_range_is_an_error(
+    owner: list[int], task: list[int], client: list[int], message: str
+) -> None:
+    state = ApplicationStateBuilder().add_task(T0).add_client(P1).add_client(P2).build()
+    with pytest.raises(StateException, match=message):
+        Placement.of(state.columns, owner, task, client)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, TaskAssignment, TaskAssignor
-from task_assignor.utils.actives import active_owners
-from task_assignor.utils.standbys import standby_pairs
+from task_assignor.sdk import ApplicationState, TaskAssignment, TaskAssignor
+from task_assignor.utils import place_actives, place_standbys, with_probing_rebalance
 
 
 class FallbackPriorTaskAssignor(TaskAssignor):
@@ -26,12 +22,6 @@ class FallbackPriorTaskAssignor(TaskAssignor):
         Raises:
             TaskAssignmentException: there are tasks but no clients.
         """
-        columns, configs = application_state.columns, application_state.assignment_configs
-        check_clients(columns)
-        active = active_owners(columns, configs, must_preserve=True)
-        standbys = standby_pairs(columns, configs, active.owner, use_racks=False)
-        deadline = np.full(len(columns.clients), MISSING)
-        deadline[:1] = min(application_state.now_ms + configs.probing_rebalance_interval_ms, np.iinfo(np.int64).max)
-        return TaskAssignment.of_columns(
-            AssignmentColumns.of(columns, active.owner, standbys.task, standbys.client, deadline)
-        )
+        actives = place_actives(application_state, must_preserve=True)
+        placed = place_standbys(application_state, actives, use_racks=False)
+        return TaskAssignment(with_probing_rebalance(application_state, placed))

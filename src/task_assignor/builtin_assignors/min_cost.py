@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-import numpy as np
 
-from task_assignor.builtin_assignors._min_cost_placement import place_tasks
-from task_assignor.builtin_assignors.cost_model import CostModel, CostModelException, RackTrafficCostModel
-from task_assignor.kafka_order.default_standbys import default_standby_columns
-from task_assignor.sdk import ApplicationState, AssignmentColumns, ConfigKey, TaskAssignment, TaskAssignor, TaskId
+from task_assignor.builtin_assignors.cost_model import CostModel, RackTrafficCostModel
+from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor, TaskId
 from task_assignor.sdk.text import shown
+from task_assignor.utils import CostModelException, Goal, default_standby_task_assignment, place_at_least_cost
 
 MIN_COST_MODEL: Final = "min.cost.model"
 
@@ -121,19 +119,15 @@ class MinCostTaskAssignor(TaskAssignor):
                 room for all tasks; the message says which.
             TaskAssignmentException: there are tasks but no clients.
         """
-        columns = application_state.columns
         model = self.cost_model(application_state)
         if not isinstance(model, CostModel):
             raise CostModelException(f"cost_model() must return an object of a CostModel, but returned {shown(model)}.")
-        costs = model.costs(application_state)
-        placed = place_tasks(columns, costs)
-        owner = placed.owner.astype(np.int32)
-        task, client, shortages = default_standby_columns(columns, application_state.assignment_configs, owner)
-        return MinCostResult(
-            TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, task, client)),
-            Quality(placed.cost, placed.lower_bound, placed.proven_optimal, placed.moves),
-            {columns.tasks.task_id(number): missing for number, missing in sorted(shortages.items())},
-        )
+        placed = place_at_least_cost(application_state, model.costs(application_state))
+        # A placement has a cost and a bound.
+        cost, bound = int(placed.cost_after or 0), int(placed.lower_bound or 0)
+        is_proven = Goal.ACTIVE_COST not in placed.inexact
+        result = default_standby_task_assignment(application_state, placed, in_task_order=True)
+        return MinCostResult(TaskAssignment(result), Quality(cost, bound, is_proven, placed.moves), result.shortages)
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class for the rules, `solve` for the quality.

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.sdk import (
-    ApplicationState,
-    AssignmentColumns,
-    ConfigKey,
-    TaskAssignment,
-    TaskAssignor,
-)
-from task_assignor.utils.actives import active_owners
-from task_assignor.utils.standbys import standby_pairs
+from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor
+from task_assignor.utils import place_actives, place_standbys
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
 
@@ -43,7 +35,8 @@ class StickyTaskAssignor(TaskAssignor):
     nonOverlapCost x standbys where no state was.
 
     Goals 1 to 4 are reached exactly; but where hundreds of thousands of tasks had several active owners each, or have
-    state on several clients each, every such task looks at one of them at a time. `place_actives` says when that was so.
+    state on several clients each, every such task looks at one of them at a time. `TaskAssignment.inexact` says when that
+    was so.
 
     The counterpart of Kafka's public `StickyTaskAssignor`, which follows the same idea with greedy rules. Generations are
     those of KIP-341, Generation Marker; Kafka's does not see them.
@@ -71,8 +64,5 @@ class StickyTaskAssignor(TaskAssignor):
         Raises:
             TaskAssignmentException: there are tasks but no clients.
         """
-        columns, configs = application_state.columns, application_state.assignment_configs
-        check_clients(columns)
-        owner = active_owners(columns, configs, self._must_preserve).owner
-        standbys = standby_pairs(columns, configs, owner)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, owner, standbys.task, standbys.client))
+        actives = place_actives(application_state, must_preserve=self._must_preserve)
+        return TaskAssignment(place_standbys(application_state, actives))

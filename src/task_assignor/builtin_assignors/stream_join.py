@@ -5,34 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
 import numpy as np
+import numpy.typing as npt
 
-from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.engine.actives import allocate
-from task_assignor.engine.group_shares import GroupShares, Wishes
-from task_assignor.engine.items import Pairs
-from task_assignor.engine.problem import Problem
 from task_assignor.sdk import (
-    MISSING,
     ApplicationState,
-    AssignmentColumns,
     ConfigException,
     ConfigKey,
     ConfigProblem,
-    Role,
     StateColumns,
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
-from task_assignor.utils.history import previous_state
-from task_assignor.utils.standbys import standby_pairs
+from task_assignor.utils import place_joined_actives, place_standbys
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
 MOST_DIGITS: Final = 10
-_LAG_BITS: Final = 40
-IntArray = Int32Array | Int64Array
 
 
 def parse_join_groups(text: str) -> tuple[tuple[int, ...], ...]:
@@ -130,16 +118,14 @@ class StreamJoinTaskAssignor(TaskAssignor):
             ConfigException: `stream.join.groups` names a sub-topology that the application does not have.
             TaskAssignmentException: there are tasks but no clients.
         """
-        columns = application_state.columns
-        check_clients(columns)
-        units = _Units.of(columns, _join_group_of(columns, self._groups))
-        owner = units.owners()
-        actives = owner[units.unit].astype(np.int32)
-        standbys = standby_pairs(columns, application_state.assignment_configs, actives, units.unit, use_racks=False)
-        return TaskAssignment.of_columns(AssignmentColumns.of(columns, actives, standbys.task, standbys.client))
+        tasks = application_state.columns.tasks
+        join_group = _join_group_of(application_state.columns, self._groups)[tasks.group]
+        actives = place_joined_actives(application_state, join_group)
+        together = join_group * (int(tasks.partition.max(initial=0)) + 1) + tasks.partition
+        return TaskAssignment(place_standbys(application_state, actives, together=together, use_racks=False))
 
 
-def _join_group_of(columns: StateColumns, groups: tuple[tuple[int, ...], ...] | None) -> Int64Array:
+def _join_group_of(columns: StateColumns, groups: tuple[tuple[int, ...], ...] | None) -> npt.NDArray[np.int64]:
     """(G,) number of the join group of every (topology, sub-topology)."""
     tasks = columns.tasks
     first = tasks.group_offsets[:-1]
@@ -157,116 +143,3 @@ def _join_group_of(columns: StateColumns, groups: tuple[tuple[int, ...], ...] | 
     group_of = {number: -1 - index for index, group in enumerate(groups) for number in group}
     joined = np.array([group_of.get(number, number) for number in subtopology.tolist()], dtype=np.int64)
     return np.unique(np.stack([topology, joined], axis=1).reshape(-1, 2), axis=0, return_inverse=True)[1].reshape(-1)
-
-
-@attrs.frozen(eq=False)
-class _Units:
-    """What must not be torn apart: the tasks of one join group with the same partition.
-
-    Args:
-        columns: the state.
-        unit: (T,) unit number of every task.
-        join_group: (U,) join group of every unit.
-        is_stateful: (U,) a task of the unit is stateful.
-    """
-
-    columns: StateColumns
-    unit: Int64Array
-    join_group: Int64Array
-    is_stateful: BoolArray
-
-    @classmethod
-    def of(cls, columns: StateColumns, join_group_of: Int64Array) -> _Units:
-        tasks = columns.tasks
-        group = join_group_of[tasks.group]
-        width = int(tasks.partition.max(initial=0)) + 1
-        keys, unit = np.unique(group * width + tasks.partition, return_inverse=True)
-        is_stateful = np.zeros(len(keys), dtype=np.bool_)
-        is_stateful[unit[tasks.is_stateful]] = True
-        return cls(columns, unit, keys // width, is_stateful)
-
-    def owners(self) -> Int64Array:
-        """(U,) client number of every unit."""
-        weight = self.columns.clients.num_processing_threads
-        if not len(weight) or not len(self.join_group):
-            return np.full(len(self.join_group), -1, dtype=np.int64)
-        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
-        claims, state = self._claims().newest(), self._state()
-        shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
-        # A client is an owner of its own for each join group of which it has a share.
-        keys = shares.group * len(weight) + shares.owner
-        found = allocate(
-            Problem(
-                self.is_stateful,
-                weight[shares.owner],
-                self._of_owners(claims, keys),
-                self._of_owners(state, keys),
-                share=shares.items,
-                item_pool=self.join_group,
-                owner_pool=shares.group,
-            )
-        )
-        return shares.owner[found.owner]
-
-    def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
-        """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
-        wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
-        owner = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return Pairs(pairs.item, owner, pairs.rank).where(keys[owner] == wanted)
-
-    def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
-        """How much of the join groups clients claim, and how much of their state they have."""
-        claimant = self._claimants(claims)
-        claimed = np.flatnonzero(claimant >= 0)
-        warm = state.where(claimant[state.item] != state.owner)
-        best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
-        best = best.where(np.unique(best.item, return_index=True)[1])
-        units = np.concatenate([claimed, warm.item, best.item])
-        owners = np.concatenate([claimant[claimed], warm.owner, best.owner])
-        clients = len(self.columns.clients)
-        keys, pair = np.unique(self.join_group[units] * clients + owners, return_inverse=True)
-        parts = np.split(pair.reshape(-1), np.cumsum([len(claimed), len(warm.item)]))
-        counts = (np.bincount(part, minlength=len(keys)) for part in parts)
-        return Wishes(keys // clients, keys % clients, *counts)
-
-    def _claimants(self, claims: Pairs) -> Int64Array:
-        """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
-        weight = self.columns.clients.num_processing_threads
-        number = np.bincount(claims.item, minlength=len(self.join_group))
-        _, pair = np.unique(self.join_group[claims.item] * len(weight) + claims.owner, return_inverse=True)
-        alone = np.bincount(pair.reshape(-1), number[claims.item] == 1)[pair.reshape(-1)]
-        order = np.lexsort((claims.owner, alone / weight[claims.owner], claims.item))[::-1]
-        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
-        claimant[claims.item[order]] = claims.owner[order]
-        return claimant
-
-    def _claims(self) -> Pairs:
-        """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
-        client, task = self.columns.previous.pairs(Role.ACTIVE)
-        generation = self.columns.clients.generation
-        age = np.unique(np.where(generation == MISSING, -1, generation), return_inverse=True)[1].reshape(-1)
-        stateful = self.columns.tasks.is_stateful[task].astype(np.int64)
-        unit, owner, (many, all_tasks) = self._sums(client, task, (stateful, np.ones(len(task), dtype=np.int64)))
-        base = int(all_tasks.max(initial=0)) + 1
-        return Pairs.of(unit, owner, (age[owner] * base + many) * base + all_tasks)
-
-    def _state(self) -> Pairs:
-        """Clients with state of a unit: state of most tasks first, then least lag."""
-        state = previous_state(self.columns)
-        lag = np.minimum(state.rank, (1 << _LAG_BITS) - 1)
-        unit, owner, (number, lags) = self._sums(state.owner, state.item, (np.ones(len(lag), dtype=np.int64), lag))
-        missing = int(number.max(initial=0)) - number
-        return Pairs.of(unit, owner, (missing << _LAG_BITS) + np.minimum(lags, (1 << _LAG_BITS) - 1))
-
-    def _sums(
-        self, client: IntArray, task: IntArray, values: tuple[Int64Array, ...]
-    ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, ...]]:
-        """Values of (client, task) pairs, added up by (unit, client)."""
-        clients = max(len(self.columns.clients), 1)
-        keys, inverse = np.unique(self.unit[task] * clients + client, return_inverse=True)
-        sums = []
-        for value in values:
-            total = np.zeros(len(keys), dtype=np.int64)
-            np.add.at(total, inverse.reshape(-1), value)
-            sums.append(total)
-        return keys // clients, keys % clients, tuple(sums)

@@ -26,7 +26,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
-from task_assignor.sdk import ConfigException, iter_states
+from task_assignor.sdk import ConfigException, TaskAssignment, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 from task_assignor.sdk.text import counted
 
@@ -89,11 +89,19 @@ def plan(
             title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
             view = PlanView(found.state, found.assignment)
             write_pretty(*title, view.table(), view.summary())
+            if found.assignment.inexact:
+                write_line(printable(_inexact(found.assignment)))
             for line in _warnings(found, state, has_settings=bool(settings or config)):
                 write_line(printable(line))
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}: {found.report}")
     raise typer.Exit(worst)
+
+
+def _inexact(assignment: TaskAssignment) -> str:
+    """What is perhaps not the best, as the assignor says."""
+    codes = sorted(assignment.inexact)
+    return f"Perhaps not reached exactly: {', '.join(codes)}."
 
 
 def _warnings(found: Plan, state: str, *, has_settings: bool) -> list[str]:

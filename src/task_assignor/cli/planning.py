@@ -23,7 +23,6 @@ from task_assignor.sdk import (
     StreamsConfig,
     StreamsException,
     TaskAssignment,
-    assignment_to_json,
     registered_assignors,
 )
 from task_assignor.sdk.config_keys import (
@@ -35,6 +34,7 @@ from task_assignor.sdk.config_keys import (
 )
 from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.properties import read_properties
+from task_assignor.sdk.snapshot_assignment import document_to_json
 from task_assignor.sdk.text import failure, listed, shown
 from task_assignor.validation import ValidationReport, report_violations
 
@@ -112,7 +112,7 @@ class Plan:
         if self.assignment is None:
             return error_to_json(record.id, record.line, self.error)
         answer: dict[str, Any] = {} if record.id is None else {"id": record.id}
-        return {**answer, "assignment": assignment_to_json(self.assignment)}
+        return {**answer, **document_to_json(self.assignment)}
 
 
 def error_to_json(id: str | int | None, line: int, error: str) -> dict[str, Any]:

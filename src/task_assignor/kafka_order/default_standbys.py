@@ -89,15 +89,6 @@ def default_standbys(
     return Standbys(task[order], client[order], stateful[short], missing[short])
 
 
-def default_standby_columns(
-    columns: StateColumns, configs: AssignmentConfigs, active_owner: Int32Array
-) -> tuple[Int32Array, Int32Array, dict[int, int]]:
-    """`default_standbys` as (task, client, shortages): shortages map task numbers to how many standbys they lack."""
-    found = default_standbys(columns, configs, active_owner)
-    shortages = dict(zip(found.short_task.tolist(), found.missing.tolist(), strict=True))
-    return found.task, found.client, shortages
-
-
 _Placed = tuple[Int32Array, Int32Array, Int64Array]
 
 

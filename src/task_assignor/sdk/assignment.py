@@ -329,15 +329,22 @@ class TaskAssignment:
 
     Args:
         assignment: the assignments, in any order; also the `Mapping` that the utilities return.
+        inexact: codes of goals of the assignor that were perhaps not reached exactly, for example because the input is
+            large. The built-in assignors' are those of `task_assignor.utils.Goal`. None: what the utility's result says,
+            nothing for other lists. Members of the group are not sent it, and it plays no part in `==`.
 
     Raises:
-        StateException: something in it is no `KafkaStreamsAssignment`, or is not the one of the client that is its key.
+        StateException: something in it is no `KafkaStreamsAssignment`, or is not the one of the client that is its key;
+            or a code is no string.
     """
 
-    __slots__ = ("_assignment",)
+    __slots__ = ("_assignment", "_inexact")
 
     def __init__(
-        self, assignment: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment]
+        self,
+        assignment: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment],
+        *,
+        inexact: Iterable[str] | None = None,
     ) -> None:
         if not isinstance(assignment, Iterable):
             raise StateException(
@@ -357,11 +364,17 @@ class TaskAssignment:
                         f"{shown(key)}. Maybe use {{each.process_id: each for each in ...}}."
                     )
         self._assignment = values
+        self._inexact = _codes(getattr(assignment, "inexact", ()) if inexact is None else inexact)
 
     @classmethod
-    def of_columns(cls, columns: AssignmentColumns) -> TaskAssignment:
+    def of_columns(cls, columns: AssignmentColumns, *, inexact: Iterable[str] = ()) -> TaskAssignment:
         """The assignment that the columns hold."""
-        return cls(columns.assignments())
+        return cls(columns.assignments(), inexact=inexact)
+
+    @property
+    def inexact(self) -> frozenset[str]:
+        """Codes of goals that were perhaps not reached exactly; empty: whatever the assignor seeks is reached."""
+        return self._inexact
 
     @property
     def assignment(self) -> tuple[KafkaStreamsAssignment, ...]:
@@ -395,7 +408,18 @@ class TaskAssignment:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"TaskAssignment({list(self._assignment)!r})"
+        inexact = f", inexact={sorted(map(str, self._inexact))}" if self._inexact else ""
+        return f"TaskAssignment({list(self._assignment)!r}{inexact})"
+
+
+def _codes(inexact: object) -> frozenset[str]:
+    if isinstance(inexact, str) or not isinstance(inexact, Iterable):
+        raise StateException(f"The inexact goals ({shown(inexact)}) must be a list of codes.")
+    codes = frozenset(inexact)
+    for code in codes:
+        if not isinstance(code, str):
+            raise StateException(f"The code of an inexact goal ({shown(code)}) must be a string.")
+    return codes
 
 
 def _check_assigned(assigned: object) -> None:

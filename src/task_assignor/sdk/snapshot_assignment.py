@@ -22,11 +22,12 @@ from task_assignor.sdk.json_checks import (
     check_version,
     parse_process_id,
     parse_task_id,
+    wrong,
 )
 from task_assignor.sdk.json_text import parse_json
 from task_assignor.sdk.text import shown
 
-_DOCUMENT: Final = frozenset({"formatVersion", "id", "assignment"})
+_DOCUMENT: Final = frozenset({"formatVersion", "id", "assignment", "inexact"})
 _PLACEMENT: Final = frozenset({"processId", "activeTasks", "standbyTasks", "followupRebalanceDeadlineMs"})
 _ACTIVE, _STANDBY = AssignedTask.Type.ACTIVE, AssignedTask.Type.STANDBY
 
@@ -53,6 +54,7 @@ def assignment_from_json(document: str | bytes | Mapping[str, Any] | Sequence[An
 
 def assignment_of_value(value: Any) -> TaskAssignment:
     """As `assignment_from_json`, for a parsed document: a string in it is a string, not one more JSON text."""
+    inexact: list[str] = []
     try:
         path = ""
         if isinstance(value, dict):
@@ -60,6 +62,7 @@ def assignment_of_value(value: Any) -> TaskAssignment:
             check_version(members)
             if members.get("id") is not None:
                 check_id(members["id"], ".id")
+            inexact = _inexact_codes(members.get("inexact"))
             value, path = members["assignment"], ".assignment"
         placements = []
         for position, placement in enumerate(check_list(value, path)):
@@ -69,7 +72,17 @@ def assignment_of_value(value: Any) -> TaskAssignment:
                 raise bad.within(f"{path}[{position}]") from None
     except Bad as bad:
         raise bad.at("$") from None
-    return TaskAssignment(placements)
+    return TaskAssignment(placements, inexact=inexact)
+
+
+def _inexact_codes(value: Any) -> list[str]:
+    path = ".inexact"
+    codes = [] if value is None else check_list(value, path)
+    for position, code in enumerate(codes):
+        if not isinstance(code, str):
+            raise wrong(code, "a string", f"{path}[{position}]")
+    check_distinct(codes, codes, path)
+    return codes
 
 
 def _placement(value: Any) -> KafkaStreamsAssignment:
@@ -125,6 +138,12 @@ def assignment_to_json(assignment: TaskAssignment) -> list[dict[str, Any]]:
         }
         for process_id, active, standby, deadline in (_objects(assignment) if columns is None else _rows(columns))
     ]
+
+
+def document_to_json(assignment: TaskAssignment) -> dict[str, Any]:
+    """The members of a document that holds an assignment: `assignment`, and `inexact` if there is anything to say."""
+    document: dict[str, Any] = {"assignment": assignment_to_json(assignment)}
+    return {**document, "inexact": sorted(assignment.inexact)} if assignment.inexact else document
 
 
 _Placements = Iterator[tuple[ProcessId, list[str], list[str], int | None]]

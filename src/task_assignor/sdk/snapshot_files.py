@@ -21,7 +21,7 @@ from task_assignor.sdk.assignment import TaskAssignment
 from task_assignor.sdk.errors import SnapshotException
 from task_assignor.sdk.json_text import bad_value, parse_json
 from task_assignor.sdk.snapshot import state_of_value, state_to_json
-from task_assignor.sdk.snapshot_assignment import assignment_of_value, assignment_to_json
+from task_assignor.sdk.snapshot_assignment import assignment_of_value, document_to_json
 from task_assignor.sdk.state import ApplicationState
 
 STANDARD_INPUT: Final = "-"
@@ -146,7 +146,7 @@ def write_state(state: ApplicationState, path: Source, id: str | int | None = No
 
 
 def write_assignment(assignment: TaskAssignment, path: Source) -> None:
-    """Write an assignment as one line, so that such files can be joined to JSON Lines.
+    """Write an assignment as one line, so that such files can be joined to JSON Lines; with `inexact` if it has any.
 
     Args:
         assignment: the assignment.
@@ -155,7 +155,8 @@ def write_assignment(assignment: TaskAssignment, path: Source) -> None:
     Raises:
         SnapshotException: the file cannot be written.
     """
-    write_document(assignment_to_json(assignment), path)
+    document = document_to_json(assignment)
+    write_document(document if assignment.inexact else document["assignment"], path)
 
 
 def write_document(value: object, path: Source) -> None:

@@ -6,10 +6,13 @@ import numpy as np
 
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.exchange import Exchange
-from task_assignor.engine.problem import Allocation, Goal, Problem, RackCosts
-from task_assignor.sdk import ApplicationState, AssignmentColumns, AssignmentConfigs, StateColumns
+from task_assignor.engine.problem import Allocation, Problem, RackCosts
+from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils.given import check_has_clients
+from task_assignor.utils.goals import inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
+from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import solver_costs
 from task_assignor.utils.rack_rows import rack_problem, rack_rows, strategy_problem
 from task_assignor.utils.result import AssignmentResult
@@ -40,16 +43,17 @@ def place_actives(
 
     Returns:
         A new assignment, with all clients of the state.
+
+    Raises:
+        TaskAssignmentException: there are tasks but no clients.
     """
     columns = application_state.columns
-    found = active_owners(columns, application_state.assignment_configs, must_preserve, use_racks)
-    return AssignmentResult.of_columns(AssignmentColumns.of(columns, found.owner), inexact=set(Goal) - found.exact)
+    check_has_clients(application_state)
+    found = _owners(columns, application_state.assignment_configs, must_preserve, use_racks)
+    return AssignmentResult(Placement.of(columns, found.owner), inexact=inexact_actives(found.exact))
 
 
-def active_owners(
-    columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool = False, use_racks: bool = True
-) -> Allocation:
-    """Owners of the active tasks, as `place_actives` gives them, on columns."""
+def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool, use_racks: bool) -> Allocation:
     racks = None
     if use_racks and not must_preserve:
         racks = rack_costs_of(columns, configs)

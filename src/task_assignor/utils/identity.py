@@ -43,7 +43,7 @@ def identity_assignment(application_state: ApplicationState) -> AssignmentResult
         columns, previous.client, previous.task, previous.role, np.full(len(columns.clients), MISSING, dtype=np.int64)
     )
     if not previous.vanished:
-        return AssignmentResult.of_columns(kept)
+        return AssignmentResult(kept)
     assignments = list(kept.assignments())
     for client, tasks in _vanished(columns).items():
         # Tasks that no longer exist have no number: these clients need objects.

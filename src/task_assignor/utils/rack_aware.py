@@ -11,7 +11,8 @@ import numpy as np
 from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
 from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils.placement import Assignments, known_rows
+from task_assignor.utils.given import Assignments, inexact_of, known_rows
+from task_assignor.utils.goals import Goal
 from task_assignor.utils.rack_actives import ActiveOutcome, check_cost, optimize_active_columns
 from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
 from task_assignor.utils.result import AssignmentResult
@@ -149,9 +150,9 @@ def optimize_rack_aware_active_tasks(
     """
     params = _checked(optimization_params)
     state = params.application_state
-    given = _Given.of(state, kafka_streams_assignments)
+    rows = _RoleRows.of(state, kafka_streams_assignments)
     selected = params.task_numbers()
-    owner = given.owners()
+    owner = rows.owners()
     outcome = optimize_active_columns(
         state.columns,
         owner,
@@ -161,14 +162,14 @@ def optimize_rack_aware_active_tasks(
         strategy=state.assignment_configs.rack_aware_assignment_strategy,
         partitions="all",
     )
-    given.check_owners(selected, outcome)
-    is_active, client = given.role == Role.ACTIVE, given.client.copy()
-    moved = (outcome.owner != owner)[given.task]
-    client[moved & is_active] = outcome.owner[given.task[moved & is_active]]
+    rows.check_owners(selected, outcome)
+    is_active, client = rows.role == Role.ACTIVE, rows.client.copy()
+    moved = (outcome.owner != owner)[rows.task]
+    client[moved & is_active] = outcome.owner[rows.task[moved & is_active]]
     # A standby where the active task goes: the former owner takes it over.
-    meets = moved & ~is_active & (outcome.owner[given.task] == given.client)
-    client[meets] = owner[given.task[meets]]
-    return given.result(given.task, client, given.role, outcome)
+    meets = moved & ~is_active & (outcome.owner[rows.task] == rows.client)
+    client[meets] = owner[rows.task[meets]]
+    return rows.result(rows.task, client, rows.role, outcome, Goal.ACTIVE_COST)
 
 
 def optimize_rack_aware_standby_tasks(
@@ -198,26 +199,27 @@ def optimize_rack_aware_standby_tasks(
     """
     params = _checked(optimization_params)
     state = params.application_state
-    given = _Given.of(state, kafka_streams_assignments)
-    is_standby = given.role == Role.STANDBY
-    selected = np.intersect1d(params.task_numbers(), given.task[is_standby])
+    rows = _RoleRows.of(state, kafka_streams_assignments)
+    is_standby = rows.role == Role.STANDBY
+    selected = np.intersect1d(params.task_numbers(), rows.task[is_standby])
     outcome = optimize_standby_columns(
         state.columns,
-        given.owners(),
-        given.task[is_standby],
-        given.client[is_standby],
+        rows.owners(),
+        rows.task[is_standby],
+        rows.client[is_standby],
         traffic_cost=params.traffic_cost,
         non_overlap_cost=params.non_overlap_cost,
         tags=state.assignment_configs.rack_aware_assignment_tags,
         selected=selected,
         strategy=state.assignment_configs.rack_aware_assignment_strategy,
     )
-    given.check_owners(selected, outcome)
-    return given.result(
-        np.concatenate([given.task[~is_standby], outcome.standby_task]),
-        np.concatenate([given.client[~is_standby], outcome.standby_client]),
-        np.concatenate([given.role[~is_standby], np.full(len(outcome.standby_task), int(Role.STANDBY))]),
+    rows.check_owners(selected, outcome)
+    return rows.result(
+        np.concatenate([rows.task[~is_standby], outcome.standby_task]),
+        np.concatenate([rows.client[~is_standby], outcome.standby_client]),
+        np.concatenate([rows.role[~is_standby], np.full(len(outcome.standby_task), int(Role.STANDBY))]),
         outcome,
+        Goal.STANDBY_COST,
     )
 
 
@@ -231,7 +233,7 @@ def _checked(params: RackAwareOptimizationParams) -> RackAwareOptimizationParams
 
 
 @attrs.frozen(eq=False)
-class _Given:
+class _RoleRows:
     """An assignment as rows. Other than a `Placement` it may have tasks with several active owners, as long as they stay."""
 
     state: ApplicationState
@@ -239,11 +241,13 @@ class _Given:
     client: Int64Array
     role: Int64Array
     deadline_ms: Int64Array
+    inexact: frozenset[str]
 
     @classmethod
-    def of(cls, state: ApplicationState, assignments: Assignments) -> _Given:
+    def of(cls, state: ApplicationState, assignments: Assignments) -> _RoleRows:
         rows, deadline_ms = known_rows(state, assignments)
-        return cls(state, rows.task, rows.entry_client[rows.entry], rows.role, deadline_ms)
+        client = rows.entry_client[rows.entry]
+        return cls(state, rows.task, client, rows.role, deadline_ms, inexact_of(assignments))
 
     def owners(self) -> Int32Array:
         """(T,) active owner of each task, one of them if there are several; -1: nobody."""
@@ -270,14 +274,21 @@ class _Given:
             )
 
     def result(
-        self, task: Int64Array, client: Int64Array, role: Int64Array, outcome: ActiveOutcome | StandbyOutcome
+        self,
+        task: Int64Array,
+        client: Int64Array,
+        role: Int64Array,
+        outcome: ActiveOutcome | StandbyOutcome,
+        goal: Goal,
     ) -> AssignmentResult:
         """A new assignment of the rows."""
         order = np.lexsort((task, role, client))
-        return AssignmentResult.of_columns(
+        is_proven = outcome.cost_after == outcome.lower_bound
+        return AssignmentResult(
             AssignmentColumns(self.state.columns, client[order], task[order], role[order], self.deadline_ms),
             cost_before=outcome.cost_before,
             cost_after=outcome.cost_after,
             lower_bound=outcome.lower_bound,
             skipped=outcome.skipped,
+            inexact=self.inexact | (frozenset() if is_proven else {goal}),
         )

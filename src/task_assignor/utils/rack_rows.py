@@ -110,6 +110,10 @@ class RackRows:
         local[self.entry_row, self.entry_rack] = self.entry_local
         return local
 
+    def table(self) -> Int64Array:
+        """(K, racks) number of cross-rack partitions of the tasks of each row on each rack."""
+        return self.partitions[:, None] - self.local.astype(np.int64)
+
     def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
         """Number of cross-rack partitions of tasks of the given rows on the given racks."""
         return cast(Int64Array, self.partitions[rows] - self.local[rows, racks])
@@ -154,7 +158,7 @@ def grouped(rows: RackRows, group: Int64Array, groups: int) -> GroupedRows:
     return GroupedRows(cells, of_group, np.tile(np.arange(groups), rows.racks))
 
 
-def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions) -> RackRows:
+def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RackRows:
     """Group tasks by where their replicas are. Partitions whose racks are not known cause no traffic anywhere.
 
     Only racks that a client has matter. Tasks of equal cost may still be in several rows (replicas distributed

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-import numpy as np
 
 from task_assignor.kafka_order.staging import MoveKind, Refined, refine_columns
-from task_assignor.sdk import MISSING, ApplicationState, AssignmentColumns, ProcessId, Role, TaskId
-from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.sdk import MISSING, ApplicationState, ProcessId, Role, TaskId
 from task_assignor.sdk.configs import INT64_MAX
-from task_assignor.utils.placement import Assignments, placement_of
+from task_assignor.utils.given import Assignments, inexact_of, placement_of
+from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
 
 _PROBING_CLIENT: Final = 0  # The smallest process id.
@@ -46,34 +45,29 @@ class Movement:
 
 
 class RefinedAssignment(AssignmentResult):
-    """A staged target: what can run now, and what is still to move.
+    """A staged target: what can run now, and what is still to move."""
 
-    Attributes:
-        movements: what is not where the target wants it, in the order decided: active tasks first.
-    """
+    __slots__ = ("_movements", "_refined")
 
-    __slots__ = ("movements",)
+    def __init__(self, placement: Placement, refined: Refined, inexact: frozenset[str] = frozenset()) -> None:
+        super().__init__(placement, inexact=inexact)
+        self._refined = refined, placement.state
+        self._movements: tuple[Movement, ...] | None = None
 
-    movements: tuple[Movement, ...]
-
-    @classmethod
-    def of_refined(
-        cls, application_state: ApplicationState, refined: Refined, columns: AssignmentColumns
-    ) -> RefinedAssignment:
-        """The objects for what `refine_columns` found."""
-        result = cls(columns.assignments())
-        tasks, ids = application_state.columns.tasks, application_state.columns.clients.process_ids
-        result.movements = tuple(
-            Movement(tasks.task_id(task), role, ids[wanted], ids[placed], MoveKind(kind))
-            for role, moves in ((Role.ACTIVE, refined.active_moves), (Role.STANDBY, refined.standby_moves))
-            for task, wanted, placed, kind in zip(
-                moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
+    @property
+    def movements(self) -> tuple[Movement, ...]:
+        """What is not where the target wants it, in the order decided: active tasks first."""
+        if self._movements is None:
+            refined, state = self._refined
+            tasks, ids = state.tasks, state.clients.process_ids
+            self._movements = tuple(
+                Movement(tasks.task_id(task), role, ids[wanted], ids[placed], MoveKind(kind))
+                for role, moves in ((Role.ACTIVE, refined.active_moves), (Role.STANDBY, refined.standby_moves))
+                for task, wanted, placed, kind in zip(
+                    moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
+                )
             )
-        )
-        return result
-
-    def __repr__(self) -> str:
-        return f"RefinedAssignment({len(self)} clients, {len(self.movements)} movements, {len(self.warm_ups)} warm-ups)"
+        return self._movements
 
     @property
     def warm_ups(self) -> tuple[tuple[TaskId, ProcessId], ...]:
@@ -84,7 +78,10 @@ class RefinedAssignment(AssignmentResult):
     @property
     def needs_probing_rebalance(self) -> bool:
         """The target is not reached: one client asks for another rebalance after the probing interval."""
-        return bool(self.movements)
+        return not self._refined[0].is_final
+
+    def _facts(self) -> list[str]:
+        return [*super()._facts(), f"{len(self.movements)} movements", f"{len(self.warm_ups)} warm-ups"]
 
 
 def refine_with_warmups(application_state: ApplicationState, target: Assignments) -> RefinedAssignment:
@@ -112,38 +109,49 @@ def refine_with_warmups(application_state: ApplicationState, target: Assignments
         StateException: unknown clients or tasks, or a task that is active on two clients.
         TaskAssignmentException: the lags of a client are not known.
     """
-    columns = application_state.columns
     placed = placement_of(application_state, target)
     refined = refine_columns(
-        columns,
+        placed.state,
         application_state.assignment_configs,
         placed.active_owner,
         placed.standby_task,
         placed.standby_client,
     )
-    staged = staged_columns(application_state, refined, refined.active_owner, placed.deadline_ms)
-    return RefinedAssignment.of_refined(application_state, refined, staged)
+    staged = Placement(
+        placed.state, refined.active_owner, refined.standby_task, refined.standby_client, placed.deadline_ms
+    )
+    if not refined.is_final:
+        staged = _probing(application_state, staged)
+    return RefinedAssignment(staged, refined, inexact_of(target))
 
 
-def staged_columns(
-    application_state: ApplicationState,
-    refined: Refined,
-    active_owner: Int32Array,
-    deadline_ms: Int64Array | None = None,
-) -> AssignmentColumns:
-    """The assignment of a staged target, with a probing rebalance if it is not final.
+def with_probing_rebalance(application_state: ApplicationState, assignments: Assignments) -> AssignmentResult:
+    """Let the client with the smallest process id ask for another rebalance after `probing.rebalance.interval.ms`.
+
+    If it does not already ask for an earlier one.
 
     Args:
-        application_state: the state.
-        refined: the staged target.
-        active_owner: (T,) active owners, those that were not staged included.
-        deadline_ms: (C,) deadlines there are already; None: none.
+        application_state: clients, settings and time.
+        assignments: an assignment; it is not changed. Clients may be left out.
+
+    Returns:
+        A new assignment, with all clients of the state.
+
+    Raises:
+        StateException: unknown clients or tasks, or a task that is active on two clients.
+
+    Source: KIP-441, Probing Rebalances.
     """
-    columns = application_state.columns
-    deadlines = np.full(len(columns.clients), MISSING) if deadline_ms is None else deadline_ms.copy()
-    if not refined.is_final:
-        interval = application_state.assignment_configs.probing_rebalance_interval_ms
-        deadline = min(application_state.now_ms + interval, INT64_MAX)
-        if deadlines[_PROBING_CLIENT] == MISSING or deadlines[_PROBING_CLIENT] > deadline:
-            deadlines[_PROBING_CLIENT] = deadline
-    return AssignmentColumns.of(columns, active_owner, refined.standby_task, refined.standby_client, deadlines)
+    placed = placement_of(application_state, assignments)
+    return AssignmentResult(_probing(application_state, placed), inexact=inexact_of(assignments))
+
+
+def _probing(application_state: ApplicationState, placed: Placement) -> Placement:
+    if not len(placed.deadline_ms):
+        return placed
+    interval = application_state.assignment_configs.probing_rebalance_interval_ms
+    deadline = min(application_state.now_ms + interval, INT64_MAX)
+    deadlines = placed.deadline_ms.copy()
+    if deadlines[_PROBING_CLIENT] == MISSING or deadlines[_PROBING_CLIENT] > deadline:
+        deadlines[_PROBING_CLIENT] = deadline
+    return attrs.evolve(placed, deadline_ms=deadlines)

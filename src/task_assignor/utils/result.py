@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 import attrs
 
-from task_assignor.engine.copy_goals import CopyGoal
-from task_assignor.engine.problem import Goal
 from task_assignor.sdk import (
     AssignmentColumns,
     KafkaStreamsAssignment,
@@ -18,6 +16,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
+from task_assignor.utils.placement import Placement
 
 
 class SkipReason(enum.Enum):
@@ -62,8 +61,9 @@ def _frozen_shortages(shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, i
 class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
 
-    A new object on every call: what a utility was given is never changed. Hand it to `TaskAssignment(...)` to return it
-    from an assignor. (KIP-924, Read-only APIs, `TaskAssignmentUtils`, whose methods change their argument instead.)
+    A new object on every call: what a utility was given is never changed. Hand it to the next utility, or to
+    `TaskAssignment(...)` to return it from an assignor. (KIP-924, Read-only APIs, `TaskAssignmentUtils`, whose methods change
+    their argument instead.) Its objects are made when somebody asks for one.
 
     Attributes:
         cost_before: cost of the input in the utility's own terms; None: the utility has no cost, or it was skipped.
@@ -71,35 +71,50 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         lower_bound: no assignment that keeps the utility's promises can cost less; equal to `cost_after`: a proven optimum.
         skipped: why nothing was done; None: it was done (and may still have found nothing to change).
         shortages: task -> number of copies that should exist but could not be placed.
-        inexact: goals that were perhaps not reached exactly, because the input is large.
+        inexact: codes of goals that were perhaps not reached exactly, for example because the input is large: those of
+            this utility, and those of what it was given. `TaskAssignment` takes them over.
     """
 
-    __slots__ = ("_assignments", "cost_after", "cost_before", "inexact", "lower_bound", "shortages", "skipped")
+    __slots__ = (
+        "_assignments",
+        "_placement",
+        "cost_after",
+        "cost_before",
+        "inexact",
+        "lower_bound",
+        "shortages",
+        "skipped",
+    )
 
     cost_before: int | None
     cost_after: int | None
     lower_bound: int | None
     skipped: Skipped | None
     shortages: Mapping[TaskId, int]
-    inexact: frozenset[Goal | CopyGoal]
+    inexact: frozenset[str]
 
     def __init__(
         self,
-        assignments: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment],
+        assignments: Mapping[ProcessId, KafkaStreamsAssignment]
+        | Iterable[KafkaStreamsAssignment]
+        | AssignmentColumns
+        | Placement,
         *,
         cost_before: int | None = None,
         cost_after: int | None = None,
         lower_bound: int | None = None,
         skipped: Skipped | None = None,
         shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
-        inexact: Iterable[Goal | CopyGoal] = (),
+        inexact: Iterable[str] = (),
     ) -> None:
-        values = TaskAssignment(assignments).assignment
-        by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
-        for value in sorted(values, key=lambda value: value.process_id.signed_halves):
-            if by_client.setdefault(value.process_id, value) is not value:
-                raise StateException(f"Client {value.process_id} is twice in the assignment. Maybe merge its tasks.")
-        self._assignments = by_client
+        self._placement: Placement | None = None
+        self._assignments: dict[ProcessId, KafkaStreamsAssignment] | None = None
+        if isinstance(assignments, Placement):
+            self._placement = assignments
+        elif isinstance(assignments, AssignmentColumns):
+            self._assignments = _by_client(assignments.assignments())
+        else:
+            self._assignments = _by_client(assignments)
         self.cost_before = cost_before
         self.cost_after = cost_after
         self.lower_bound = lower_bound
@@ -107,33 +122,17 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         self.shortages = _frozen_shortages(shortages)
         self.inexact = frozenset(inexact)
 
-    @classmethod
-    def of_columns(
-        cls,
-        columns: AssignmentColumns,
-        *,
-        cost_before: int | None = None,
-        cost_after: int | None = None,
-        lower_bound: int | None = None,
-        skipped: Skipped | None = None,
-        shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
-        inexact: Iterable[Goal | CopyGoal] = (),
-    ) -> AssignmentResult:
-        """A result over the columns; the objects are views on them."""
-        return cls(
-            columns.assignments(),
-            cost_before=cost_before,
-            cost_after=cost_after,
-            lower_bound=lower_bound,
-            skipped=skipped,
-            shortages=shortages,
-            inexact=inexact,
-        )
+    @property
+    def placement(self) -> Placement | None:
+        """The placement, if the result was made of one and nobody has changed one of its assignments since; else None."""
+        if self._assignments is not None and self._placement is not None and self.columns is None:
+            self._placement = None
+        return self._placement
 
     @property
     def columns(self) -> AssignmentColumns | None:
         """The columns, if the result was made of them and nobody has changed one of its assignments since; else None."""
-        return TaskAssignment(self._assignments.values()).columns
+        return TaskAssignment(self._objects().values()).columns
 
     @property
     def gap(self) -> int | None:
@@ -142,16 +141,25 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
             return None
         return self.cost_after - self.lower_bound
 
+    def _objects(self) -> dict[ProcessId, KafkaStreamsAssignment]:
+        if self._assignments is None:
+            assert self._placement is not None
+            self._assignments = {each.process_id: each for each in self._placement.columns().assignments()}
+        return self._assignments
+
     def __getitem__(self, process_id: ProcessId) -> KafkaStreamsAssignment:
-        return self._assignments[process_id]
+        return self._objects()[process_id]
 
     def __iter__(self) -> Iterator[ProcessId]:
-        return iter(self._assignments)
+        return iter(self._objects())
 
     def __len__(self) -> int:
-        return len(self._assignments)
+        return len(self._objects())
 
     def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._facts())})"
+
+    def _facts(self) -> list[str]:
         facts = [f"{len(self)} clients"]
         if self.cost_before is not None:
             facts.append(f"cost {self.cost_before} -> {self.cost_after}")
@@ -162,5 +170,16 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         if self.shortages:
             facts.append(f"{sum(self.shortages.values())} copies missing")
         if self.inexact:
-            facts.append(f"not exact: {', '.join(goal.name for goal in (*Goal, *CopyGoal) if goal in self.inexact)}")
-        return f"AssignmentResult({', '.join(facts)})"
+            facts.append(f"not exact: {', '.join(sorted(self.inexact))}")
+        return facts
+
+
+def _by_client(
+    assignments: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment],
+) -> dict[ProcessId, KafkaStreamsAssignment]:
+    values = TaskAssignment(assignments).assignment
+    by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
+    for value in sorted(values, key=lambda value: value.process_id.signed_halves):
+        if by_client.setdefault(value.process_id, value) is not value:
+            raise StateException(f"Client {value.process_id} is twice in the assignment. Maybe merge its tasks.")
+    return by_client

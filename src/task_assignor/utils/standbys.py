@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Traffic
+from task_assignor.engine.copy_goals import CopyProblem, Room, Traffic
 from task_assignor.engine.items import Pairs
-from task_assignor.sdk import ApplicationState, AssignmentColumns, AssignmentConfigs, StateColumns, StateException
+from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.columns import Int32Array, Int64Array, csr_rows, offsets_of
+from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of
+from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.history import previous_state
-from task_assignor.utils.placement import Assignments, placement_of
+from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import small_costs
 from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, rack_rows, strategy_problem
 from task_assignor.utils.result import AssignmentResult
@@ -70,20 +72,24 @@ def place_standbys(
     """
     columns, configs = application_state.columns, application_state.assignment_configs
     before = placement_of(application_state, assignments)
-    groups = None if together is None else _groups(together, len(columns.tasks))
-    found = standby_pairs(columns, configs, before.active_owner, groups, use_racks)
-    after = AssignmentColumns.of(columns, before.active_owner, found.task, found.client, before.deadline_ms)
+    groups = None if together is None else numbers_of_groups(together, len(columns.tasks))
+    found = _pairs(columns, configs, before.active_owner, groups, use_racks)
+    after = Placement.of(columns, before.active_owner, found.task, found.client, before.deadline_ms)
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
     missing = wanted - np.bincount(found.task, minlength=len(columns.tasks))
     short = np.flatnonzero(missing)
     shortages = zip(columns.tasks.task_ids(short.tolist()), missing[short].tolist(), strict=True)
-    return AssignmentResult.of_columns(
-        after, cost_after=found.cost, lower_bound=found.bound, shortages=shortages, inexact=set(CopyGoal) - found.exact
+    return AssignmentResult(
+        after,
+        cost_after=found.cost,
+        lower_bound=found.bound,
+        shortages=shortages,
+        inexact=inexact_of(assignments) | found.inexact,
     )
 
 
 @attrs.frozen(eq=False)
-class StandbyPairs:
+class _Pairs:
     """Where standbys go.
 
     Args:
@@ -91,32 +97,24 @@ class StandbyPairs:
         client: (S,) client numbers.
         cost: trafficCost x cross-rack partitions + nonOverlapCost x standbys where no state was; None: racks do not count.
         bound: no placement with these loads costs less; None: racks do not count.
-        exact: the goals that are reached exactly.
+        inexact: the goals that are perhaps not reached exactly.
     """
 
     task: Int64Array
     client: Int64Array
     cost: int | None
     bound: int | None
-    exact: frozenset[CopyGoal]
+    inexact: frozenset[Goal]
 
 
-def standby_pairs(
+def _pairs(
     columns: StateColumns,
     configs: AssignmentConfigs,
-    active_owner: Int32Array | Int64Array,
-    together: Int64Array | None = None,
-    use_racks: bool = True,
-) -> StandbyPairs:
-    """`place_standbys` on columns.
-
-    Args:
-        columns: the state.
-        configs: number of standbys, tags, strategy and costs.
-        active_owner: (T,) client number of each task's active owner; -1: nobody.
-        together: (T,) group of each task, from 0; None: each task is alone.
-        use_racks: whether racks count if the settings say so.
-    """
+    active_owner: Int32Array,
+    together: Int64Array | None,
+    use_racks: bool,
+) -> _Pairs:
+    """What the engine answers; `together` are numbers of groups from 0."""
     tasks = columns.tasks
     unit = np.arange(len(tasks)) if together is None else together
     units = int(unit.max(initial=-1)) + 1
@@ -142,8 +140,12 @@ def standby_pairs(
         client = np.repeat(found.owner, np.diff(offsets)[found.item])
         order = np.lexsort((client, task))
         task, client = task[order], client[order]
-    cost, bound = (None, None) if costs is None else (found.cost, found.bound)
-    return StandbyPairs(task, client, cost, bound, found.exact)
+    inexact = inexact_standbys(found.exact)
+    if not configs.rack_aware_assignment_tags:
+        inexact -= {Goal.STANDBY_TAGS}
+    if costs is None:
+        return _Pairs(task, client, None, None, inexact - {Goal.STANDBY_COST})
+    return _Pairs(task, client, found.cost, found.bound, inexact)
 
 
 def _state(columns: StateColumns, unit: Int64Array, units: int) -> Pairs:
@@ -159,16 +161,6 @@ def _state(columns: StateColumns, unit: Int64Array, units: int) -> Pairs:
     np.add.at(lag, inverse.reshape(-1), np.minimum(state.rank, (1 << _LAG_BITS) - 1))
     missing = int(number.max(initial=0)) - number
     return Pairs(keys // clients, keys % clients, (missing << _LAG_BITS) + np.minimum(lag, (1 << _LAG_BITS) - 1))
-
-
-def _groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
-    groups = np.asarray(together)
-    if groups.shape != (tasks,) or (tasks and groups.dtype.kind not in "iu"):
-        raise StateException(
-            f"The groups of tasks that stay together must be {tasks} whole numbers, one per task in the order of their ids, "
-            f"but are an array of shape {groups.shape} and kind {groups.dtype}."
-        )
-    return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _rack_costs(columns: StateColumns, configs: AssignmentConfigs, tasks: Int64Array) -> tuple[int, int] | None:
@@ -192,12 +184,10 @@ def traffic_of(
         partitions: which partitions count.
     """
     rows, clients = rack_rows(columns, tasks, partitions), len(columns.clients)
-    racks = np.arange(rows.racks)
-    table = rows.crossings(np.repeat(np.arange(len(rows)), rows.racks), np.tile(racks, len(rows)))
     # Each client is met at most once on a simple cycle, by two arcs.
     most = 2 * (clients + 1)
     small = small_costs(*costs, int(rows.partitions.max(initial=1)) * most, most)
-    prices = Prices(table.reshape(len(rows), rows.racks), *costs, min(costs, small, key=max))
+    prices = Prices(rows.table(), *costs, min(costs, small, key=max))
     return Traffic(rows.row, columns.clients.rack.astype(np.int64), prices)
 
 

@@ -1,4 +1,4 @@
-"""The lower bound where tasks have weights: a flow in which tasks can be split, priced per unit of weight."""
+"""The lower bound where items have weights: a flow in which items can be split, priced per unit of weight."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from task_assignor.sdk.columns import Int64Array
 MOST_SCALE: Final = 10**6
 """Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
 MOST_PLACES: Final = 1_000_000
-"""Up to so many pairs of client and weight each pair is a place of its own, with its own cost per unit."""
+"""Up to so many pairs of owner and weight each pair is a place of its own, with its own cost per unit."""
 
 
 def relaxed(problem: OwnersProblem, weight: Int64Array) -> tuple[Int64Array, int]:
-    """Place tasks that can be split.
+    """Place items that can be split.
 
     Args:
-        problem: true costs of whole tasks, and capacities in units of weight.
-        weight: (N,) weight of each task, at least 1.
+        problem: true costs of whole items, and capacities in units of weight.
+        weight: (N,) weight of each item, at least 1.
 
     Returns:
-        (client of each task, rounded, -1: nowhere; lower bound of the cost of whole tasks)
+        (owner of each item, rounded, -1: nowhere; lower bound of the cost of whole items)
 
     Raises:
-        InfeasibleFlowError: even split tasks do not fit.
+        InfeasibleFlowError: even split items do not fit.
         CostRangeError: the costs are too large for exact arithmetic.
     """
-    distinct, of_task = np.unique(weight, return_inverse=True)
-    of_task = of_task.reshape(-1)
+    distinct, of_item = np.unique(weight, return_inverse=True)
+    of_item = of_item.reshape(-1)
     scale = min(math.lcm(*distinct.tolist()) if len(distinct) < 1000 else MOST_SCALE, MOST_SCALE)
     assert problem.place_cost is not None
-    has_client_costs = bool(problem.place_cost.any())
-    apart = has_client_costs and len(distinct) * len(problem.upper) <= MOST_PLACES
+    has_owner_costs = bool(problem.place_cost.any())
+    apart = has_owner_costs and len(distinct) * len(problem.upper) <= MOST_PLACES
     while True:
-        per_unit = _Rows.of(problem, distinct, of_task, scale)
+        per_unit = _Rows.of(problem, distinct, of_item, scale)
         try:
             found = min_cost_places(per_unit.by_weight() if apart else per_unit.together())
             break
@@ -49,7 +49,7 @@ def relaxed(problem: OwnersProblem, weight: Int64Array) -> tuple[Int64Array, int
                 raise
             scale = max(scale // 10, 1)
     place = np.where(found.place < 0, found.place, found.place // len(distinct)) if apart else found.place
-    # Costs were rounded down, and whole tasks cost a whole number.
+    # Costs were rounded down, and whole items cost a whole number.
     return place, -(-found.cost // scale)
 
 
@@ -59,16 +59,16 @@ class _Rows:
 
     problem: OwnersProblem
     weights: Int64Array
-    of_task: Int64Array
+    of_item: Int64Array
     scale: int
     row: Int64Array
     base: Int64Array
     of_row: Int64Array
 
     @classmethod
-    def of(cls, problem: OwnersProblem, weights: Int64Array, of_task: Int64Array, scale: int) -> _Rows:
-        pair, row = np.unique(problem.item_row * len(weights) + of_task, return_inverse=True)
-        return cls(problem, weights, of_task, scale, row.reshape(-1), pair // len(weights), pair % len(weights))
+    def of(cls, problem: OwnersProblem, weights: Int64Array, of_item: Int64Array, scale: int) -> _Rows:
+        pair, row = np.unique(problem.item_row * len(weights) + of_item, return_inverse=True)
+        return cls(problem, weights, of_item, scale, row.reshape(-1), pair // len(weights), pair % len(weights))
 
     def _scaled(self, costs: Int64Array, units: Int64Array) -> Int64Array:
         """The costs x scale / units, rounded down, without overflow."""
@@ -76,7 +76,7 @@ class _Rows:
         return whole * self.scale + rest * self.scale // units
 
     def together(self) -> OwnersProblem:
-        """All weights at the same places. A client's own cost is that per unit of the heaviest, so the bound stays one."""
+        """All weights at the same places. An owner's own cost is that per unit of the heaviest, so the bound stays one."""
         problem, units = self.problem, self.weights[self.of_row]
         size = np.bincount(problem.entry_row, minlength=len(problem.default_cost))
         entry_row = np.repeat(np.arange(len(self.base)), size[self.base])
@@ -88,7 +88,7 @@ class _Rows:
         return attrs.evolve(
             problem,
             item_row=self.row,
-            item_weight=self.weights[self.of_task],
+            item_weight=self.weights[self.of_item],
             default_cost=self._scaled(problem.default_cost[self.base], units),
             row_hub=problem.row_hub[self.base],
             entry_row=entry_row,
@@ -103,20 +103,20 @@ class _Rows:
         )
 
     def by_weight(self) -> OwnersProblem:
-        """A place for every client and weight, so that a client's own cost is exact per unit."""
+        """A place for every owner and weight, so that an owner's own cost is exact per unit."""
         plain, kinds = self.together(), len(self.weights)
-        clients = np.arange(len(plain.upper))
+        owners = np.arange(len(plain.upper))
         assert self.problem.place_cost is not None
         return attrs.evolve(
             plain,
-            item_owner=np.where(plain.item_owner < 0, plain.item_owner, plain.item_owner * kinds + self.of_task),
+            item_owner=np.where(plain.item_owner < 0, plain.item_owner, plain.item_owner * kinds + self.of_item),
             row_hub=self.of_row,
             entry_cell=plain.entry_cell * kinds + self.of_row[plain.entry_row],
             cell_hub=np.tile(np.arange(kinds), len(plain.cell_hub)),
             place_cell=(plain.place_cell[:, None] * kinds + np.arange(kinds)).reshape(-1),
-            place_cost=self._scaled(np.repeat(self.problem.place_cost, kinds), np.tile(self.weights, len(clients))),
+            place_cost=self._scaled(np.repeat(self.problem.place_cost, kinds), np.tile(self.weights, len(owners))),
             place_upper=np.repeat(plain.upper, kinds),
-            place_pool=np.repeat(clients, kinds),
+            place_pool=np.repeat(owners, kinds),
             exception_place=plain.exception_place * kinds + self.of_row[plain.exception_row],
         )
 

@@ -1,4 +1,4 @@
-"""Whole tasks of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
+"""Whole items of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
 
 Which is NP-hard to do best (bin packing), so this gives up optimality; what it costs at least is known from the relaxation.
 Where capacities are so tight that the repair finds no way, `engine/packing.py` looks for one.
@@ -53,23 +53,23 @@ def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Arra
         rounded: (N,) where the relaxation has them; -1: nowhere.
         weight: (N,) weights.
     """
-    search = _Search(problem, rounded.copy(), weight)
-    search.settle()
-    search.repair_upper()
-    search.repair_lower()
-    wrong = search.outside()
+    repair = _Repair(problem, rounded.copy(), weight)
+    repair.settle()
+    repair.repair_upper()
+    repair.repair_lower()
+    wrong = repair.outside()
     if wrong is not None:
         try:
-            if not search.pack():
+            if not repair.pack():
                 return wrong
         except NoPackingError:
             return attrs.evolve(wrong, is_proven=True)
     if len(weight) * len(problem.upper) <= MOST_PAIRS:
-        search.improve()
-    return search.place
+        repair.improve()
+    return repair.place
 
 
-class _Search:
+class _Repair:
     def __init__(self, problem: OwnersProblem, place: Int64Array, weight: Int64Array) -> None:
         self.problem, self.place, self.weight = problem, place, weight
         self.clients = len(problem.upper)
@@ -258,7 +258,7 @@ class _Search:
         own: Int64Array = costs[np.arange(len(self.place)), self.place]
         return own
 
-    def _wishes(self, costs: Int64Array) -> list[int]:
+    def _would_gain(self, costs: Int64Array) -> list[int]:
         """Tasks that would be cheaper elsewhere, those that would gain most first."""
         if not costs.size:
             return []
@@ -268,7 +268,7 @@ class _Search:
     def _moves(self, costs: Int64Array) -> bool:
         """Each task that would be cheaper elsewhere goes to the cheapest client with room."""
         moved = False
-        for item in self._wishes(costs):
+        for item in self._would_gain(costs):
             if not self._may_take(self.clients):
                 break
             ours, weight = int(self.place[item]), int(self.weight[item])
@@ -285,7 +285,7 @@ class _Search:
         """Each task that would be cheaper elsewhere changes places with the one with which that pays most."""
         swapped = False
         own, lower, upper = self._own(costs), self.problem.lower, self.problem.upper
-        for item in self._wishes(costs):
+        for item in self._would_gain(costs):
             if not self._may_take(len(self.place)):
                 break
             ours, place = int(self.place[item]), self.place

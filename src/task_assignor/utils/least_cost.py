@@ -1,4 +1,4 @@
-"""From `PlacementCosts` to an owner for every task: checks, the flow model, and what is wrong where nothing fits."""
+"""`place_at_least_cost`: from `PlacementCosts` to an owner for every task, and what is wrong where nothing fits."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.builtin_assignors._clients import check_clients
-from task_assignor.builtin_assignors._min_cost_relaxation import relaxed
-from task_assignor.builtin_assignors._min_cost_weights import Overload, place_weights
-from task_assignor.builtin_assignors.cost_model import CostModelException, PlacementCosts
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
 from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.engine.places import min_cost_places
-from task_assignor.sdk import MISSING, Role, StateColumns
+from task_assignor.engine.weighted_bound import relaxed
+from task_assignor.engine.weighted_places import Overload, place_weights
+from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils.given import check_has_clients
+from task_assignor.utils.goals import Goal
+from task_assignor.utils.placement import Placement
+from task_assignor.utils.placement_costs import CostModelException, PlacementCosts
+from task_assignor.utils.result import AssignmentResult
 
 MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
 
 
-@attrs.frozen(eq=False)
-class Placement:
-    """An owner for every task.
+class LeastCostAssignment(AssignmentResult):
+    """Active tasks placed at least cost: `cost_after` is what they cost, `lower_bound` what they cost at least.
 
-    Args:
-        owner: (T,) client number.
-        cost: what it costs.
-        lower_bound: no placement within the capacities costs less.
-        proven_optimal: the cost is the least possible. Never with weights.
+    `Goal.ACTIVE_COST` is in `inexact` unless it is proven that nothing cheaper exists, and nothing as cheap with fewer moves.
+
+    Attributes:
         moves: tasks that left their owner.
     """
 
-    owner: Int64Array
-    cost: int
-    lower_bound: int
-    proven_optimal: bool
+    __slots__ = ("moves",)
+
     moves: int
 
 
@@ -53,24 +51,43 @@ def previous_owner(columns: StateColumns) -> Int64Array:
     return owner
 
 
-def place_tasks(columns: StateColumns, costs: PlacementCosts) -> Placement:
-    """Place all tasks at least cost.
+def place_at_least_cost(application_state: ApplicationState, costs: PlacementCosts) -> LeastCostAssignment:
+    """Give every task an active owner so that all of them cost least, with the fewest moves among placements that cost so.
+
+    The optimum is proven; only with task weights the placement is good, and its distance from a lower bound known.
+
+    Args:
+        application_state: tasks, clients and history.
+        costs: what it costs to have which task where, how much fits, what is fixed.
+
+    Returns:
+        A new assignment, with all clients of the state.
 
     Raises:
         CostModelException: the costs do not fit the state, or the tasks do not fit the capacities.
+        TaskAssignmentException: there are tasks but no clients.
+
+    Source of the idea: Firmament (OSDI 2016), whose cost models feed one flow network.
     """
-    given = _Given.of(columns, costs)
-    owner = given.pinned.copy()
+    check_has_clients(application_state)
+    question = _Question.of(application_state.columns, costs)
+    owner = question.pinned.copy()
     free = np.flatnonzero(owner == NOBODY)
-    owner[free], bound = given.place_weighted(free) if given.weighted else given.place(free)
-    at = given.problem(np.arange(len(owner))).item_costs(owner).tolist()
-    fixed = np.flatnonzero(given.pinned != NOBODY).tolist()
-    moves = int(((owner != given.owner) & (given.owner >= 0)).sum())
-    return Placement(owner, sum(at), bound + sum(at[task] for task in fixed), not given.weighted, moves)
+    owner[free], bound = question.place_weighted(free) if question.weighted else question.place(free)
+    at = question.problem(np.arange(len(owner))).item_costs(owner).tolist()
+    fixed = np.flatnonzero(question.pinned != NOBODY).tolist()
+    result = LeastCostAssignment(
+        Placement.of(application_state.columns, owner),
+        cost_after=sum(at),
+        lower_bound=bound + sum(at[task] for task in fixed),
+        inexact={Goal.ACTIVE_COST} if question.weighted else (),
+    )
+    result.moves = int(((owner != question.owner) & (question.owner >= 0)).sum())
+    return result
 
 
 @attrs.frozen(eq=False)
-class _Given:
+class _Question:
     """Costs that fit the state, with everything filled in."""
 
     columns: StateColumns
@@ -88,11 +105,10 @@ class _Given:
     pinned: Int64Array
 
     @classmethod
-    def of(cls, columns: StateColumns, costs: PlacementCosts) -> _Given:
+    def of(cls, columns: StateColumns, costs: PlacementCosts) -> _Question:
         if not isinstance(costs, PlacementCosts):
             raise CostModelException(f"A cost model must give PlacementCosts, not {costs!r}.")
         tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
-        check_clients(columns)
         _shape("task_class", costs.task_class, (tasks,))
         with_tasks = int(costs.task_class.max(initial=-1)) + 1
         declared = [len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None]

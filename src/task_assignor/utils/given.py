@@ -1,0 +1,156 @@
+"""What the utilities are given: an assignment, whatever it is made of, as a `Placement` or as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.sdk import (
+    MISSING,
+    ApplicationState,
+    AssignmentColumns,
+    KafkaStreamsAssignment,
+    ProcessId,
+    Role,
+    StateException,
+    TaskAssignment,
+    TaskAssignmentException,
+)
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.text import counted
+from task_assignor.utils.placement import Placement
+from task_assignor.validation.rows import AssignmentRows, rows_of
+
+_SPARSE: Final = 16
+"""Up to so many times more numbers than tasks are counted, not sorted."""
+Assignments = (
+    Mapping[ProcessId, KafkaStreamsAssignment]
+    | TaskAssignment
+    | AssignmentColumns
+    | Placement
+    | Iterable[KafkaStreamsAssignment]
+)
+"""An assignment as users have it: the mapping of a utility, a `TaskAssignment`, its parts, or columns."""
+
+
+def check_has_clients(application_state: ApplicationState) -> None:
+    """Is there anybody to take the tasks? An empty answer would lose them without a word.
+
+    Raises:
+        TaskAssignmentException: there are tasks but no clients.
+    """
+    columns = application_state.columns
+    if len(columns.tasks) and not len(columns.clients):
+        raise TaskAssignmentException(
+            f"The state has {counted(len(columns.tasks), 'task')}, but no clients to assign them to. A rebalance has at "
+            "least one; maybe the state was written before a client joined."
+        )
+
+
+def placement_of(application_state: ApplicationState, assignments: Assignments) -> Placement:
+    """The placement that an assignment describes. Clients that are not listed have nothing.
+
+    Args:
+        application_state: tasks and clients.
+        assignments: an assignment, whatever it is made of; it is not changed.
+
+    Raises:
+        StateException: an unknown client or task, a client listed twice, a task with two active owners, or something
+            that is no assignment.
+    """
+    known = assignments if isinstance(assignments, Placement) else getattr(assignments, "placement", None)
+    if isinstance(known, Placement) and known.state is application_state.columns:
+        return known
+    rows, deadline_ms = known_rows(application_state, assignments)
+    tasks, clients = application_state.columns.tasks, application_state.columns.clients
+    client = rows.entry_client[rows.entry]
+    is_active = rows.role == Role.ACTIVE
+    owner = np.full(len(tasks), -1, dtype=np.int64)
+    owner[rows.task[is_active]] = client[is_active]
+    other = np.flatnonzero(is_active)[owner[rows.task[is_active]] != client[is_active]]
+    if len(other):
+        row = int(other[0])
+        task = int(rows.task[row])
+        first, second = sorted((int(client[row]), int(owner[task])))
+        raise StateException(
+            f"Task {tasks.task_id(task)} is active on two clients, {clients.process_ids[first]} and "
+            f"{clients.process_ids[second]}."
+        )
+    return Placement.of(application_state.columns, owner, rows.task[~is_active], client[~is_active], deadline_ms)
+
+
+def inexact_of(assignments: Assignments) -> frozenset[str]:
+    """The goals that an assignment says were perhaps not reached exactly: what is built on it inherits them."""
+    inexact: frozenset[str] = getattr(assignments, "inexact", frozenset())
+    return inexact
+
+
+def known_rows(state: ApplicationState, assignments: Assignments) -> tuple[AssignmentRows, Int64Array]:
+    """The rows of an assignment of known tasks to known clients, and the (C,) follow-up deadlines.
+
+    Raises:
+        StateException: an unknown client or task, a client listed twice, or something that is no assignment.
+    """
+    assignments = _task_assignment(assignments)
+    rows = rows_of(state, assignments)
+    _check_clients(rows)
+    if rows.unknown_tasks:
+        raise StateException(
+            f"The assignment names task {rows.unknown_tasks[0]}, which the application does not have "
+            f"({len(rows.unknown_tasks)} tasks are like that). Maybe it existed before: remove it from the assignment."
+        )
+    deadline_ms = np.full(len(state.columns.clients), MISSING)
+    for entry, number in zip(assignments.assignment, rows.entry_client.tolist(), strict=True):
+        if entry.followup_rebalance_deadline_ms is not None:
+            deadline_ms[number] = entry.followup_rebalance_deadline_ms
+    return rows, deadline_ms
+
+
+def _task_assignment(assignments: Assignments) -> TaskAssignment:
+    if isinstance(assignments, TaskAssignment):
+        return assignments
+    if isinstance(assignments, Placement):
+        assignments = assignments.columns()
+    if isinstance(assignments, AssignmentColumns):
+        return TaskAssignment.of_columns(assignments)
+    if not isinstance(assignments, Iterable):
+        raise StateException(
+            f"The assignments ({assignments!r}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
+            "TaskAssignment."
+        )
+    return TaskAssignment(assignments)
+
+
+def _check_clients(rows: AssignmentRows) -> None:
+    unknown = np.flatnonzero(rows.entry_client < 0)
+    if len(unknown):
+        raise StateException(
+            f"The assignment has client {rows.process_ids[int(unknown[0])]}, which the application does not have."
+        )
+    numbers, counts = np.unique(rows.entry_client, return_counts=True)
+    if len(numbers) and int(counts.max()) > 1:
+        twice = int(np.flatnonzero(rows.entry_client == numbers[int(np.argmax(counts > 1))])[0])
+        raise StateException(f"Client {rows.process_ids[twice]} is twice in the assignment. Maybe merge its tasks.")
+
+
+def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
+    """(T,) the same groups of tasks, numbered from 0.
+
+    Raises:
+        StateException: not one group per task.
+    """
+    groups = np.asarray(together)
+    if groups.shape != (tasks,) or (tasks and groups.dtype.kind not in "iu"):
+        raise StateException(
+            f"The groups of tasks that stay together must be {tasks} whole numbers, one per task in the order of their ids, "
+            f"but are an array of shape {groups.shape} and kind {groups.dtype}."
+        )
+    if tasks and 0 <= int(groups.min()) <= int(groups.max()) <= _SPARSE * tasks:
+        is_used = np.zeros(int(groups.max()) + 1, dtype=np.bool_)
+        is_used[groups] = True
+        numbers: Int64Array = (np.cumsum(is_used) - 1)[groups]
+        return numbers
+    return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)

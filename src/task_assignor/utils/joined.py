@@ -1,0 +1,175 @@
+"""`place_joined_actives`: active tasks that belong together stay together. The engine decides; here they become its items."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from task_assignor.engine.actives import allocate
+from task_assignor.engine.group_shares import GroupShares, Wishes
+from task_assignor.engine.items import Pairs
+from task_assignor.engine.problem import Goal as ItemGoal
+from task_assignor.engine.problem import Problem
+from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
+from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
+from task_assignor.utils.given import check_has_clients, numbers_of_groups
+from task_assignor.utils.goals import Goal, inexact_actives
+from task_assignor.utils.history import previous_state
+from task_assignor.utils.placement import Placement
+from task_assignor.utils.result import AssignmentResult
+
+_LAG_BITS: Final = 40
+IntArray = Int32Array | Int64Array
+
+
+def place_joined_actives(application_state: ApplicationState, join_group: npt.ArrayLike) -> AssignmentResult:
+    """Give every task an active owner, tasks of one join group with the same partition together.
+
+    The goals, in this order; such tasks together count as one *partition* of their group:
+
+    1. of every join group, every client has floor or ceil of its thread-weighted share of the partitions;
+    2. the clients' total loads (tasks per thread) are even;
+    3. fewest partitions move; of several claims the newest generation counts, then the one with more stateful tasks,
+       then with more tasks;
+    4. in each group, partitions with stateful tasks are spread evenly;
+    5. partitions that move go where their state is: of most tasks, then least behind.
+
+    `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: with more than 500 000 pairs of a group
+    and a client, what no claim and no state decides is dealt out group by group.
+
+    Args:
+        application_state: tasks, clients and history.
+        join_group: (T,) number of the join group of each task, by task id.
+
+    Returns:
+        A new assignment, with all clients of the state.
+
+    Raises:
+        StateException: not one group per task.
+        TaskAssignmentException: there are tasks but no clients.
+
+    Source: KIP-315, Assignment Strategy, on tasks.
+    """
+    columns = application_state.columns
+    check_has_clients(application_state)
+    units = _Units.of(columns, numbers_of_groups(join_group, len(columns.tasks)))
+    owner, inexact = units.owners()
+    return AssignmentResult(Placement.of(columns, owner[units.unit]), inexact=inexact)
+
+
+@attrs.frozen(eq=False)
+class _Units:
+    """What must not be torn apart: the tasks of one join group with the same partition.
+
+    Args:
+        columns: the state.
+        unit: (T,) unit number of every task.
+        join_group: (U,) join group of every unit.
+        is_stateful: (U,) a task of the unit is stateful.
+    """
+
+    columns: StateColumns
+    unit: Int64Array
+    join_group: Int64Array
+    is_stateful: BoolArray
+
+    @classmethod
+    def of(cls, columns: StateColumns, group: Int64Array) -> _Units:
+        tasks = columns.tasks
+        width = int(tasks.partition.max(initial=0)) + 1
+        keys, unit = np.unique(group * width + tasks.partition, return_inverse=True)
+        is_stateful = np.zeros(len(keys), dtype=np.bool_)
+        is_stateful[unit[tasks.is_stateful]] = True
+        return cls(columns, unit, keys // width, is_stateful)
+
+    def owners(self) -> tuple[Int64Array, frozenset[Goal]]:
+        """(U,) client number of every unit, and the goals that were perhaps not reached exactly."""
+        weight = self.columns.clients.num_processing_threads
+        if not len(weight) or not len(self.join_group):
+            return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
+        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
+        claims, state = self._claims().newest(), self._state()
+        shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
+        # A client is an owner of its own for each join group of which it has a share.
+        keys = shares.group * len(weight) + shares.owner
+        found = allocate(
+            Problem(
+                self.is_stateful,
+                weight[shares.owner],
+                self._of_owners(claims, keys),
+                self._of_owners(state, keys),
+                share=shares.items,
+                item_pool=self.join_group,
+                owner_pool=shares.group,
+            )
+        )
+        inexact = inexact_actives(found.exact)
+        if not shares.is_exact:
+            inexact |= inexact_actives({ItemGoal.SHARES})
+        return shares.owner[found.owner], inexact
+
+    def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
+        """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
+        wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
+        owner = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return Pairs(pairs.item, owner, pairs.rank).where(keys[owner] == wanted)
+
+    def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
+        """How much of the join groups clients claim, and how much of their state they have."""
+        claimant = self._claimants(claims)
+        claimed = np.flatnonzero(claimant >= 0)
+        warm = state.where(claimant[state.item] != state.owner)
+        best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
+        best = best.where(np.unique(best.item, return_index=True)[1])
+        units = np.concatenate([claimed, warm.item, best.item])
+        owners = np.concatenate([claimant[claimed], warm.owner, best.owner])
+        clients = len(self.columns.clients)
+        keys, pair = np.unique(self.join_group[units] * clients + owners, return_inverse=True)
+        parts = np.split(pair.reshape(-1), np.cumsum([len(claimed), len(warm.item)]))
+        counts = (np.bincount(part, minlength=len(keys)) for part in parts)
+        return Wishes(keys // clients, keys % clients, *counts)
+
+    def _claimants(self, claims: Pairs) -> Int64Array:
+        """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
+        weight = self.columns.clients.num_processing_threads
+        number = np.bincount(claims.item, minlength=len(self.join_group))
+        _, pair = np.unique(self.join_group[claims.item] * len(weight) + claims.owner, return_inverse=True)
+        alone = np.bincount(pair.reshape(-1), number[claims.item] == 1)[pair.reshape(-1)]
+        order = np.lexsort((claims.owner, alone / weight[claims.owner], claims.item))[::-1]
+        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
+        claimant[claims.item[order]] = claims.owner[order]
+        return claimant
+
+    def _claims(self) -> Pairs:
+        """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
+        client, task = self.columns.previous.pairs(Role.ACTIVE)
+        generation = self.columns.clients.generation
+        age = np.unique(np.where(generation == MISSING, -1, generation), return_inverse=True)[1].reshape(-1)
+        stateful = self.columns.tasks.is_stateful[task].astype(np.int64)
+        unit, owner, (many, all_tasks) = self._sums(client, task, (stateful, np.ones(len(task), dtype=np.int64)))
+        base = int(all_tasks.max(initial=0)) + 1
+        return Pairs.of(unit, owner, (age[owner] * base + many) * base + all_tasks)
+
+    def _state(self) -> Pairs:
+        """Clients with state of a unit: state of most tasks first, then least lag."""
+        state = previous_state(self.columns)
+        lag = np.minimum(state.rank, (1 << _LAG_BITS) - 1)
+        unit, owner, (number, lags) = self._sums(state.owner, state.item, (np.ones(len(lag), dtype=np.int64), lag))
+        missing = int(number.max(initial=0)) - number
+        return Pairs.of(unit, owner, (missing << _LAG_BITS) + np.minimum(lags, (1 << _LAG_BITS) - 1))
+
+    def _sums(
+        self, client: IntArray, task: IntArray, values: tuple[Int64Array, ...]
+    ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, ...]]:
+        """Values of (client, task) pairs, added up by (unit, client)."""
+        clients = max(len(self.columns.clients), 1)
+        keys, inverse = np.unique(self.unit[task] * clients + client, return_inverse=True)
+        sums = []
+        for value in values:
+            total = np.zeros(len(keys), dtype=np.int64)
+            np.add.at(total, inverse.reshape(-1), value)
+            sums.append(total)
+        return keys // clients, keys % clients, tuple(sums)

@@ -1,0 +1,151 @@
+"""What an assignment says of goals that were perhaps not reached: nothing in ordinary cases, their codes in hard ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from task_assignor.builtin_assignors import (
+    CostModel,
+    FallbackPriorTaskAssignor,
+    HighAvailabilityTaskAssignor,
+    MinCostTaskAssignor,
+    StickyTaskAssignor,
+    StreamJoinTaskAssignor,
+)
+from task_assignor.engine import actives, group_shares
+from task_assignor.sdk import (
+    ApplicationState,
+    SnapshotException,
+    StateException,
+    TaskAssignment,
+    TaskAssignor,
+    assignment_from_json,
+    assignment_to_json,
+    read_assignment,
+    write_assignment,
+)
+from task_assignor.testing import a_client, a_state, application_states, stateful_tasks
+from task_assignor.utils import Goal, PlacementCosts, place_actives, place_standbys, refine_with_warmups
+from tests.budget import examples
+
+KEYS = ("rack", "zone", "host")
+
+
+def tagged(tasks: int = 12) -> ApplicationState:
+    """Three tag keys and two standbys: what holders have in common no single flow can say."""
+    clients = [
+        a_client(number + 1, tags={key: str(number % (2 + place)) for place, key in enumerate(KEYS)})
+        for number in range(6)
+    ]
+    return a_state(stateful_tasks(0, tasks), clients, num_standby_replicas=2, rack_aware_assignment_tags=KEYS)
+
+
+def claimed_by_all(tasks: int = 12) -> ApplicationState:
+    """Every task has been active on two clients, and one client is new."""
+    names = [f"0_{number}" for number in range(tasks)]
+    return a_state(stateful_tasks(0, tasks), [a_client(1, active=names), a_client(2, active=names), 3])
+
+
+@given(application_states())
+@settings(max_examples=examples(100))
+def test_without_tags_everything_is_exact(state: ApplicationState) -> None:
+    configs = state.assignment_configs
+    if not configs.rack_aware_assignment_tags and len(state.columns.clients):
+        for assignor in (StickyTaskAssignor, FallbackPriorTaskAssignor, StreamJoinTaskAssignor, MinCostTaskAssignor):
+            assert assignor().assign(state).inexact == frozenset(), assignor
+
+
+@pytest.mark.parametrize("assignor", [StickyTaskAssignor, FallbackPriorTaskAssignor, StreamJoinTaskAssignor])
+def test_several_tag_keys_and_standbys_are_said(assignor: type[TaskAssignor]) -> None:
+    assert assignor().assign(tagged()).inexact == {Goal.STANDBY_TAGS, Goal.STANDBY_STATE}
+
+
+def test_very_many_claims_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert StickyTaskAssignor().assign(claimed_by_all()).inexact == frozenset()
+    monkeypatch.setattr(actives, "MOST_CHOICES", 1)
+    after_shares = {goal for goal in Goal if goal.startswith("ACTIVE_")} - {Goal.ACTIVE_SHARES}
+
+    assert StickyTaskAssignor().assign(claimed_by_all()).inexact == after_shares
+    sticky_target = HighAvailabilityTaskAssignor()
+    sticky_target.configure({"high.availability.target": "sticky"})
+    assert sticky_target.assign(claimed_by_all()).inexact == after_shares
+    assert HighAvailabilityTaskAssignor().assign(claimed_by_all()).inexact == frozenset()
+
+
+def test_very_many_join_groups_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = a_state([*stateful_tasks(0, 5), *stateful_tasks(1, 4)], 3)
+    assert StreamJoinTaskAssignor().assign(state).inexact == frozenset()
+    monkeypatch.setattr(group_shares, "MOST_PAIRS", 1)
+
+    assert Goal.ACTIVE_EVEN in StreamJoinTaskAssignor().assign(state).inexact
+
+
+def test_weights_are_said() -> None:
+    class Weighted(MinCostTaskAssignor):
+        def cost_model(self, application_state: ApplicationState) -> CostModel:
+            return Weights()
+
+    class Weights(CostModel):
+        def costs(self, application_state: ApplicationState) -> PlacementCosts:
+            tasks = len(application_state.columns.tasks)
+            return PlacementCosts(task_class=np.zeros(tasks, dtype=np.int64), weight=np.arange(tasks) + 1)
+
+    state = a_state(stateful_tasks(0, 5), 2)
+    assert Weighted().assign(state).inexact == {Goal.ACTIVE_COST}
+    assert not Weighted().solve(state).quality.is_proven_optimal
+    assert MinCostTaskAssignor().assign(state).inexact == frozenset()
+
+
+def test_what_is_built_on_an_inexact_answer_says_so_too() -> None:
+    state = tagged()
+    given_actives = place_actives(state)
+    standbys = place_standbys(state, given_actives)
+    assert given_actives.inexact == frozenset()
+    assert TaskAssignment(refine_with_warmups(state, standbys)).inexact == standbys.inexact != frozenset()
+    assert TaskAssignment(refine_with_warmups(state, TaskAssignment(standbys))).inexact == standbys.inexact
+
+
+def test_it_is_no_part_of_equality_nor_of_what_members_get() -> None:
+    state = tagged()
+    answer = StickyTaskAssignor().assign(state)
+    same = TaskAssignment(answer.assignment)
+    assert answer.inexact != same.inexact
+    assert answer == same
+    assert assignment_to_json(answer) == assignment_to_json(same)
+    assert repr(answer) == repr(same)[:-1] + ", inexact=['STANDBY_STATE', 'STANDBY_TAGS'])"
+
+
+def test_files_keep_it(tmp_path: Path) -> None:
+    answer = StickyTaskAssignor().assign(tagged())
+    write_assignment(answer, tmp_path / "answer.json")
+    found = read_assignment(tmp_path / "answer.json")
+    assert (found, found.inexact) == (answer, answer.inexact)
+    assert Goal.STANDBY_TAGS in found.inexact
+
+    exact = TaskAssignment(answer.assignment)
+    write_assignment(exact, tmp_path / "exact.json")
+    assert (tmp_path / "exact.json").read_text().startswith("[")
+    assert read_assignment(tmp_path / "exact.json").inexact == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("ACTIVE_EVEN", r"\$.inexact: The value must be a list, but is 'ACTIVE_EVEN'."),
+        ([1], r"\$.inexact\[0\]: The value must be a string, but is 1."),
+        (["A", "A"], r"\$.inexact\[1\]: The value \('A'\) must be there once, but is there twice."),
+    ],
+)
+def test_a_wrong_list_of_codes_is_named(value: object, message: str) -> None:
+    with pytest.raises(SnapshotException, match=message):
+        assignment_from_json({"assignment": [], "inexact": value})
+
+
+@pytest.mark.parametrize("value", ["ACTIVE_EVEN", 5, [5]])
+def test_codes_are_strings(value: object) -> None:
+    with pytest.raises(StateException, match="inexact goal"):
+        TaskAssignment([], inexact=value)  # type: ignore[arg-type]
