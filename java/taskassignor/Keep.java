@@ -94,20 +94,13 @@ final class Keep {
             kept.add(new ArrayList<>());
         }
         for (int task = 0; task < owner.length; task++) {
-            final TaskId id = state.tasks[task];
             final int number = task;
             holders.get(task).stream()
-                .sorted(Comparator.comparingLong((Integer client) -> state.hasLags ? lag(state, client, id) : 0).thenComparing(Comparator.naturalOrder()))
+                .sorted(Comparator.comparingLong((Integer client) -> state.hasLags ? state.lag(client, number) : 0).thenComparing(Comparator.naturalOrder()))
                 .limit(state.configs.numStandbyReplicas())
                 .forEach(client -> kept.get(client).add(number));
         }
         return kept.stream().map(tasks -> tasks.stream().mapToInt(task -> task).toArray()).toArray(int[][]::new);
-    }
-
-    /** Offsets behind; what is not known comes last. */
-    private static long lag(final State state, final int client, final TaskId task) {
-        final Long lag = state.clients[client].statefulTasksToLagSums().get(task);
-        return lag == null || lag == -3 ? Long.MAX_VALUE : lag;
     }
 
     private static Decision decision(final State state, final int[] owner, final int[][] standbys, final long retryAtMs) {

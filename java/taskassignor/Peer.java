@@ -2,10 +2,7 @@ package taskassignor;
 
 import java.io.DataInputStream;
 import java.io.BufferedInputStream;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -13,7 +10,6 @@ import java.net.SocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.SocketChannel;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,15 +20,12 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The other end: a child process or a connection to a server, which lives from one rebalance to the next. Kafka makes a
  * new assignor per rebalance, so peers are kept here, by what they were made of.
  */
 final class Peer {
-    private static final Logger log = LoggerFactory.getLogger("taskassignor");
     private static final int LONGEST_MESSAGE = 1 << 30;
     private static final long LONGEST_START_MS = 60_000;
     private static final Map<List<Object>, Peer> PEERS = new ConcurrentHashMap<>();
@@ -168,7 +161,7 @@ final class Peer {
         if (settings.address.isEmpty()) {
             final Process child = new ProcessBuilder(settings.command).start();
             process = child;
-            THREADS.submit(() -> logLines(child.getErrorStream()));
+            THREADS.submit(() -> new Printed(child.getErrorStream()).logAll());
             in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
             out = child.getOutputStream();
         } else {
@@ -196,16 +189,6 @@ final class Peer {
             throw new IOException("the address " + text + " must be one of this host (127.0.0.1): the bridge has no passwords");
         }
         return new InetSocketAddress(host, Integer.parseInt(text.substring(colon + 1)));
-    }
-
-    private static void logLines(final InputStream stream) {
-        try (BufferedReader lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
-            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-                log.info("python: {}", line);
-            }
-        } catch (final IOException ended) {
-            // With the process.
-        }
     }
 
     private void close() {

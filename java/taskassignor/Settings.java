@@ -1,5 +1,6 @@
 package taskassignor;
 
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
@@ -39,18 +40,26 @@ final class Settings {
         assignor = text(all.get(PREFIX + "class"), "sticky");
         command = words(text(all.get(PREFIX + "command"), "task-assignor bridge serve"));
         address = text(all.get(PREFIX + "address"), "");
-        timeoutMs = number("timeout.ms", 10_000, 1);
+        timeoutMs = number("timeout.ms", 10_000, 1, Integer.MAX_VALUE);
         rebalanceTimeoutMs = Math.max(1, Math.min(timeoutMs, sessionMs() / 3));
-        retryMs = number("retry.ms", 60_000, 1_000);
+        retryMs = number("retry.ms", 60_000, 1_000, Integer.MAX_VALUE);
         final String onFailure = text(all.get(PREFIX + "on.failure"), "keep");
         raiseOnFailure = onFailure.equals("exception");
         if (!raiseOnFailure && !onFailure.equals("keep")) {
             log.error("The setting {}on.failure ({}) must be keep or exception; keep is used.", PREFIX, onFailure);
         }
         javaClass = text(all.get(PREFIX + "java.class"), "");
-        final String dir = text(all.get(PREFIX + "record.dir"), "");
-        recordDir = dir.isEmpty() ? null : Paths.get(dir);
-        recordMaxBytes = number("record.max.bytes", 100_000_000, 1_000);
+        recordDir = folder(text(all.get(PREFIX + "record.dir"), ""));
+        recordMaxBytes = number("record.max.bytes", 100_000_000, 1_000, Long.MAX_VALUE);
+    }
+
+    private static Path folder(final String text) {
+        try {
+            return text.isEmpty() ? null : Paths.get(text);
+        } catch (final InvalidPathException wrong) {
+            log.error("The setting {}record.dir must be a folder; nothing is recorded there: {}", PREFIX, wrong.getMessage());
+            return null;
+        }
     }
 
     /** Where states go when no directory is set: beside the state of the application, not in it. */
@@ -79,17 +88,17 @@ final class Settings {
         }
     }
 
-    private long number(final String name, final long otherwise, final long least) {
+    private long number(final String name, final long otherwise, final long least, final long most) {
         final String text = text(all.get(PREFIX + name), Long.toString(otherwise));
         try {
             final long value = Long.parseLong(text);
-            if (value >= least) {
+            if (value >= least && value <= most) {
                 return value;
             }
         } catch (final NumberFormatException wrong) {
             // Said below.
         }
-        log.error("The setting {}{} ({}) must be an integer of at least {}; {} is used.", PREFIX, name, text, least, otherwise);
+        log.error("The setting {}{} ({}) must be an integer between {} and {}; {} is used.", PREFIX, name, text, least, most, otherwise);
         return otherwise;
     }
 

@@ -2,7 +2,7 @@ package taskassignor;
 
 import java.util.Collection;
 import java.util.Map;
-import java.util.Set;
+import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.kafka.streams.processor.TaskId;
@@ -77,7 +77,7 @@ final class SnapshotText {
         final KafkaStreamsState one = state.clients[client];
         open('{').text("processId", state.processes[client].id().toString(), true)
             .text("numProcessingThreads", "" + one.numProcessingThreads(), false).name("consumers").open('{');
-        for (final Map.Entry<String, Set<TaskId>> consumer : state.consumers(client).entrySet()) {
+        for (final Map.Entry<String, SortedSet<TaskId>> consumer : state.consumers().get(client).entrySet()) {
             texts(consumer.getKey(), consumer.getValue());
         }
         close('}');

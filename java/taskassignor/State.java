@@ -1,14 +1,18 @@
 package taskassignor;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Comparator;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.SortedMap;
+import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.stream.IntStream;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.ApplicationState;
 import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
@@ -25,6 +29,9 @@ import org.slf4j.LoggerFactory;
  */
 final class State {
     static final long MISSING = Long.MIN_VALUE;
+    /** Kafka's numbers for the lag of a running active task, and for one that is not known. */
+    private static final long RUNNING = -2;
+    private static final long UNKNOWN = -3;
     private static final Comparator<TaskTopicPartition> BY_TOPIC = Comparator
         .comparing((TaskTopicPartition one) -> one.topicPartition().topic()).thenComparing(one -> one.topicPartition().partition());
     private static final Logger log = LoggerFactory.getLogger("taskassignor");
@@ -44,21 +51,17 @@ final class State {
     /** Sparse lags, by client: task numbers, and for each its lag. */
     final int[][] lagTasks;
     final long[][] lags;
-    private final Map<TaskId, Integer> numbers;
+    private final List<SortedMap<String, SortedSet<TaskId>>> consumers = new ArrayList<>();
 
     State(final ApplicationState application) {
         configs = application.assignmentConfigs();
-        final Map<TaskId, TaskInfo> all = application.allTasks();
-        tasks = all.keySet().toArray(new TaskId[0]);
-        Arrays.sort(tasks);
-        infos = new TaskInfo[tasks.length];
+        infos = application.allTasks().values().toArray(new TaskInfo[0]);
+        Arrays.sort(infos, Comparator.comparing(TaskInfo::id));
+        tasks = Arrays.stream(infos).map(TaskInfo::id).toArray(TaskId[]::new);
         partitions = new TaskTopicPartition[tasks.length][];
         hasChangelog = new boolean[tasks.length];
         endOffsetSum = new long[tasks.length];
-        numbers = new HashMap<>(tasks.length * 2);
         for (int task = 0; task < tasks.length; task++) {
-            infos[task] = all.get(tasks[task]);
-            numbers.put(tasks[task], task);
             endOffsetSum[task] = MISSING;
             partitions[task] = infos[task].topicPartitions().toArray(new TaskTopicPartition[0]);
             Arrays.sort(partitions[task], BY_TOPIC);
@@ -90,42 +93,46 @@ final class State {
     }
 
     private void readLags() {
-        final int[][] given = new int[clients.length][];
-        final long[][] values = new long[clients.length][];
+        final int[] withLag = IntStream.range(0, tasks.length).filter(task -> hasChangelog[task]).toArray();
+        final long[][] all = new long[clients.length][];
         for (int client = 0; client < clients.length; client++) {
-            final Map<TaskId, Long> ofClient = clients[client].statefulTasksToLagSums();
-            given[client] = new int[ofClient.size()];
-            values[client] = new long[ofClient.size()];
-            int count = 0;
-            for (final Map.Entry<TaskId, Long> entry : ofClient.entrySet()) {
-                final Integer task = numbers.get(entry.getKey());
-                if (task == null) {
-                    continue;
-                }
-                given[client][count] = task;
-                values[client][count++] = entry.getValue();
+            all[client] = lags(clients[client], withLag);
+            for (int entry = 0; entry < withLag.length; entry++) {
                 // -2 is a running active task: no sum of end offsets. All clients at -3: not known.
-                endOffsetSum[task] = Math.max(endOffsetSum[task], entry.getValue() == -2 ? MISSING : entry.getValue());
+                if (all[client][entry] != RUNNING) {
+                    endOffsetSum[withLag[entry]] = Math.max(endOffsetSum[withLag[entry]], all[client][entry]);
+                }
             }
-            given[client] = Arrays.copyOf(given[client], count);
         }
         for (int client = 0; client < clients.length; client++) {
-            int count = 0;
-            for (int entry = 0; entry < given[client].length; entry++) {
-                if (values[client][entry] != endOffsetSum[given[client][entry]]) {
-                    given[client][count] = given[client][entry];
-                    values[client][count++] = values[client][entry];
-                }
-            }
-            lagTasks[client] = Arrays.copyOf(given[client], count);
-            lags[client] = Arrays.copyOf(values[client], count);
+            final long[] ofClient = all[client];
+            final int[] listed = IntStream.range(0, withLag.length)
+                .filter(entry -> ofClient[entry] != endOffsetSum[withLag[entry]] && ofClient[entry] != MISSING).toArray();
+            lagTasks[client] = Arrays.stream(listed).map(entry -> withLag[entry]).toArray();
+            lags[client] = Arrays.stream(listed).mapToLong(entry -> ofClient[entry]).toArray();
         }
     }
 
-    /** The number of a task, or -1 if it no longer exists. */
+    /** One by one: the map of all lags is made anew whenever Kafka is asked for it, and costs several times as much. */
+    private long[] lags(final KafkaStreamsState client, final int[] withLag) {
+        try {
+            return Arrays.stream(withLag).mapToLong(task -> client.lagFor(tasks[task])).toArray();
+        } catch (final IllegalStateException unknown) {
+            final Map<TaskId, Long> known = client.statefulTasksToLagSums();
+            return Arrays.stream(withLag).mapToLong(task -> known.getOrDefault(tasks[task], MISSING)).toArray();
+        }
+    }
+
+    /** How many offsets a client is behind in a task; what is not known comes last. */
+    long lag(final int client, final int task) {
+        final int listed = Arrays.binarySearch(lagTasks[client], task);
+        final long lag = listed >= 0 ? lags[client][listed] : endOffsetSum[task];
+        return lag == UNKNOWN || lag == MISSING ? Long.MAX_VALUE : lag;
+    }
+
+    /** The number of a task; negative if it no longer exists. */
     int number(final TaskId task) {
-        final Integer number = numbers.get(task);
-        return number == null ? -1 : number;
+        return Arrays.binarySearch(tasks, task);
     }
 
     /** Numbers values in the order in which they come; equal values once. */
@@ -142,12 +149,18 @@ final class State {
         }
     }
 
-    /** The consumers of a client with their previous stateful tasks, by name. */
-    TreeMap<String, Set<TaskId>> consumers(final int client) {
-        final TreeMap<String, Set<TaskId>> consumers = new TreeMap<>();
-        for (final String consumer : clients[client].consumerClientIds()) {
-            // Kafka tells them sorted by lag, or not at all.
-            consumers.put(consumer, hasLags ? new TreeSet<>(clients[client].prevTasksByLag(consumer)) : Set.of());
+    /** The consumers of each client with their previous stateful tasks, by name. */
+    synchronized List<SortedMap<String, SortedSet<TaskId>>> consumers() {
+        if (consumers.isEmpty()) {
+            for (final KafkaStreamsState client : clients) {
+                final SortedMap<String, SortedSet<TaskId>> ofClient = new TreeMap<>();
+                for (final String consumer : client.consumerClientIds()) {
+                    // Kafka tells them sorted by lag, which takes it long, or not at all.
+                    final Collection<TaskId> byLag = hasLags ? client.prevTasksByLag(consumer) : Set.of();
+                    ofClient.put(consumer, new TreeSet<>(byLag));
+                }
+                consumers.add(ofClient);
+            }
         }
         return consumers;
     }

@@ -137,7 +137,7 @@ final class Wire {
             out.putText(state.processes[client].id().toString()).putInt(one.numProcessingThreads())
                 .putText(one.rackId().orElse(null)).putTexts(tags.keySet()).putTexts(tags.values())
                 .putText(host == null ? null : host.host()).putInt(host == null ? 0 : host.port())
-                .putTexts(state.consumers(client).keySet());
+                .putTexts(state.consumers().get(client).keySet());
         }
     }
 
@@ -157,8 +157,8 @@ final class Wire {
                     put(state.number(task), task, rows, gone, counts, client, role);
                 }
             }
-            for (final Set<TaskId> tasks : state.consumers(client).values()) {
-                for (final TaskId task : new TreeSet<>(tasks)) {
+            for (final Set<TaskId> tasks : state.consumers().get(client).values()) {
+                for (final TaskId task : tasks) {
                     put(state.number(task), task, consumerRows, consumerGone, consumerCounts, consumer, 0);
                 }
                 consumer++;

@@ -17,6 +17,8 @@ SOURCES: Final = Path(__file__).parents[2] / "java" / "taskassignor"
 JAVA_RELEASE: Final = "11"
 JDK: Final = 17
 """The release of the JDK whose compiler made the jar in the package; others may write other bytes."""
+ZLIB: Final = "1.2.13"
+"""The release of the library that compressed it; others may compress better or worse."""
 _LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -59,14 +61,24 @@ def build_jar(path: Path, version: str | None = None) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         compile_java(list(SOURCES.glob("*.java")), Path(folder), class_path(version))
-        # Not compressed: compressors differ. No dates, and in order.
+        # No dates, and in order.
         # A JVM that runs with the old one must not find another in its place.
         unfinished = path.with_suffix(".unfinished")
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as jar:
-            jar.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _LONG_AGO), "Manifest-Version: 1.0\r\n\r\n")
+        with zipfile.ZipFile(unfinished, "w") as jar:
+            _write(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n")
             for file in sorted(Path(folder).rglob("*.class")):
-                jar.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix(), _LONG_AGO), file.read_bytes())
+                _write(jar, file.relative_to(folder).as_posix(), file.read_bytes())
         unfinished.replace(path)
+
+
+def _write(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
+    jar.writestr(zipfile.ZipInfo(name, _LONG_AGO), content, zipfile.ZIP_DEFLATED, 9)
+
+
+def entries(path: Path) -> list[tuple[str, tuple[int, ...], int, bytes]]:
+    """All that is in a jar, in its order: names, dates, rights and bytes; how well they are compressed is not part of it."""
+    with zipfile.ZipFile(path) as jar:
+        return [(one.filename, one.date_time, one.external_attr, jar.read(one)) for one in jar.infolist()]
 
 
 if __name__ == "__main__":

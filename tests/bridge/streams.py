@@ -58,6 +58,12 @@ def alive(pid: int) -> bool:
     return True
 
 
+def resident_bytes(pid: int) -> int:
+    """What a process has in memory."""
+    listed = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+    return int(listed) * 1024
+
+
 class Instance:
     """One process of the application."""
 

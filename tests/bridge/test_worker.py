@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 from task_assignor.bridge import BridgeServer, ServeException, wire
 from task_assignor.bridge.worker import Worker
 from tests.bridge.conftest import hello, question
+from tests.bridge.streams import resident_bytes
+from tests.kafka.fixtures import wait_until
 
 BAD = """
 import os, sys, threading
@@ -46,6 +49,21 @@ class Nothing(TaskAssignor):
 class Hangs(TaskAssignor):
     def assign(self, state):
         threading.Event().wait()
+
+class Forks(TaskAssignor):
+    config_keys = (ConfigKey(name="forks.hangs", type="boolean", default=False),)
+    def configure(self, configs):
+        self.hangs = configs["forks.hangs"]
+    def assign(self, state):
+        import multiprocessing, subprocess
+        started = subprocess.Popen(["sleep", "1000"])
+        forked = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
+        forked.start()
+        print("started", started.pid, forked.pid, ".", flush=True)
+        if self.hangs:
+            threading.Event().wait()
+        from task_assignor.builtin_assignors import StickyTaskAssignor
+        return StickyTaskAssignor().assign(state)
 """
 
 
@@ -156,8 +174,43 @@ def test_a_child_that_is_busy_ends_with_its_input(child: Child) -> None:
     child.send(question(timeout_ms=10_000_000))
     assert child.process.stdin is not None
     child.process.stdin.close()
-    assert child.process.wait(60) == 0
+    assert child.process.wait(60) in (0, -signal.SIGTERM)
     child.process.stdin = None
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
+def test_what_an_assignor_has_started_ends_with_the_child(child: Child, is_busy: bool) -> None:
+    child.ask(hello("bad.Forks"))
+    child.send(question(settings={"forks.hangs": str(is_busy).lower()}))
+    assert child.process.stdin is not None
+    assert child.process.stderr is not None
+    while b"started" not in (line := child.process.stderr.readline()):
+        assert line
+    started = [int(word) for word in line.split() if word.isdigit()]
+    assert len(started) == 2
+    if not is_busy:
+        assert child.receive()[0] == wire.ANSWER
+    child.process.stdin.close()
+    child.process.wait(60)
+    child.process.stdin = None
+    wait_until(lambda: not any(map(runs, started)), "what it started ends, too")
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return listed.strip()[:1] not in ("", "Z")
+
+
+def test_the_memory_of_a_child_is_flat(child: Child) -> None:
+    """Hundreds of questions; it may have a little more in the end than when it was warm."""
+    child.ask(hello())
+    warm = 0
+    for number in range(600):
+        assert child.ask(question(java=number % 2 == 0))[0] == wire.ANSWER
+        if number == 200:
+            warm = resident_bytes(child.process.pid)
+    assert resident_bytes(child.process.pid) < warm + (2 << 20)
 
 
 @pytest.fixture(params=["127.0.0.1:0", "unix"])

@@ -93,14 +93,14 @@ KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
             ),
             ConfigKey(
                 name=f"{PREFIX}retry.ms",
-                type="long",
+                type="int",
                 default=60_000,
                 minimum=1_000,
                 doc="Milliseconds until the group asks again after a failure; doubled after each further one, up to 16 times.",
             ),
             ConfigKey(
                 name=f"{PREFIX}timeout.ms",
-                type="long",
+                type="int",
                 default=10_000,
                 minimum=1,
                 doc="Milliseconds that a rebalance waits for Python, its start included; at most a third of `session.timeout.ms`.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -92,7 +93,9 @@ class BridgeServer:
                     return
                 raise
             with connection:
-                worker = subprocess.Popen(self._command, stdin=connection.fileno(), stdout=connection.fileno())
+                worker = subprocess.Popen(
+                    self._command, stdin=connection.fileno(), stdout=connection.fileno(), process_group=0
+                )
             self._workers.add(worker)
             logger.info("Process %d serves a new connection.", worker.pid)
             threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
@@ -112,7 +115,9 @@ class BridgeServer:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         for worker in list(self._workers):
-            worker.kill()
+            with contextlib.suppress(ProcessLookupError):
+                # With all that its assignor has started.
+                os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ import faulthandler
 import logging
 import os
 import queue
+import signal
 import struct
 import sys
 import threading
@@ -127,6 +128,7 @@ class _Reader:
         self._messages.put(_ENDED)
         if self._asked > self.answered:
             # The main thread may be anywhere; nobody waits for what it does.
+            _end_group()
             os._exit(0)
 
     def _read_all(self) -> None:
@@ -143,8 +145,24 @@ class _Reader:
 
 
 def serve_standard_streams(allowed: frozenset[str] | None = None) -> None:
-    """`serve` on standard input and output. What code of an assignor prints goes to standard error instead."""
+    """`serve` on standard input and output. What code of an assignor prints goes to standard error instead.
+
+    It is a process group of its own: Ctrl-C in a terminal is for the application, which may need it until it has ended,
+    and processes that an assignor started end with it.
+    """
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    if os.getpgrp() != os.getpid() and not sys.stdin.isatty():
+        os.setpgid(0, 0)
     serve(sys.stdin.buffer, sink, allowed)
+    _end_group()
+
+
+def _end_group() -> None:
+    """End the processes that an assignor has started and left."""
+    if os.getpgrp() == os.getpid():
+        with contextlib.suppress(ValueError):
+            # Not from another thread than the main one: then this process ends by the signal, too, as it is about to.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
