@@ -107,7 +107,7 @@ abstract class BridgeAssignor implements TaskAssignor {
     private void record(final State state, final Decision decision) {
         final Path dir = recordDir();
         if (dir != null) {
-            later("record the state", () -> {
+            final boolean isTaken = later("record the state", () -> {
                 try {
                     Recorder.write(dir, settings.recordMaxBytes, settings.application, state, decision);
                     metrics.recording(true);
@@ -116,15 +116,20 @@ abstract class BridgeAssignor implements TaskAssignor {
                     log.warn("A state could not be recorded in {}: {}", dir, failed.toString());
                 }
             });
+            if (!isTaken) {
+                metrics.recording(false);
+            }
         }
     }
 
-    /** Run something that the rebalance does not wait for; where too much waits already, it is left out. */
-    void later(final String what, final Runnable task) {
+    /** Run something that the rebalance does not wait for; where too much waits already it is left out, and this is false. */
+    boolean later(final String what, final Runnable task) {
         try {
             LATER.execute(task);
+            return true;
         } catch (final RejectedExecutionException full) {
             log.warn("Too busy to {}.", what);
+            return false;
         }
     }
 

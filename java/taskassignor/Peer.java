@@ -1,7 +1,8 @@
 package taskassignor;
 
-import java.io.DataInputStream;
 import java.io.BufferedInputStream;
+import java.io.DataInputStream;
+import java.io.EOFException;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.InetAddress;
@@ -28,6 +29,8 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Peer {
     private static final int LONGEST_MESSAGE = 1 << 30;
     private static final long LONGEST_START_MS = 60_000;
+    /** How long a process may take to be gone once its pipes are. */
+    private static final long END_MS = 200;
     private static final Map<List<Object>, Peer> PEERS = new ConcurrentHashMap<>();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> daemon(task, "task-assignor-bridge"));
 
@@ -130,10 +133,15 @@ final class Peer {
         }
     }
 
-    private static <T> T await(final Future<T> future, final long end) throws Exception {
+    private <T> T await(final Future<T> future, final long end) throws Exception {
         try {
             return future.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
         } catch (final ExecutionException failed) {
+            final Process child = process;
+            if (failed.getCause() instanceof IOException && child != null && child.waitFor(END_MS, TimeUnit.MILLISECONDS)) {
+                // That says more than what became of its pipes.
+                throw new IOException("it ended without an answer, with exit code " + child.exitValue(), failed);
+            }
             throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
         }
     }
@@ -152,7 +160,7 @@ final class Peer {
                 throw new IOException("the answer broke off");
             }
             return answer;
-        } catch (final java.io.EOFException ended) {
+        } catch (final EOFException ended) {
             throw new IOException("it ended without an answer");
         }
     }

@@ -48,25 +48,19 @@ final class Printed {
         if (line.length() > 0) {
             logLine();
         }
-        logLeftOut();
     }
 
     private void logLine() {
         if (System.nanoTime() - sinceNanos > PER_NANOS) {
-            logLeftOut();
             sinceNanos = System.nanoTime();
             lines = 0;
         }
         lines++;
         if (lines <= MOST_LINES) {
             log.info("python: {}", line);
+        } else if (lines == MOST_LINES + 1) {
+            log.warn("python: more than {} lines within a minute: the others are left out.", MOST_LINES);
         }
         line.setLength(0);
-    }
-
-    private void logLeftOut() {
-        if (lines > MOST_LINES) {
-            log.warn("python: {} more lines within a minute are left out.", lines - MOST_LINES);
-        }
     }
 }

@@ -1,6 +1,8 @@
 package taskassignor;
 
+import java.io.BufferedInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
@@ -9,6 +11,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -17,6 +23,8 @@ import java.util.concurrent.atomic.AtomicLong;
  */
 final class Recorder {
     private static final int OLDER = 3;
+    private static final String[] NAMES = {"states", "decisions"};
+    private static final Set<Path> REPAIRED = new HashSet<>();
     private static final AtomicLong COUNT = new AtomicLong();
 
     private Recorder() { }
@@ -27,27 +35,65 @@ final class Recorder {
         final String id = application + "-" + state.nowMs + "-" + ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet();
         final byte[] line = SnapshotText.state(state, id).getBytes(StandardCharsets.UTF_8);
         final byte[] answer = SnapshotText.decision(state, decision, id).getBytes(StandardCharsets.UTF_8);
-        final long most = mostBytes / (OLDER + 1);
-        if (line.length + answer.length > most) {
+        final long more = line.length + answer.length;
+        if (more > mostBytes) {
             throw new IOException("a state of " + line.length + " bytes does not fit: " + Settings.PREFIX + "record.max.bytes is " + mostBytes);
         }
         // Other instances of the application may record into the same directory.
         try (FileChannel lock = FileChannel.open(dir.resolve(".lock"), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
              FileLock held = lock.lock()) {
-            if (size(dir, "states.jsonl") + size(dir, "decisions.jsonl") + line.length + answer.length > most) {
+            if (REPAIRED.add(dir)) {
+                repair(dir);
+            }
+            if (size(dir, 0) > 0 && size(dir, 0) + more > mostBytes / (OLDER + 1)) {
                 rotate(dir);
             }
-            final long before = size(dir, "states.jsonl");
-            append(dir.resolve("states.jsonl"), line);
+            deleteOldest(dir, mostBytes - more);
+            final long before = size(file(dir, "states", 0));
+            append(file(dir, "states", 0), line);
             try {
-                append(dir.resolve("decisions.jsonl"), answer);
+                append(file(dir, "decisions", 0), answer);
             } catch (final IOException failed) {
                 // The files are read side by side: no state without its decision.
-                try (FileChannel file = FileChannel.open(dir.resolve("states.jsonl"), StandardOpenOption.WRITE)) {
-                    file.truncate(before);
-                }
+                truncate(file(dir, "states", 0), before);
                 throw failed;
             }
+        }
+    }
+
+    /** Deletes what an instance that was killed has left: half a line, or a state without its decision. */
+    private static void repair(final Path dir) throws IOException {
+        final List<List<Long>> ends = new ArrayList<>();
+        for (final String name : NAMES) {
+            ends.add(lineEnds(file(dir, name, 0)));
+        }
+        final int whole = Math.min(ends.get(0).size(), ends.get(1).size());
+        for (int name = 0; name < NAMES.length; name++) {
+            if (Files.exists(file(dir, NAMES[name], 0))) {
+                truncate(file(dir, NAMES[name], 0), whole == 0 ? 0 : ends.get(name).get(whole - 1));
+            }
+        }
+    }
+
+    private static List<Long> lineEnds(final Path file) throws IOException {
+        final List<Long> ends = new ArrayList<>();
+        if (Files.exists(file)) {
+            try (InputStream in = new BufferedInputStream(Files.newInputStream(file), 1 << 16)) {
+                long at = 0;
+                for (int one = in.read(); one >= 0; one = in.read()) {
+                    at++;
+                    if (one == '\n') {
+                        ends.add(at);
+                    }
+                }
+            }
+        }
+        return ends;
+    }
+
+    private static void truncate(final Path file, final long length) throws IOException {
+        try (FileChannel channel = FileChannel.open(file, StandardOpenOption.WRITE)) {
+            channel.truncate(length);
         }
     }
 
@@ -67,17 +113,37 @@ final class Recorder {
         }
     }
 
-    private static long size(final Path dir, final String name) throws IOException {
-        final Path file = dir.resolve(name);
+    private static Path file(final Path dir, final String name, final int age) {
+        return dir.resolve(name + (age == 0 ? "" : "." + age) + ".jsonl");
+    }
+
+    private static long size(final Path file) throws IOException {
         return Files.exists(file) ? Files.size(file) : 0;
     }
 
+    private static long size(final Path dir, final int age) throws IOException {
+        return size(file(dir, "states", age)) + size(file(dir, "decisions", age));
+    }
+
     private static void rotate(final Path dir) throws IOException {
-        for (final String name : new String[] {"states", "decisions"}) {
+        for (final String name : NAMES) {
             for (int age = OLDER; age > 0; age--) {
-                final Path from = dir.resolve(name + (age == 1 ? "" : "." + (age - 1)) + ".jsonl");
+                final Path from = file(dir, name, age - 1);
                 if (Files.exists(from)) {
-                    Files.move(from, dir.resolve(name + "." + age + ".jsonl"), StandardCopyOption.REPLACE_EXISTING);
+                    Files.move(from, file(dir, name, age), StandardCopyOption.REPLACE_EXISTING);
+                }
+            }
+        }
+    }
+
+    /** Until the rest takes no more than so many bytes. */
+    private static void deleteOldest(final Path dir, final long mostBytes) throws IOException {
+        long all = 0;
+        for (int age = 0; age <= OLDER; age++) {
+            all += size(dir, age);
+            if (all > mostBytes) {
+                for (final String name : NAMES) {
+                    Files.deleteIfExists(file(dir, name, age));
                 }
             }
         }

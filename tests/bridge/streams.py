@@ -175,6 +175,7 @@ class StreamsGroup:
         standbys: `num.standby.replicas`.
         settings: more settings of every instance.
         current_folder: where the instances run.
+        replica_brokers: ids of the brokers that have a replica, by partition of the topics; None: all of them.
     """
 
     cluster: KafkaCluster
@@ -185,6 +186,7 @@ class StreamsGroup:
     standbys: int = 1
     settings: Mapping[str, object] = attrs.field(factory=dict)
     current_folder: Path = ROOT
+    replica_brokers: list[list[int]] | None = None
     instances: dict[str, Instance] = attrs.field(factory=dict, init=False)
     rows: int = attrs.field(default=0, init=False)
 
@@ -194,7 +196,11 @@ class StreamsGroup:
 
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
         replicas = len(self.cluster.racks)
-        topics = [NewTopic(f"{self.name}-{topic}", self.tasks, replicas) for topic in ("left", "right", "joined")]
+        names = [f"{self.name}-{topic}" for topic in ("left", "right", "joined")]
+        if self.replica_brokers is None:
+            topics = [NewTopic(name, self.tasks, replicas) for name in names]
+        else:
+            topics = [NewTopic(name, self.tasks, replica_assignment=self.replica_brokers) for name in names]
         for created in admin.create_topics(topics).values():
             created.result(60)
         return self
@@ -231,7 +237,8 @@ class StreamsGroup:
         command = [java_command(), *JVM_OPTIONS, "-Xmx160m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         command += ["-Dorg.slf4j.simpleLogger.log.taskassignor=info", "-cp", self.java, "StreamsApp"]
         # As where the package is installed: its command is on the path.
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
         command += [f"{key}={value}" for key, value in all_settings.items()]
         instance = Instance(command, name, self.current_folder, environment)
         self.instances[name] = instance

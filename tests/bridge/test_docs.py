@@ -13,10 +13,9 @@ import pytest
 from task_assignor.bridge import jar_path
 from task_assignor.bridge.keys import KEYS
 from task_assignor.sdk.properties import parse_properties
-from tests.bridge.streams import ROOT, StreamsGroup, Unique, compiled
+from tests.bridge.streams import ROOT, StreamsGroup, Unique
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing, wait_until
-from tests.kafka.jars import KafkaUnavailableError
+from tests.kafka.fixtures import wait_until
 
 TEXT = (ROOT / "docs" / "bridge.md").read_text(encoding="utf-8")
 SAID = {
@@ -65,12 +64,7 @@ def test_the_jar_is_where_the_first_step_says(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("streams")
-def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
-    try:
-        java = compiled(tmp_path)
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise
+def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str) -> None:
     name = unique("docs")
     settings = {"timeout.ms": 60_000, "retry.ms": 1_000}
     prefixed = {f"python.task.assignor.{key}": value for key, value in settings.items()}
@@ -106,13 +100,8 @@ def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique,
 @pytest.mark.kafka
 @pytest.mark.xdist_group("streams")
 def test_one_python_serves_an_application_by_its_address(
-    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str
 ) -> None:
-    try:
-        java = compiled(tmp_path)
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise
     ((command, _),) = commands(step("One Python for many applications"))
     words = command.replace("/run/", f"{tmp_path}/").split()
     server = subprocess.Popen([sys.executable, "-m", "task_assignor", *words[1:]], stdout=subprocess.PIPE, text=True)

@@ -12,21 +12,11 @@ import pytest
 
 from task_assignor.bridge.keys import PREFIX, RECORDING_CLASS, SHADOW_CLASS
 from tests.bridge.faulty import FAULTS
-from tests.bridge.streams import Instance, StreamsGroup, Unique, alive, compiled, python_decides
+from tests.bridge.streams import Instance, StreamsGroup, Unique, alive, python_decides
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing, wait_until
-from tests.kafka.jars import KafkaUnavailableError
+from tests.kafka.fixtures import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        return compiled(tmp_path_factory.mktemp("classes"))
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise
 
 
 def test_python_leads_three_instances_and_the_next_leader_starts_its_own_when_the_leader_is_killed(

@@ -1,3 +1,4 @@
+import java.lang.management.ManagementFactory;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -11,6 +12,8 @@ import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.UUID;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.ApplicationState;
@@ -25,11 +28,12 @@ import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskInfo;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskTopicPartition;
 
 /**
- * How long assignors take for the same made-up state in Kafka's own objects, one after the other in one JVM. Arguments: tasks, clients, rounds,
- * key=value settings, and the classes. One line per class: name, first call, median and least of the rest, in milliseconds.
+ * How long assignors take for the same made-up state in Kafka's own objects, one after the other in one JVM. Arguments:
+ * tasks, clients, rounds, key=value settings, and the classes. One line per class: name, first call, median and least of the rest, in milliseconds.
  *
  * Every task has two source partitions and a changelog; one client is new; every client holds state of two in
- * clients + 1 tasks and is behind by the whole changelog of the others, as in a running application.
+ * clients + 1 tasks and is behind by the whole changelog of the others, as in a running application. It ends when all
+ * that is recorded is.
  */
 public final class BridgeBench {
     private BridgeBench() { }
@@ -59,7 +63,20 @@ public final class BridgeBench {
             Arrays.sort(ms, Math.min(1, rounds - 1), rounds);
             System.out.printf("%s %.1f %.1f %.1f%n", argument, first, ms[(rounds + 1) / 2 - (rounds == 1 ? 1 : 0)], ms[Math.min(1, rounds - 1)]);
         }
+        while (settings.containsKey("python.task.assignor.record.dir") && isRecording()) {
+            Thread.sleep(10);
+        }
         System.exit(0);
+    }
+
+    private static boolean isRecording() throws Exception {
+        final MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+        long left = 0;
+        for (final ObjectName name : server.queryNames(new ObjectName("task.assignor:*"), null)) {
+            left += (Long) server.getAttribute(name, "Rebalances") - (Long) server.getAttribute(name, "Recorded")
+                - (Long) server.getAttribute(name, "NotRecorded");
+        }
+        return left > 0;
     }
 
     private static ApplicationState state(final int count, final int clients) {

@@ -1,0 +1,113 @@
+"""The Java side without a broker: what disks, and the Python that it asks, may do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
+from tests.kafka.jars import JVM_OPTIONS, java_command
+
+pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("streams")]
+SERVE = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
+NOBODY = "there-is-no-such-program"
+ROUNDS = 8
+FLOODS = """
+import os
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+rest = [b"x" * 50_000_000]
+
+class Floods(StickyTaskAssignor):
+    def assign(self, state):
+        while rest:
+            os.write(2, rest.pop())
+        for number in range(5_000):
+            print("line", number)
+        return super().assign(state)
+"""
+
+
+def rebalance(java: str, folder: Path, *, shell: str = "", **settings: object) -> str:
+    """Let a JVM with little memory decide some times; what it says. `settings` with underscores for dots."""
+    command = [java_command(), *JVM_OPTIONS, "-Xmx48m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-Dorg.slf4j.simpleLogger.log.taskassignor=info", "-cp", java, "BridgeBench", "100", "4", str(ROUNDS)]
+    named = {"timeout_ms": 60_000, **settings}
+    command += [f"{PREFIX}{key.replace('_', '.')}={value}" for key, value in named.items()]
+    command += ["session.timeout.ms=180000", PYTHON_CLASS]
+    words = ["sh", "-c", f'{shell} exec "$@"', "sh", *command] if shell else command
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    # Every round had an assignment, of whomever, and no exception.
+    assert done.stderr.count("placed 100 tasks") + done.stderr.count("No assignment") == ROUNDS
+    return done.stderr
+
+
+def recorded(folder: Path) -> list[str]:
+    """Ids of what is recorded, after states and decisions were seen to be whole and side by side."""
+    ids = []
+    for name in ("states", "decisions"):
+        lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        ids.append([json.loads(line)["id"] for line in lines])
+    assert ids[0] == ids[1]
+    return ids[0]
+
+
+def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str, tmp_path: Path) -> None:
+    (tmp_path / "plug.py").write_text(FLOODS)
+    said = rebalance(java, tmp_path, command=SERVE, **{"class": "plug.Floods"})
+    assert said.count("placed 100 tasks") == ROUNDS
+    assert said.count("python: ") < 2_200
+    assert "more than 1000 lines within a minute: the others are left out" in said
+
+
+def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
+    assert "it ended without an answer, with exit code 3" in rebalance(java, tmp_path, command="sh -c 'exit 3'")
+    assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
+
+
+def test_settings_that_cannot_be_are_said_and_replaced(java: str, tmp_path: Path) -> None:
+    said = rebalance(java, tmp_path, command=NOBODY, retry_ms=2**40, timeout_ms="soon")
+    assert "retry.ms (1099511627776) must be an integer between 1000 and 2147483647; 60000 is used" in said
+    assert "timeout.ms (soon) must be an integer" in said
+
+
+def test_what_a_killed_instance_left_half_written_is_deleted(java: str, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    rebalance(java, tmp_path, command=NOBODY, record_dir=folder)
+    before = recorded(folder)
+    assert len(before) == ROUNDS
+    with (folder / "states.jsonl").open("a") as file:
+        file.write('{"id": "no decision"}\n{"half')
+    rebalance(java, tmp_path, command=NOBODY, record_dir=folder)
+    assert len(recorded(folder)) == 2 * ROUNDS
+    assert recorded(folder)[:ROUNDS] == before
+
+
+def test_a_full_disk_leaves_what_was_recorded_as_it_was(java: str, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    said = rebalance(java, tmp_path, shell="ulimit -f 200;", command=NOBODY, record_dir=folder)
+    assert "A state could not be recorded" in said
+    assert 0 < len(recorded(folder)) < ROUNDS
+
+
+def test_a_folder_that_cannot_be_is_said(java: str, tmp_path: Path) -> None:
+    said = rebalance(java, tmp_path, command=NOBODY, record_dir=os.devnull + "/records")
+    assert said.count("A state could not be recorded in /dev/null/records") == ROUNDS
+
+
+def test_what_is_recorded_is_bounded(java: str, tmp_path: Path) -> None:
+    folder, most = tmp_path / "records", 150_000
+    rebalance(java, tmp_path, command=NOBODY, record_dir=folder, record_max_bytes=most)
+    files = {file.name: file.stat().st_size for file in folder.glob("*.jsonl")}
+    assert most / 2 < sum(files.values()) <= most
+    assert len(files) == 2 * len([name for name in files if name.startswith("states")]) > 2
+    assert len(recorded(folder)) >= 1
+    said = rebalance(java, tmp_path, command=NOBODY, record_dir=tmp_path / "none", record_max_bytes=10_000)
+    assert "bytes does not fit: python.task.assignor.record.max.bytes is 10000" in said
