@@ -35,7 +35,7 @@ def test_tasks_are_where_their_partitions_are(
         "rack.aware.assignment.tags": "zone",
         "client.tag.zone": ZONE,
     }
-    stages = {
+    stages: dict[str, tuple[dict[str, object], str]] = {
         "java": ({"task.assignor.class": RECORDING_CLASS}, "abc"),
         # What was right for Java is wrong everywhere: only who sees the new racks finds the way.
         "python": (python_decides(), "bca"),
