@@ -1,16 +1,21 @@
 """Feeds the decoders with damaged messages: `python -m tests.group.fuzz_wire --inputs 10000000` (`make fuzz`).
 
-With atheris installed the inputs are steered by coverage, else they are random changes of recorded messages. A decoder
-may answer with a value, which can be written and read again, or with `WireFormatException`; all else ends the run.
+Both ways begin with the recorded messages: with atheris installed the inputs are steered by coverage (in one process),
+else they are random changes. A decoder may answer with a value, which can be written and read again, or with
+`WireFormatException`; all else ends the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import random
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from task_assignor.group.wire import (
@@ -110,19 +115,41 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    try:
-        import atheris
-    except ModuleNotFoundError:
-        done = 0
-        with ProcessPoolExecutor(options.jobs) as pool:
-            for count in pool.map(run_batch, range(options.seed, options.seed + -(-options.inputs // BATCH))):
-                done += count
-                if done % 1_000_000 == 0:
-                    print(f"{done} inputs without a crash", flush=True)  # noqa: T201
-        print(f"{done} inputs without a crash: random changes of recorded messages")  # noqa: T201
+    if importlib.util.find_spec("atheris") is not None:
+        run_steered(options.inputs, options.seed)
         return
-    atheris.Setup([sys.argv[0], f"-runs={options.inputs}", f"-seed={options.seed + 1}", "-max_len=400"], check_input)
+    done = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for count in pool.map(run_batch, range(options.seed, options.seed + -(-options.inputs // BATCH))):
+            done += count
+            if done % 1_000_000 == 0:
+                print(f"{done} inputs without a crash", flush=True)  # noqa: T201
+    print(f"{done} inputs without a crash: random changes of recorded messages")  # noqa: T201
+
+
+def run_steered(inputs: int, seed: int) -> None:
+    """Let atheris look for inputs that reach new code, beginning with the recorded messages.
+
+    Raises:
+        SystemExit: it found an input that ends a decoder.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for number, message in enumerate(corpus()):
+            Path(folder, str(number)).write_bytes(message)
+        # Its process ends when it has done its work, without a word to Python.
+        process = get_context("spawn").Process(target=_steer, args=(inputs, seed, folder))
+        process.start()
+        process.join()
+    if process.exitcode:
+        raise SystemExit(process.exitcode)
+
+
+def _steer(inputs: int, seed: int, folder: str) -> None:
+    import atheris
+
     atheris.instrument_all()
+    options = [f"-runs={inputs}", f"-seed={seed + 1}", "-max_len=2000", "-print_final_stats=1", "-verbosity=0"]
+    atheris.Setup([sys.argv[0], *options, folder], check_input)
     atheris.Fuzz()
 
 

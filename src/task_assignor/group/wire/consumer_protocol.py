@@ -145,9 +145,9 @@ def partitions_of(groups: Iterable[tuple[str, Iterable[int]]]) -> tuple[TopicPar
         raise WireFormatException(str(error)) from None
 
 
-def merged(groups: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, tuple[int, ...]]:
+def merged(groups: Sequence[tuple[str, tuple[int, ...]]]) -> Mapping[str, tuple[int, ...]]:
     """Topic -> its partitions; a topic may come more than once."""
-    once = {topic: tuple(partitions) for topic, partitions in groups}
+    once = dict(groups)
     if len(once) == len(groups):
         return once
     found: dict[str, list[int]] = {}

@@ -94,10 +94,11 @@ class Whole:
     packing: struct.Struct = attrs.field(
         init=False, default=attrs.Factory(lambda self: _packing(1, self.code), takes_self=True)
     )
+    size: int = attrs.field(init=False, default=attrs.Factory(lambda self: self.packing.size, takes_self=True))
 
     def least(self, _version: int, /) -> int:
         """Its size."""
-        return self.packing.size
+        return self.size
 
     def write(self, value: Any, _version: int, /) -> bytes:
         """Two's complement."""
@@ -108,12 +109,13 @@ class Whole:
 
     def read(self, source: Source, _version: int, /) -> int:
         """Two's complement."""
-        start, end = source.position, source.position + self.packing.size
-        if end > len(source.data):
-            raise source.cut_off(self.packing.size, self.name)
-        source.position = end
-        number: int = self.packing.unpack_from(source.data, start)[0]
-        return number
+        start = source.position
+        try:
+            (number,) = self.packing.unpack_from(source.data, start)
+        except struct.error:
+            raise source.cut_off(self.size, self.name) from None
+        source.position = start + self.size
+        return number  # type: ignore[no-any-return]
 
 
 INT8: Final = Whole("int8", "b")
@@ -178,15 +180,16 @@ class Blob:
     def read(self, source: Source, version: int, /) -> Any:
         """Length and content."""
         size = self.length.read(source, version) * self.unit
+        start = source.position
+        source.position = end = start + size
+        if start <= end <= len(source.data):
+            return self.decode(source.data[start:end])
+        source.position = start
+        if size == -self.unit and self.nullable:
+            return None
         if size < 0:
-            if size == -self.unit and self.nullable:
-                return None
-            raise WireFormatException(f"The length of {self.name} is {size // self.unit} at offset {source.position}.")
-        start, end = source.position, source.position + size
-        if end > len(source.data):
-            raise source.cut_off(size, self.name)
-        source.position = end
-        return self.decode(source.data[start:end])
+            raise WireFormatException(f"The length of {self.name} is {size // self.unit} at offset {start}.")
+        raise source.cut_off(size, self.name)
 
 
 def _utf8(text: str) -> bytes:
@@ -259,7 +262,7 @@ class Many:
                 raise WireFormatException(f"Not all of {shown(value)} fit into an {self.element.name}.") from None
         return head + b"".join([self.element.write(each, version) for each in value])
 
-    def read(self, source: Source, version: int, /) -> list[Any]:
+    def read(self, source: Source, version: int, /) -> Sequence[Any]:
         """Elements in the order of the bytes."""
         count = INT32.read(source, version)
         if count < 0 or (count and count * self.element.least(version) > source.left):
@@ -268,9 +271,10 @@ class Many:
             )
         if isinstance(self.element, Whole):
             start = source.position
-            source.position += count * self.element.packing.size
-            return [*_packing(count, self.element.code).unpack_from(source.data, start)]
-        return [self.element.read(source, version) for _ in range(count)]
+            source.position += count * self.element.size
+            return _packing(count, self.element.code).unpack_from(source.data, start)
+        read = self.element.reader(version) if isinstance(self.element, Layout) else self.element.read
+        return [read(source, version) for _ in range(count)]
 
 
 @attrs.frozen
@@ -305,7 +309,7 @@ class Layout:
 
     name: str
     fields: Sequence[Field]
-    _readers: dict[int, list[Callable[[Source, int], Any]]] = attrs.field(
+    _readers: dict[int, Callable[[Source, int], tuple[Any, ...]]] = attrs.field(
         factory=dict, init=False, repr=False, eq=False
     )
 
@@ -327,10 +331,13 @@ class Layout:
 
     def read(self, source: Source, version: int, /) -> tuple[Any, ...]:
         """Field after field."""
+        return self.reader(version)(source, version)
+
+    def reader(self, version: int) -> Callable[[Source, int], tuple[Any, ...]]:
+        """What `read` does for this version: small groups of fields are read a million times."""
         if version not in self._readers:
-            # Small groups of fields are read a million times.
-            self._readers[version] = [_reader(field, version) for field in self.fields]
-        return tuple([read(source, version) for read in self._readers[version]])
+            self._readers[version] = _row_reader([_reader(field, version) for field in self.fields])
+        return self._readers[version]
 
     def record(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """The tuple of named values; what is not named has its default."""
@@ -344,3 +351,11 @@ class Layout:
 def _reader(field: Field, version: int) -> Callable[[Source, int], Any]:
     """Reads a field, or what stands for it in a version without it."""
     return field.kind.read if field.first <= version <= field.last else lambda _source, _version: field.default
+
+
+def _row_reader(readers: Sequence[Callable[[Source, int], Any]]) -> Callable[[Source, int], tuple[Any, ...]]:
+    """Reads one field after the other; pairs are by far the most frequent."""
+    if len(readers) == 2:
+        first, second = readers
+        return lambda source, version: (first(source, version), second(source, version))
+    return lambda source, version: tuple([read(source, version) for read in readers])
