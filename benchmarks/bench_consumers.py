@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import attrs
 
-from benchmarks.case import Case, Facts, Goal, Work
+from benchmarks.case import Case, Facts, Goal, JvmPeer, Work
 from task_assignor.group.consumers import (
     ConsumerAssignment,
     ConsumerAssignor,
@@ -32,7 +35,7 @@ GROWTH = (1, 10, 100, 1000)
 
 
 def cases(is_quick: bool = False) -> list[Case]:
-    """Equal subscriptions, a million partitions, unequal subscriptions; kafka-python on the first of them."""
+    """Equal subscriptions, a million partitions, unequal subscriptions; beside the JVM, and kafka-python on the first."""
     equal, large, unequal = ((4, 5, 4), (10, 10, 20), (5, 10, 6)) if is_quick else (EQUAL, LARGE, UNEQUAL)
     found = []
     for what in ("fresh", "one leaves"):
@@ -76,14 +79,61 @@ def _case(
         topics, members = group(assignor, size, what, halves)
         return lambda: (topics, members, assignor.assign(topics, members))
 
-    return Case(name, prepare, partial(_facts, assignor), goal, against=against, recorded=recorded)
+    jvm = JvmPeer(lambda: question(assignor, *group(assignor, size, what, halves)), _beside)
+    return Case(name, prepare, partial(_facts, assignor), goal, jvm=jvm, against=against, recorded=recorded)
 
 
 def _facts(assignor: ConsumerAssignor, result: tuple[GroupTopics, list[ConsumerMember], ConsumerAssignment]) -> Facts:
     from task_assignor.group.consumers import measure
 
     metrics = measure(assignor, *result)
-    return {"sizes": f"{metrics.min}-{metrics.max}", "moves": metrics.moved, "withheld": metrics.withheld}
+    return {
+        "sizes": f"{metrics.min}-{metrics.max}",
+        "moves": metrics.moved,
+        "withheld": metrics.withheld,
+        "decisions": decisions(result[2]),
+    }
+
+
+def decisions(assignment: ConsumerAssignment) -> str:
+    """A short text that is equal for equal assignments; the harness makes the same."""
+    digest = hashlib.sha256()
+    for member in sorted(assignment):
+        given = assignment[member]
+        lines = sorted(f"{member} {topic} {number}\n" for topic, numbers in given.items() for number in numbers)
+        digest.update("".join(lines).encode())
+    return digest.hexdigest()[:16]
+
+
+def question(assignor: ConsumerAssignor, topics: GroupTopics, members: Sequence[ConsumerMember]) -> str:
+    """The same for the Java harness."""
+    kinds: dict[tuple[str, ...], int] = {}
+    asked = []
+    for member in members:
+        claim = assignor.claim(member)
+        asked.append(
+            {
+                "id": member.member_id,
+                "subscription": kinds.setdefault(member.topics, len(kinds)),
+                "userData": None if member.user_data is None else base64.b64encode(member.user_data).decode(),
+                "owned": {topic: list(numbers) for topic, numbers in claim.owned.items()},
+                "generation": member.generation,
+            }
+        )
+    whole = {
+        "assignor": assignor.name,
+        "topics": dict(topics.counts),
+        "subscriptions": list(kinds),
+        "members": asked,
+    }
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def _beside(facts: Facts, answer: Mapping[str, Any]) -> str:
+    ours = f"sizes {facts['sizes']}, moves {facts['moves']}"
+    if answer["decisions"] == facts["decisions"]:
+        return f"same decisions: {ours}"
+    return f"{ours}; JVM: sizes {answer['min']}-{answer['max']}, moves {answer['moves']}"
 
 
 def group(assignor: ConsumerAssignor, size: Size, what: str, halves: bool) -> tuple[GroupTopics, list[ConsumerMember]]:

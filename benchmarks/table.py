@@ -126,10 +126,15 @@ def _met(is_met: bool | None) -> str:
 
 
 def _remarks(one: Measurement) -> str:
+    # Where another case is the peer, the JVM's time has no column.
+    beside = ""
+    if one.case.against is not None and one.jvm is not None:
+        now, again = _jvm_times(one.jvm)
+        beside = f"JVM {now}, again {again}; "
     if one.remark:
-        return one.remark
+        return beside + one.remark
     facts = {} if one.run is None else {key: value for key, value in one.run.facts.items() if key != "decisions"}
-    return ", ".join(f"{key} {value}" for key, value in facts.items())
+    return beside + ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
 def _print_growth(console: Console, series: Sequence[Growth]) -> None:

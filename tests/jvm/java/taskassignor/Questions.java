@@ -33,6 +33,8 @@ final class Questions {
             return orderOfQueue(question.get("keys"), reply.putArray("order"), reply);
         } else if (question.has("taskIds")) {
             return orderOfMap(question.get("taskIds"), reply.putArray("order"), reply);
+        } else if (question.has("members")) {
+            return new ConsumerGroup(question).answer(question.get("assignor").asText(), reply);
         }
         final Snapshot state = new Snapshot(question.get("state"), question.path("inOrder").asBoolean(false));
         final JsonNode params = question.path("params");
