@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 from task_assignor.sdk import (
@@ -47,12 +48,18 @@ class Recorded(TaskAssignor):
 def placements(vector: Mapping[str, Any]) -> Iterator[tuple[Placement, int | None]]:
     """Every placement that may have led to the recorded answer, and when a follow-up was asked for.
 
-    What was withheld is not in the answer: any consumer that waits may be meant to get it. A temporary standby of one
-    that waits may be the task that it waits for.
+    What was withheld is not in the answer, but its partitions are among those of the client's host, where it has one; else
+    any consumer that waits may be meant to get it. A temporary standby of one that waits may be the task that it waits for.
     """
-    process_of = {member["id"]: process(member) for member in vector["request"]["members"]}
+    members = vector["request"]["members"]
+    process_of = {member["id"]: process(member) for member in members}
+    end_points = {
+        member["subscription"]["user_end_point"]: process(member) for member in members if "subscription" in member
+    }
+    tasks = all_tasks(vector)
     fixed: dict[str, dict[TaskId, bool]] = {each: {} for each in process_of.values()}
     waiting: set[str] = set()
+    shown: set[str] = set()
     deadlines = set()
     for member, given in vector["response"]["members"].items():
         info = given["info"]
@@ -64,13 +71,37 @@ def placements(vector: Mapping[str, Any]) -> Iterator[tuple[Placement, int | Non
             waiting.add(process_of[member])
         elif info["next_rebalance_ms"] != NEVER:
             deadlines.add(info["next_rebalance_ms"])
-    placed = {task for tasks in fixed.values() for task, active in tasks.items() if active}
-    missing = sorted(all_tasks(vector) - placed)
+        for host in info["partitions_by_host"]:
+            owner = end_points[f"{host['host']}:{host['port']}"]
+            shown.add(owner)
+            fixed[owner].update(dict.fromkeys((tasks[topic, number] for topic, number in host["partitions"]), True))
+    waiting -= shown
+    placed = {task for mine in fixed.values() for task, active in mine.items() if active}
+    missing = sorted(set(tasks.values()) - placed)
     for chosen in product(sorted(waiting), repeat=len(missing)):
-        found = {each: dict(tasks) for each, tasks in fixed.items()}
+        found = {each: dict(mine) for each, mine in fixed.items()}
         for task, owner in zip(missing, chosen, strict=True):
             found[owner][task] = True
         yield found, min(deadlines, default=None)
+
+
+def told_in_orders(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The request as the JVM understands it, for each order in which it may see the consumers of a client.
+
+    Of the offset sums that several consumers of a client tell of one task, the last ones count there (its defect 6).
+    """
+    clients: dict[str, list[str]] = {}
+    for member in request["members"]:
+        clients.setdefault(process(member), []).append(member["id"])
+    for orders in product(*map(permutations, clients.values())):
+        told = copy.deepcopy(request)
+        sums = {member["id"]: member["subscription"]["task_offset_sums"] for member in told["members"]}
+        for order in orders:
+            last = {tuple(each["task"]): each["offset_sum"] for member in order for each in sums[member]}
+            for member in order:
+                for each in sums[member]:
+                    each["offset_sum"] = last[tuple(each["task"])]
+        yield told
 
 
 def process(member: Mapping[str, Any]) -> str:
@@ -82,13 +113,14 @@ def process(member: Mapping[str, Any]) -> str:
     )
 
 
-def all_tasks(vector: Mapping[str, Any]) -> set[TaskId]:
-    """The tasks of a recorded application."""
+def all_tasks(vector: Mapping[str, Any]) -> dict[tuple[str, int], TaskId]:
+    """Source partition -> its task, of a recorded application."""
     counts = {**vector["request"]["topics"], **vector["response"]["internal_topics"]}
     return {
-        TaskId(each["id"], number)
+        (topic, number): TaskId(each["id"], number)
         for each in vector["response"]["subtopologies"]
-        for number in range(max(counts[topic] for topic in each["source_topics"]))
+        for topic in each["source_topics"]
+        for number in range(counts[topic])
     }
 
 
