@@ -54,7 +54,6 @@ from task_assignor.runtime.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.events import RunEvent
-from task_assignor.runtime.files import Seal
 from task_assignor.runtime.launcher import ClientSpec, RuntimeOptions
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import (
@@ -70,6 +69,7 @@ from task_assignor.runtime.protocol import (
     ToClient,
     ToCoordinator,
 )
+from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
 
 Lineage = tuple[tuple[int, int], ...]

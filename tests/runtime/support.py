@@ -29,6 +29,7 @@ from task_assignor.runtime import (
     WindowedJoin,
     write_topic,
 )
+from task_assignor.runtime.storage import LocalStorage, as_document, open_document
 from task_assignor.sdk import StreamsConfig
 
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
@@ -52,6 +53,17 @@ def stream(rows: int, keys: int, seed: int, span_ms: int = 600_000) -> pa.Table:
             "value": pa.array([f"{seed}-{number}" for number in range(rows)]),
         }
     )
+
+
+def description(root: Path, topic: str, version: int = 0) -> Path:
+    """The file in which a version of a topic is."""
+    return root / topic / "versions" / f"{version:012d}.json" / "~object"
+
+
+def change_description(path: Path, **changes: Any) -> None:
+    """Write other things into such a file, with the right checksum."""
+    storage = LocalStorage(path.parent.parent)
+    path.write_bytes(as_document({**open_document(storage, path.parent.name), **changes}))
 
 
 def write_streams(root: Path, rows: int, keys: int, partitions: int = 4) -> tuple[pa.Table, pa.Table]:

@@ -35,6 +35,7 @@ from tests.runtime.support import (
     QUICK,
     application,
     count_topology,
+    description,
     in_order,
     join_topology,
     stream,
@@ -243,7 +244,7 @@ def test_files_in_each_others_place_are_told_or_not_used(finished: Path, tmp_pat
         with pytest.raises(CommitLogException, match=r"record 0 cannot be read: .*it is the record of commit 1"):
             _use(root)
     with _copy(finished, tmp_path) as root:
-        shutil.copy(root / "topics" / "left" / "topic.json", root / "topics" / "right" / "topic.json")
+        shutil.copy(description(root / "topics", "left"), description(root / "topics", "right"))
         with pytest.raises(StreamsException, match=r"topic 'right' cannot be read: .*it describes the topic 'left'"):
             _use(root)
     with _copy(finished, tmp_path) as root:

@@ -25,9 +25,16 @@ from task_assignor.runtime import (
     WindowStoreSpec,
     write_topic,
 )
-from task_assignor.runtime.files import read_json, write_json
 from task_assignor.runtime.identity import differences, identity_of
-from tests.runtime.support import CountByKey, application, join_topology, stream, write_streams
+from tests.runtime.support import (
+    CountByKey,
+    application,
+    change_description,
+    description,
+    join_topology,
+    stream,
+    write_streams,
+)
 
 KEY, VALUE = pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())])
 
@@ -160,16 +167,17 @@ def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None
     refused(join(after_ms=50_000), "processor, parameters, join, after_ms: was 40000, is 50000")
     refused(join(output="others"), "outputs, joined: is gone", "outputs, others: was not there")
     shutil.copytree(root / "left", root / "copy")
-    paths = [root / name / "topic.json" for name in ("left", "right")]
-    documents = [read_json(path) for path in paths]
-    for path, document in zip(paths, documents, strict=True):
-        write_json(path, {**document, "partitions": 5, "files": [*document["files"], []]})
+    paths = [description(root, name) for name in ("left", "right")]
+    wholes = [path.read_bytes() for path in paths]
+    before = Topic.open(root, "left")
+    for name, path in zip(("left", "right"), paths, strict=True):
+        change_description(path, partitions=5, files=[*Topic.open(root, name).to_json()["files"], []])
     refused(join(), "topics, left, partitions: was 4, is 5", "topics, right, partitions: was 4, is 5")
-    for path, document in zip(paths, documents, strict=True):
-        write_json(path, document)
+    for path, whole in zip(paths, wholes, strict=True):
+        path.write_bytes(whole)
     shutil.rmtree(root / "left")
     write_topic(root, "left", stream(200, 10, seed=1), partitions=4, key=["key"], timestamp="at")
-    refused(join(), f'topics, left, id: was "{documents[0]["id"]}", is "')
+    refused(join(), f'topics, left, id: was "{before.topic_id}", is "')
     shutil.rmtree(root / "left")
     (root / "copy").rename(root / "left")
     assert application(tmp_path, join(), clients=1).run().rows_in == 0

@@ -20,8 +20,9 @@ from task_assignor.runtime import (
     partitions_of,
     write_topic,
 )
-from task_assignor.runtime.files import read_json, write_arrow, write_json
+from task_assignor.runtime.storage import as_arrow
 from tests.budget import examples
+from tests.runtime.support import change_description, description
 
 ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "at": list(range(40, 0, -1)), "n": list(range(40))})
 
@@ -82,11 +83,15 @@ def test_a_topic_is_visible_only_when_it_is_whole(tmp_path: Path) -> None:
         TopicBuilder.create(tmp_path, topic.spec)
 
 
-def test_writing_a_file_again_replaces_it(tmp_path: Path) -> None:
-    """A Spark task that is tried again writes the same files."""
+def test_of_files_with_the_same_rows_the_committed_one_counts(tmp_path: Path) -> None:
+    """A Spark task that is tried again writes its rows again; the first try may even come last."""
     builder = TopicBuilder.create(tmp_path, TopicSpec("t", 1, ROWS.schema, ("key",)))
     builder.write(0, 0, ROWS.slice(0, 10))
-    assert builder.commit([builder.write(0, 0, ROWS)]).end_offset(0) == 40
+    topic = builder.commit([builder.write(0, 0, ROWS)])
+    builder.write(0, 0, ROWS.slice(0, 5))
+    assert ROWS.equals(topic.read(0, 0, 40))
+    assert Topic.open(tmp_path, "t").end_offset(0) == 40
+    assert len(list((tmp_path / "t" / "0").iterdir())) == 2, "the first one was removed"
 
 
 def test_files_that_do_not_follow_each_other_are_not_committed(tmp_path: Path) -> None:
@@ -101,7 +106,8 @@ def test_files_that_do_not_follow_each_other_are_not_committed(tmp_path: Path) -
 
 def _damaged(tmp_path: Path) -> tuple[Topic, Path]:
     write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"], segment_rows=10)
-    return Topic.open(tmp_path, "t"), tmp_path / "t" / "0" / f"{20:020d}.arrow"
+    topic = Topic.open(tmp_path, "t")
+    return topic, tmp_path / topic.segments(0)[2].name("t")
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "text", "empty"])
@@ -120,7 +126,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     with pytest.raises(CorruptLogException) as caught:
         topic.read(0, 15, 25)
     error = caught.value
-    assert ("t", 0, 20, path) == (error.topic, error.partition, error.offset, error.path)
+    assert ("t", 0, 20, str(path)) == (error.topic, error.partition, error.offset, error.path)
     for part in ("t, partition 0, offset 20", str(path)):
         assert part in str(error)
     assert topic.read(0, 10, 20).num_rows == 10, "the other files can be read"
@@ -140,7 +146,8 @@ def test_missing_rows_are_named(tmp_path: Path) -> None:
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     topic, path = _damaged(tmp_path)
-    seal = write_arrow(path, ROWS.drop_columns(["n"]).slice(0, 10))
+    data, seal = as_arrow(ROWS.drop_columns(["n"]).slice(0, 10))
+    path.write_bytes(data)
     topic = Topic(tmp_path, topic.spec, topic.topic_id, [[attrs.evolve(topic.segments(0)[2], seal=seal)]])
     with pytest.raises(CorruptLogException, match="offset 20 has other columns"):
         topic.read(0, 20, 30)
@@ -153,15 +160,16 @@ def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path) -> No
 
 
 def test_a_broken_description_is_named(tmp_path: Path) -> None:
-    topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
-    path = topic.path / "topic.json"
-    document = read_json(path)
-    for change in ({"formatVersion": 1}, {"partitions": 0}, {"id": "x"}, {"files": 7}):
-        write_json(path, {**document, **change})
+    write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
+    path = description(tmp_path, "t")
+    whole = path.read_bytes()
+    for change in ({"formatVersion": 1}, {"partitions": 0}, {"id": "x"}, {"files": 7}, {"version": 1}):
+        change_description(path, **change)
         with pytest.raises(TopicException, match=r"topic 't'|topic t"):
             Topic.open(tmp_path, "t")
-    path.write_text(path.read_text().replace('"partitions":1', '"partitions":2'))
-    with pytest.raises(TopicException, match="its checksum is wrong"):
+        path.write_bytes(whole)
+    path.write_bytes(whole.replace(b'"partitions":1', b'"partitions":2'))
+    with pytest.raises(TopicException, match=r"its checksum is wrong"):
         Topic.open(tmp_path, "t")
 
 

@@ -45,7 +45,6 @@ from task_assignor.runtime.events import (
     RunFinished,
     TaskRestored,
 )
-from task_assignor.runtime.files import Seal
 from task_assignor.runtime.keys import murmur2, partitions_of
 from task_assignor.runtime.launcher import (
     ClientBootstrap,
@@ -57,14 +56,16 @@ from task_assignor.runtime.launcher import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.local import LocalProcessLauncher
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
+from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
-from task_assignor.runtime.topic_writing import TopicBuilder, write_topic
+from task_assignor.runtime.topic_writing import TopicBuilder, append_topic, write_topic
 from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
 
@@ -92,6 +93,7 @@ __all__ = [
     "LaunchPlan",
     "Launcher",
     "LocalProcessLauncher",
+    "Log",
     "Output",
     "Processor",
     "ProcessorException",
@@ -125,6 +127,7 @@ __all__ = [
     "WindowStore",
     "WindowStoreSpec",
     "WindowedJoin",
+    "append_topic",
     "committed_files",
     "list_topics",
     "murmur2",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import fcntl
 import logging
-import os
 import secrets
 import time
 import uuid
@@ -49,7 +48,7 @@ from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.server import CoordinatorServer
-from task_assignor.runtime.topics import Topic, topics_folder
+from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted, duration, named
@@ -163,7 +162,7 @@ class StreamsApplication:
     Args:
         topology: what is computed.
         config: settings in Kafka's keys; `application.id` is needed, `task.assignor.class` decides who places the tasks.
-        topics_root: folder of the topics.
+        topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`).
         run_dir: folder of the run: commit log, outputs, changelogs, and the state directories of clients without one
             of their own. All clients must reach it.
         clients: how many clients, or which. Clients given by number are `client-1`, `client-2` and so on, with
@@ -188,7 +187,7 @@ class StreamsApplication:
     ) -> None:
         self._topology = topology
         self._config = config
-        self._topics_root = topics_folder(topics_root).absolute()
+        self._topics_root = topics_storage(topics_root).address
         self._layout = RunLayout(run_folder(run_dir).absolute())
         self._options = options_with(config, options or RuntimeOptions())
         warn_of_idle_settings(config)
@@ -230,8 +229,8 @@ class StreamsApplication:
         """
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
-            for name, topic in self._topics.items():
-                Topic.open(self._topics_root, name, topic.topic_id)
+            for topic in self._topics.values():
+                topic.refresh()
             commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
             commits.set_aside_torn()
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
@@ -323,7 +322,7 @@ class StreamsApplication:
                     self._application_id,
                     run_id,
                     self._topology,
-                    str(self._topics_root),
+                    self._topics_root,
                     str(self._layout.run_dir),
                     spec.state_dir or self._state_dir(spec.name),
                     self._options,
@@ -364,7 +363,7 @@ class StreamsApplication:
                     "applicationId": self._application_id,
                     "runId": run_id,
                     "identity": identity,
-                    "topicsRoot": os.fspath(self._topics_root),
+                    "topicsRoot": self._topics_root,
                     "outputs": {
                         name: None
                         if schema is None

@@ -19,7 +19,8 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
-from task_assignor.runtime.files import DamagedDocumentError, Seal, local_path, open_arrow, read_json, write_json
+from task_assignor.runtime.files import local_path, open_arrow, read_json, write_json
+from task_assignor.runtime.storage import DamagedDocumentError, Seal
 from task_assignor.sdk import StreamsException, TaskId
 
 _log = logging.getLogger(__name__)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from task_assignor.runtime.blame import CodeLine
 from task_assignor.sdk import StreamsException
 
@@ -20,7 +18,7 @@ class CorruptLogException(TopicException):
         topic: name of the topic, output or changelog.
         partition: number of the partition.
         offset: first offset of the file (for changelogs and outputs: the batch).
-        path: the file.
+        path: path or URL of the file.
     """
 
     def __init__(self, message: str, topic: str = "", partition: int = -1, offset: int = -1, path: str = "") -> None:
@@ -28,7 +26,7 @@ class CorruptLogException(TopicException):
         self.topic = topic
         self.partition = partition
         self.offset = offset
-        self.path = Path(path)
+        self.path = path
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -11,7 +11,6 @@ guards against broken disks and copies, not against people who want to deceive.
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import json
 import os
@@ -21,12 +20,12 @@ import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.storage import DamagedDocumentError, Seal
 from task_assignor.sdk.text import is_url
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
@@ -62,25 +61,6 @@ def local_path(what: str, path: str | Path) -> Path:
             f"The {what} ({text!r}) must be the path of a folder, not a URL: {scheme}: is not read. {advice}"
         )
     return Path(text)
-
-
-@attrs.frozen
-class Seal:
-    """What an Arrow file was when it was written: by this it is known again.
-
-    Args:
-        rows: its rows.
-        size: its bytes.
-        checksum: CRC-32 of its bytes, 8 hexadecimal digits.
-    """
-
-    rows: int
-    size: int
-    checksum: str
-
-    def to_json(self) -> list[Any]:
-        """The seal as a list."""
-        return [self.rows, self.size, self.checksum]
 
 
 def checksum_of(data: pa.Buffer | bytes) -> str:
@@ -167,19 +147,6 @@ def write_json(path: Path, document: dict[str, Any], *, exclusive: bool = False,
             sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-class DamagedDocumentError(ValueError):
-    """A JSON document is not what was written.
-
-    Args:
-        message: what is wrong with it.
-        is_torn: its end is missing, as after a power failure while it was being written.
-    """
-
-    def __init__(self, message: str, *, is_torn: bool) -> None:
-        super().__init__(message)
-        self.is_torn = is_torn
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -304,26 +271,3 @@ class Syncer:
     def close(self) -> None:
         """End its threads."""
         self._pool.shutdown(wait=False)
-
-
-# Locks.
-
-
-def lock_file(path: Path) -> IO[str] | None:
-    """Lock a file, which is made if it is not there; None: somebody else has it.
-
-    The lock ends when the file is closed, or with the process, however that ends.
-    """
-    while True:
-        handle = path.open("a")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it may have removed the name since it was opened.
-            if os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
-                return handle
-        except FileNotFoundError:
-            pass
-        except OSError:
-            handle.close()
-            return None
-        handle.close()

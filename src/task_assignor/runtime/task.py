@@ -18,9 +18,10 @@ from task_assignor.runtime.client import Restore
 from task_assignor.runtime.commits import FileRef, RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TopicException
-from task_assignor.runtime.files import DamagedDocumentError, Seal, open_arrow, read_json, write_arrow, write_json
+from task_assignor.runtime.files import open_arrow, read_json, write_arrow, write_json
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.storage import DamagedDocumentError, Seal
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topics import Topic
@@ -408,6 +409,6 @@ def failure_of(task: TaskId, error: BaseException) -> TaskFailure:
         )
     trace = traceback_of(error)
     if isinstance(error, CorruptLogException):
-        place = (error.topic, error.partition, error.offset, str(error.path))
+        place = (error.topic, error.partition, error.offset, error.path)
         return TaskFailure(task, "log", f"Task {task}: {error}", trace, place)
     return TaskFailure(task, "client", f"Task {task} failed with {text_of(error)}", trace)

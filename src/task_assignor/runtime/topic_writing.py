@@ -1,13 +1,18 @@
-"""Writing topics: out of sight, by one writer at a time, visible whole or not at all. Reading them is in `topics`."""
+"""Writing topics: files first, then the version that lists them, so that all rows become visible together or none does.
+
+Anybody may write at the same time: of two that create a topic the second is told, of two that append to it one comes after
+the other. Reading is in `topics`.
+"""
 
 from __future__ import annotations
 
-import shutil
+import itertools
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -15,91 +20,78 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.files import Seal, lock_file, sync, write_arrow, write_json
 from task_assignor.runtime.frames import as_tables
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
-from task_assignor.runtime.topics import Segment, Topic, TopicSpec, topics_folder
+from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document
+from task_assignor.runtime.topics import Segment, Topic, TopicSpec, topics_storage, version_name, versions_of
 
+_log = logging.getLogger(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
+_HELD_BYTES: Final = 64 << 20
+"""Files are made durable together up to this size; they are held in memory until then."""
+_KEPT_VERSIONS: Final = 20
+"""Versions of a topic that are kept. Each of them lists all files."""
 
 
 def _disk_errors(spec: TopicSpec, root: str | Path) -> AbstractContextManager[None]:
     return disk_errors(TopicException, f"Topic {spec.name!r} cannot be written to {root}", "Maybe choose another root.")
 
 
-class _Claim:
-    """The right to write a topic. Picklable: copies in other processes hold nothing."""
-
-    def __init__(self, path: Path, handle: IO[str]) -> None:
-        self._path = path
-        self._handle: IO[str] | None = handle
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "_handle": None}
-
-    def release(self) -> None:
-        """Give it back."""
-        if self._handle is not None:
-            self._path.unlink(missing_ok=True)
-            self._handle.close()
-            self._handle = None
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 @attrs.frozen
 class TopicBuilder:
-    """Writes a new topic out of sight and makes it visible at the end. Picklable: several processes may write.
+    """Writes files of a topic that nobody sees until `commit`. Picklable: several processes may write.
 
-    Made by `create`, which is the only one to write this topic until `commit` or `abort`.
+    Made by `create` for a new topic, and by `extend` for one that is there.
 
     Args:
-        root: folder of the topics.
+        root: folder of the topics, a path or a URL.
         spec: what the topic is like.
+        topic_id: identity of the topic that grows; None: it is a new one.
+        writer: begins the names of the files.
     """
 
     root: str
     spec: TopicSpec
-    _claim: _Claim | None = attrs.field(default=None, eq=False, repr=False)
+    topic_id: str | None = None
+    writer: str = attrs.field(factory=_new_id)
 
     @classmethod
     def create(cls, root: str | Path, spec: TopicSpec) -> TopicBuilder:
-        """Begin a topic; what an earlier attempt left behind is removed.
+        """Begin a topic.
 
         Raises:
-            TopicException: a topic of this name exists or is being written by somebody else, or the folder cannot be
-                written.
+            TopicException: a topic of this name exists, or the folder cannot be read.
         """
-        folder = topics_folder(root)
-        lock = folder / f"{spec.name}~lock"
+        builder = cls(topics_storage(root).address, spec)
         with _disk_errors(spec, root):
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = lock_file(lock)
-            if handle is None:
-                raise TopicException(
-                    f"The topic {spec.name!r} in {root} is being written by somebody else. Maybe wait for it, or use "
-                    "another name."
-                )
-            builder = cls(str(root), spec, _Claim(lock, handle))
-            try:
-                builder._check_is_new()
-                for left in folder.glob(f"{spec.name}~staging*"):
-                    shutil.rmtree(left)
-                builder.staging.mkdir()
-            except BaseException:
-                builder._release()
-                raise
+            builder._check_is_new()
         return builder
 
-    @property
-    def staging(self) -> Path:
-        """Where the files are until `commit`."""
-        return topics_folder(self.root) / f"{self.spec.name}~staging"
+    @classmethod
+    def extend(cls, root: str | Path, name: str) -> TopicBuilder:
+        """Begin to append rows to a topic.
 
-    def write(self, partition: int, base_offset: int, table: pa.Table) -> Segment:
-        """Write the rows `base_offset` and following of a partition as one file; writing it again replaces it.
+        Raises:
+            TopicException: there is no such topic, or it cannot be read.
+        """
+        topic = Topic.open(root, name)
+        return cls(topics_storage(root).address, topic.spec, topic.topic_id)
+
+    @property
+    def storage(self) -> Storage:
+        """Where the files go."""
+        return topics_storage(self.root)
+
+    def write(self, partition: int, row: int, table: pa.Table) -> Segment:
+        """Write rows of a partition as one file; of files with the same place the one that is committed counts.
 
         Args:
             partition: number of the partition.
-            base_offset: offset of the first row; 0 for the first file, then the `end` of the last segment.
+            row: which row the first one is among those that this builder writes to the partition; from 0.
             table: the rows, with the columns of the topic (cast to its types where that loses nothing).
 
         Returns:
@@ -108,65 +100,146 @@ class TopicBuilder:
         Raises:
             TopicException: the columns do not fit, there is no such partition, or the disk says no.
         """
+        (segment,) = self.write_all([(partition, row, table)])
+        return segment
+
+    def write_all(self, pieces: Iterable[tuple[int, int, pa.Table]]) -> list[Segment]:
+        """`write` for many: they are made durable together, which is much quicker.
+
+        Args:
+            pieces: partition, row, table of each.
+
+        Raises:
+            TopicException: as `write`.
+        """
+        segments: list[Segment] = []
+        pending: dict[str, Data] = {}
+        held = 0
+        with _disk_errors(self.spec, self.root):
+            for partition, row, table in pieces:
+                segment, data = self._seal(partition, row, table)
+                segments.append(segment)
+                if data is not None:
+                    pending[segment.name(self.spec.name)] = data
+                    held += data.size
+                if held > _HELD_BYTES:
+                    self.storage.put_all(pending)
+                    pending, held = {}, 0
+            self.storage.put_all(pending)
+        return segments
+
+    def _seal(self, partition: int, row: int, table: pa.Table) -> tuple[Segment, pa.Buffer | None]:
         if not 0 <= partition < self.spec.partitions:
             raise TopicException(
                 f"Topic {self.spec.name} has partitions 0 to {self.spec.partitions - 1}, not {partition}."
             )
-        nothing = Segment(partition, base_offset, Seal(0, 0, ""))
         if not table.num_rows:
-            return nothing
-        table = fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}").combine_chunks()
-        path = nothing.path(self.staging)
-        with _disk_errors(self.spec, self.root):
-            seal = write_arrow(path, table)
-            sync(path)
-            sync(path.parent)
-        return attrs.evolve(nothing, seal=seal)
+            return Segment(partition, row, Seal(0, 0, ""), ""), None
+        data, seal = as_arrow(fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}").combine_chunks())
+        # A try of its own, so that a late one of an executor that was given up cannot touch what counts.
+        return Segment(partition, row, seal, f"{self.writer}-{row:012d}-{_new_id()}.arrow"), data
 
     def commit(self, segments: Iterable[Segment]) -> Topic:
-        """Check that the files are there and follow each other, and make the topic visible.
+        """Check that the files are there and follow each other, and make all rows visible.
 
         Args:
             segments: what the calls of `write` gave, in any order.
 
+        Returns:
+            The topic, as it is then.
+
         Raises:
-            TopicException: a topic of this name has appeared, or the disk says no.
+            TopicException: a topic of this name has appeared, the topic has gone, or the disk says no.
             CorruptLogException: files do not follow each other, or cannot be seen from here.
         """
         files: list[list[Segment]] = [[] for _ in range(self.spec.partitions)]
         for segment in sorted(segments, key=lambda segment: (segment.partition, segment.base)):
             if segment.seal.rows:
                 files[segment.partition].append(segment)
-        topic = Topic(self.root, self.spec, str(uuid.uuid4()), files)
-        topic.path = self.staging
-        topic.end_offsets()
-        self._check_is_new()
-        final = topics_folder(self.root) / self.spec.name
-        listed = [[[segment.base, *segment.seal.to_json()] for segment in partition] for partition in files]
-        document = {**self.spec.to_json(), "id": topic.topic_id, "files": listed}
         with _disk_errors(self.spec, self.root):
-            write_json(self.staging / "topic.json", document)
-            # Fails if the name is taken: a topic is a folder that is not empty.
-            self.staging.rename(final)
-            sync(final.parent)
-        self._release()
-        return Topic(self.root, self.spec, topic.topic_id, files)
+            try:
+                if self.topic_id is None:
+                    self._check_is_new()
+                Topic(self.root, self.spec, "", files).end_offsets()
+            except BaseException:
+                self.abort()
+                raise
+            return self._create(files) if self.topic_id is None else self._append(files, self.topic_id)
+
+    def _create(self, files: Sequence[Sequence[Segment]]) -> Topic:
+        topic = Topic(self.root, self.spec, str(uuid.uuid4()), files)
+        counted = {segment.name(self.spec.name) for partition in files for segment in partition}
+        # What others left who tried and failed; nobody who may append to the topic can have begun yet.
+        left = [name for name in self.storage.list_below(self.spec.name) if name not in counted]
+        try:
+            self._put_version(topic)
+        except FileExistsError:
+            self.abort()
+            self._check_is_new()
+            raise
+        if Topic.open(self.root, self.spec.name).topic_id != topic.topic_id:
+            # Somebody else's topic has grown so much that its first version is not kept any more.
+            self.storage.delete([version_name(self.spec.name, 0)])
+            self.abort()
+            self._check_is_new()
+        self.storage.delete(left)
+        return topic
+
+    def _append(self, files: Sequence[Sequence[Segment]], topic_id: str) -> Topic:
+        while True:
+            topic = Topic.open(self.root, self.spec.name, topic_id)
+            mine = {segment.file for partition in files for segment in partition}
+            if not mine or mine <= _files_of(topic):
+                return topic
+            grown = []
+            for number, partition in enumerate(files):
+                before = topic.segments(number)
+                end = before[-1].end if before else 0
+                grown.append([*before, *(attrs.evolve(one, base=one.base + end) for one in partition)])
+            try:
+                self._put_version(Topic(self.root, self.spec, topic_id, grown, topic.version + 1))
+            except FileExistsError:
+                # Somebody else was quicker: after them.
+                continue
+            found = versions_of(self.storage, self.spec.name)
+            if found[-1] >= topic.version + _KEPT_VERSIONS:
+                # So many others were quicker that the number had become free again; what they wrote counts.
+                if not mine <= _files_of(Topic.open(self.root, self.spec.name, topic_id)):
+                    self.storage.delete([version_name(self.spec.name, topic.version + 1)])
+                continue
+            old = [version for version in found if version <= topic.version + 1 - _KEPT_VERSIONS]
+            self.storage.delete(version_name(self.spec.name, version) for version in old)
+
+    def _put_version(self, topic: Topic) -> None:
+        self.storage.put_if_absent(version_name(self.spec.name, topic.version), as_document(topic.to_json()))
 
     def abort(self) -> None:
-        """Remove what was written."""
-        shutil.rmtree(self.staging, ignore_errors=True)
-        self._release()
+        """Remove what was written, before `commit`, which does so itself where nothing became visible.
 
-    def _release(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
+        Where it cannot know (the disk said no while the version was written), files stay: they may count. What cannot be
+        removed takes up space.
+        """
+        try:
+            mine = [
+                name
+                for partition in range(self.spec.partitions)
+                for name in self.storage.list(f"{self.spec.name}/{partition}")
+                if name.rpartition("/")[2].startswith(f"{self.writer}-")
+            ]
+            self.storage.delete(mine)
+        except OSError as error:
+            _log.warning("What was written to topic %r in %s is not removed: %s", self.spec.name, self.root, error)
 
     def _check_is_new(self) -> None:
-        final = topics_folder(self.root) / self.spec.name
-        if final.exists():
+        if versions_of(self.storage, self.spec.name):
+            place = self.storage.locate(self.spec.name)
             raise TopicException(
-                f"There already is a topic {self.spec.name!r} in {self.root}. Maybe delete {final} first."
+                f"There already is a topic {self.spec.name!r} in {self.root}. Maybe append to it, or delete {place} first."
             )
+
+
+def _files_of(topic: Topic) -> set[str]:
+    return {segment.file for partition in range(topic.spec.partitions) for segment in topic.segments(partition)}
 
 
 def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
@@ -207,7 +280,7 @@ def write_topic(
     """Write a new topic from tables, partitioned by Kafka's murmur2 of the key.
 
     Args:
-        root: folder of the topics.
+        root: folder of the topics, a path or a URL.
         name: name of the topic.
         rows: an Arrow table, a pandas or polars DataFrame, or an iterable of these with equal columns; within a
             partition their order is kept.
@@ -223,33 +296,74 @@ def write_topic(
         The topic.
 
     Raises:
-        TopicException: a topic of this name exists or is being written, the description or the rows are not allowed, or
+        TopicException: a topic of this name exists, the description or the rows are not allowed, or
             the folder cannot be written.
     """
+    first, tables = _first_of(rows, name, segment_rows)
+    spec = TopicSpec(name, partitions, first.schema.remove_metadata(), key, timestamp, racks)
+    return _write(TopicBuilder.create(root, spec), first, tables, sort_by_timestamp, segment_rows)
+
+
+def append_topic(
+    root: str | Path,
+    name: str,
+    rows: Any,
+    *,
+    sort_by_timestamp: bool = False,
+    segment_rows: int = DEFAULT_SEGMENT_ROWS,
+) -> Topic:
+    """Append rows to a topic: all of them become visible at once, after those that are there, or none does.
+
+    Several may append at the same time, also from several machines: their rows come after each other, never mixed. A
+    run that has read the topic goes on with the new rows when it is run again.
+
+    Args:
+        root: folder of the topics, a path or a URL.
+        name: name of the topic.
+        rows: as for `write_topic`, with the columns of the topic (cast to its types where that loses nothing).
+        sort_by_timestamp: sort each table by the timestamp first.
+        segment_rows: at most so many rows per file.
+
+    Returns:
+        The topic with the new rows.
+
+    Raises:
+        TopicException: there is no such topic, the rows do not fit, or the folder cannot be written. The topic is then
+            as it was.
+    """
+    first, tables = _first_of(rows, name, segment_rows)
+    return _write(TopicBuilder.extend(root, name), first, tables, sort_by_timestamp, segment_rows)
+
+
+def _first_of(rows: Any, name: str, segment_rows: int) -> tuple[pa.Table, Iterator[pa.Table]]:
     if segment_rows < 1:
         raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
     tables = as_tables(rows, f"topic {name!r}")
     first = next(tables, None)
     if first is None:
         raise TopicException(f"There are no tables to write to topic {name!r}. Maybe write one without rows.")
-    spec = TopicSpec(name, partitions, first.schema.remove_metadata(), key, timestamp, racks)
-    if sort_by_timestamp and timestamp is None:
-        raise TopicException(f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column.")
-    builder = TopicBuilder.create(root, spec)
+    return first, tables
+
+
+def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], sort: bool, segment_rows: int) -> Topic:
+    spec = builder.spec
+    if sort and spec.timestamp is None:
+        raise TopicException(f"Topic {spec.name!r} cannot be sorted by timestamp: it has no timestamp column.")
     try:
         segments: list[Segment] = []
-        ends = [0] * partitions
-        while first is not None:
-            segments += _append(builder, ends, first, sort_by_timestamp, segment_rows)
-            first = next(tables, None)
-        return builder.commit(segments)
+        ends = [0] * spec.partitions
+        for table in itertools.chain([first], tables):
+            segments += builder.write_all(_pieces(spec, ends, table, sort, segment_rows))
     except BaseException:
         builder.abort()
         raise
+    return builder.commit(segments)
 
 
-def _append(builder: TopicBuilder, ends: list[int], rows: pa.Table, sort: bool, segment_rows: int) -> Iterator[Segment]:
-    spec = builder.spec
+def _pieces(
+    spec: TopicSpec, ends: list[int], rows: pa.Table, sort: bool, segment_rows: int
+) -> Iterator[tuple[int, int, pa.Table]]:
+    """Cut a table into files: partition, row, table of each; moves the ends of the partitions on."""
     rows = fit_to_schema(rows, spec.schema, f"topic {spec.name}")
     partition = partitions_of(rows, spec.key, spec.partitions)
     if sort and spec.timestamp is not None:
@@ -261,6 +375,5 @@ def _append(builder: TopicBuilder, ends: list[int], rows: pa.Table, sort: bool, 
     for number in range(spec.partitions):
         for begin in range(int(bounds[number]), int(bounds[number + 1]), segment_rows):
             chosen = order[begin : min(begin + segment_rows, int(bounds[number + 1]))]
-            segment = builder.write(number, ends[number], rows.take(pa.array(chosen)))
-            ends[number] = segment.end
-            yield segment
+            yield number, ends[number], rows.take(pa.array(chosen))
+            ends[number] += len(chosen)

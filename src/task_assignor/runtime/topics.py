@@ -1,14 +1,17 @@
-"""The topic log: a folder of Arrow files per partition, with offsets. Writing is in `topic_writing`.
+"""Topics as folders of Arrow files per partition, with offsets: the `Log` that lives in a storage. Writing is in `topic_writing`.
 
-Layout: `<root>/<topic>/topic.json` describes the topic and lists its files with sizes and checksums;
-`<root>/<topic>/<partition>/<first offset, 20 digits>.arrow` holds its rows. Files never change once they have their name.
-Offsets have no gaps. While it is being written a topic is `<root>/<topic>~staging`, guarded by `<root>/<topic>~lock`.
+Layout: `<root>/<topic>/versions/<number, 12 digits>.json` describes the topic and lists its files with sizes and checksums; the
+newest version counts. `<root>/<topic>/<partition>/*.arrow` holds the rows; files never change, and one that no version lists
+does not count. Offsets have no gaps. A version is put if absent, so a topic appears and grows whole or not at all, and of
+two that write it at the same time one comes after the other.
 """
 
 from __future__ import annotations
 
 import base64
+import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +19,15 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.files import Seal, check_size, local_path, open_arrow, read_json
 from task_assignor.runtime.keys import key_type_name
+from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, open_document, storage_at
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+_OPEN_FILES: Final = 2
+"""Files of a partition that are kept open. In an object store that is memory: two readers are served, and no more held."""
 
 
 def check_name(what: str, name: object) -> None:
@@ -108,7 +114,7 @@ class TopicSpec:
         return tuple(key_type_name(self.schema.field(column).type) for column in self.key)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `topic.json`."""
+        """What a version says of the topic itself."""
         racks = None if self.racks is None else [None if rack is None else sorted(rack) for rack in self.racks]
         return {
             "formatVersion": FORMAT_VERSION,
@@ -135,14 +141,14 @@ class TopicSpec:
         )
 
 
-def topics_folder(root: str | Path) -> Path:
-    """The folder of the topics, as a path.
+def topics_storage(root: str | Path) -> Storage:
+    """The storage of the topics.
 
     Raises:
-        TopicException: it is a URL.
+        TopicException: the root is neither a path nor a URL that is supported.
     """
     try:
-        return local_path("folder of the topics", root)
+        return storage_at("folder of the topics", root)
     except ValueError as error:
         raise TopicException(str(error)) from None
 
@@ -155,49 +161,61 @@ class Segment:
         partition: number of the partition.
         base: offset of its first row.
         seal: its rows, bytes and checksum.
+        file: its name in the folder of the partition.
     """
 
     partition: int
     base: int
     seal: Seal
+    file: str
 
     @property
     def end(self) -> int:
         """Offset after its last row."""
         return self.base + self.seal.rows
 
-    def path(self, topic: Path) -> Path:
-        """Where it is.
+    def name(self, topic: str) -> str:
+        """Its name in the storage of the topics.
 
         Args:
-            topic: folder of the topic.
+            topic: name of the topic.
         """
-        return topic / str(self.partition) / f"{self.base:020d}.arrow"
+        return f"{topic}/{self.partition}/{self.file}"
+
+
+def version_name(topic: str, version: int) -> str:
+    """The name of a version of a topic in the storage of the topics."""
+    return f"{topic}/versions/{version:012d}.json"
 
 
 class Topic:
-    """A topic that exists: reads rows by partition and offsets. Made by `open`.
+    """A topic that exists: reads rows by partition and offsets. Made by `open`. A `Log`.
 
     Args:
-        root: folder of the topics.
+        root: folder of the topics, a path or a URL.
         spec: what the topic is like.
         topic_id: its identity; a topic that is written anew has another one.
         segments: its files, per partition in the order of their offsets.
+        version: how often it has grown.
     """
 
-    def __init__(self, root: str | Path, spec: TopicSpec, topic_id: str, segments: Sequence[Sequence[Segment]]) -> None:
+    def __init__(
+        self, root: str | Path, spec: TopicSpec, topic_id: str, segments: Sequence[Sequence[Segment]], version: int = 0
+    ) -> None:
         self.spec = spec
         self.topic_id = topic_id
-        self.path = topics_folder(root) / spec.name
+        self.version = version
+        self._storage = topics_storage(root)
         self._segments = tuple(map(tuple, segments))
-        self._tables: dict[Segment, pa.Table] = {}
+        self._tables: list[OrderedDict[Segment, pa.Table]] = [OrderedDict() for _ in range(spec.partitions)]
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, root: str | Path, name: str, expected_id: str | None = None) -> Topic:
-        """The topic of that name.
+        """The topic of that name, as it is now.
 
         Args:
-            root: folder of the topics.
+            root: folder of the topics, a path or a URL.
             name: name of the topic.
             expected_id: the identity it must have; None: any.
 
@@ -205,33 +223,57 @@ class Topic:
             TopicException: there is none, its description cannot be read, or it is another one than expected.
         """
         check_name("topic", name)
-        path = topics_folder(root) / name / "topic.json"
+        storage = topics_storage(root)
         try:
-            document = read_json(path)
-            spec = TopicSpec.from_json(document)
-            topic_id = str(uuid.UUID(document["id"]))
-            segments = [
-                [Segment(partition, base, Seal(*seal)) for base, *seal in files]
-                for partition, files in enumerate(document["files"])
-            ]
-            if spec.name != name:
-                raise ValueError(f"it describes the topic {spec.name!r}")
-            if len(segments) != spec.partitions:
-                raise ValueError(f"it has files for {len(segments)} partitions, not {spec.partitions}")
+            version, document = _newest_version(storage, name)
         except FileNotFoundError:
             known = ", ".join(list_topics(root)) or "none"
             raise TopicException(f"There is no topic {name!r} in {root}; the topics there: {known}.") from None
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            raise TopicException(
-                f"The description of topic {name!r} cannot be read: {path} ({error}). "
-                "Maybe restore the file from a copy, or write the topic again."
-            ) from error
+        except (OSError, ValueError) as error:
+            raise _unreadable(storage.locate(f"{name}/versions"), name, error) from error
+        try:
+            spec = TopicSpec.from_json(document)
+            topic_id = str(uuid.UUID(document["id"]))
+            segments = [
+                [Segment(partition, base, Seal(*seal), file) for file, base, *seal in files]
+                for partition, files in enumerate(document["files"])
+            ]
+            if (spec.name, document["version"]) != (name, version):
+                raise ValueError(f"it describes the topic {spec.name!r}, version {document['version']}")
+            if len(segments) != spec.partitions:
+                raise ValueError(f"it has files for {len(segments)} partitions, not {spec.partitions}")
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise _unreadable(storage.locate(version_name(name, version)), name, error) from error
         if expected_id not in (None, topic_id):
             raise TopicException(
                 f"The topic {name!r} in {root} has the id {topic_id}, not {expected_id}: it was written anew while it was "
                 "being read. Maybe run the application again with a new run_dir."
             )
-        return cls(root, spec, topic_id, segments)
+        return cls(root, spec, topic_id, segments, version)
+
+    @property
+    def address(self) -> str:
+        """Path or URL of its folder."""
+        return self._storage.locate(self.spec.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the version."""
+        files = [[[one.file, one.base, *one.seal.to_json()] for one in partition] for partition in self._segments]
+        return {**self.spec.to_json(), "id": self.topic_id, "version": self.version, "files": files}
+
+    def refresh(self) -> None:
+        """Look whether it has grown.
+
+        Raises:
+            TopicException: it is gone, cannot be read, or was written anew.
+        """
+        found = Topic.open(self._storage.address, self.spec.name, self.topic_id)
+        self._segments = tuple(tuple(found.segments(partition)) for partition in range(self.spec.partitions))
+        self.version = found.version
+
+    def start_offsets(self) -> list[int]:
+        """The first offset of every partition that can be read: 0, nothing is ever taken away."""
+        return [0] * self.spec.partitions
 
     def end_offset(self, partition: int) -> int:
         """The offset after the last row of the partition. Makes sure that its files are there.
@@ -239,16 +281,28 @@ class Topic:
         Raises:
             CorruptLogException: a file is missing or has another size, or files do not follow each other.
         """
-        end = 0
-        for segment in self.segments(partition):
-            self._check_follows(segment, end)
-            check_size(segment.path(self.path), segment.seal, "topic", self.spec.name, partition, segment.base)
-            end = segment.end
-        return end
+        return self._checked_ends([partition])[0]
 
     def end_offsets(self) -> list[int]:
         """`end_offset` of every partition."""
-        return [self.end_offset(partition) for partition in range(self.spec.partitions)]
+        return self._checked_ends(range(self.spec.partitions))
+
+    def _checked_ends(self, partitions: Iterable[int]) -> list[int]:
+        ends, files = [], dict[str, Segment]()
+        for partition in partitions:
+            end = 0
+            for segment in self.segments(partition):
+                self._check_follows(segment, end)
+                files[segment.name(self.spec.name)] = segment
+                end = segment.end
+            ends.append(end)
+
+        def check(name: str) -> None:
+            found = files[name]
+            check_size(self._storage, name, found.seal, "topic", self.spec.name, found.partition, found.base)
+
+        self._storage.for_all(check, files)
+        return ends
 
     def segments(self, partition: int) -> Sequence[Segment]:
         """The files of a partition in the order of their offsets."""
@@ -270,19 +324,23 @@ class Topic:
         Raises:
             CorruptLogException: a file cannot be read, or the topic has no such rows.
         """
+        if end > start and end > (self.segments(partition)[-1].end if self.segments(partition) else 0):
+            # Whoever asks for it knows that it has grown.
+            self.refresh()
         schema = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
         if start >= end:
             return schema.empty_table()
         slices = list(self._slices(partition, start, end))
         rows = sum(piece.num_rows for piece in slices)
         if rows < end - start:
+            place = f"{self.address}/{partition}"
             raise CorruptLogException(
                 f"Topic {self.spec.name}, partition {partition}: rows are missing; offsets {start} to {end - 1} were "
-                f"asked for, but the files in {self.path / str(partition)} hold only {rows} of these {end - start} rows.",
+                f"asked for, but the files in {place} hold only {rows} of these {end - start} rows.",
                 self.spec.name,
                 partition,
                 start,
-                str(self.path / str(partition)),
+                place,
             )
         return pa.concat_tables([piece.select(schema.names) for piece in slices])
 
@@ -293,34 +351,41 @@ class Topic:
                 yield self._table(segment).slice(low - segment.base, high - low)
 
     def _table(self, segment: Segment) -> pa.Table:
-        table = self._tables.get(segment)
-        if table is None:
-            path = segment.path(self.path)
-            table = open_arrow(path, segment.seal, "topic", self.spec.name, segment.partition, segment.base)
-            if not table.schema.equals(self.spec.schema):
-                raise CorruptLogException(
-                    f"The file of topic {self.spec.name}, partition {segment.partition}, offset {segment.base} has other "
-                    f"columns than the topic: {path} has {_columns(table.schema)}, the topic has "
-                    f"{_columns(self.spec.schema)}.",
-                    self.spec.name,
-                    segment.partition,
-                    segment.base,
-                    str(path),
-                )
-            self._tables[segment] = table
+        tables = self._tables[segment.partition]
+        with self._lock:
+            table = tables.get(segment)
+            if table is not None:
+                tables.move_to_end(segment)
+                return table
+        name = segment.name(self.spec.name)
+        table = open_arrow(self._storage, name, segment.seal, "topic", self.spec.name, segment.partition, segment.base)
+        if not table.schema.equals(self.spec.schema):
+            raise CorruptLogException(
+                f"The file of topic {self.spec.name}, partition {segment.partition}, offset {segment.base} has other "
+                f"columns than the topic: {self._storage.locate(name)} has {_columns(table.schema)}, the topic has "
+                f"{_columns(self.spec.schema)}.",
+                self.spec.name,
+                segment.partition,
+                segment.base,
+                self._storage.locate(name),
+            )
+        with self._lock:
+            tables[segment] = table
+            while len(tables) > _OPEN_FILES:
+                tables.popitem(last=False)
         return table
 
     def _check_follows(self, segment: Segment, expected: int) -> None:
         if segment.base != expected:
             what = "offsets are missing" if segment.base > expected else "offsets are there twice"
-            path = segment.path(self.path)
+            path = self._storage.locate(segment.name(self.spec.name))
             raise CorruptLogException(
                 f"Topic {self.spec.name}, partition {segment.partition}: {what} before the file {path}; "
                 f"it starts at offset {segment.base}, but should start at {expected}.",
                 self.spec.name,
                 segment.partition,
                 segment.base,
-                str(path),
+                path,
             )
 
 
@@ -328,9 +393,44 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
+def _unreadable(place: str, name: str, error: Exception) -> TopicException:
+    return TopicException(
+        f"The description of topic {name!r} cannot be read: {place} ({error}). "
+        "Maybe restore the file from a copy, or write the topic again."
+    )
+
+
+def _newest_version(storage: Storage, topic: str) -> tuple[int, dict[str, Any]]:
+    """Number and content of the version that counts.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    while True:
+        found = versions_of(storage, topic)
+        if not found:
+            raise FileNotFoundError(topic)
+        try:
+            return found[-1], open_document(storage, version_name(topic, found[-1]))
+        except FileNotFoundError:
+            # Who writes newer versions removes older ones.
+            if versions_of(storage, topic)[-1:] == found[-1:]:
+                raise
+
+
+def versions_of(storage: Storage, topic: str) -> list[int]:
+    """The numbers of the versions that are there, in order."""
+    stems = [name.rpartition("/")[2].removesuffix(".json") for name in storage.list(f"{topic}/versions")]
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
 def list_topics(root: str | Path) -> list[str]:
-    """Names of the topics in a folder, sorted."""
-    folder = topics_folder(root)
-    if not folder.is_dir():
-        return []
-    return sorted(entry.name for entry in folder.iterdir() if is_name(entry.name) and (entry / "topic.json").is_file())
+    """Names of the topics in a folder, sorted.
+
+    Raises:
+        TopicException: the root is not supported, or cannot be read.
+    """
+    storage = topics_storage(root)
+    with disk_errors(TopicException, f"The topics in {root} cannot be listed", "Maybe choose another root."):
+        names = [entry.removesuffix("/") for entry in storage.list() if entry.endswith("/")]
+        return sorted(name for name in names if is_name(name) and versions_of(storage, name))

@@ -140,7 +140,7 @@ def shuffle_row_groups(frame: DataFrame, groups: Sequence[RowGroup], shuffle: Sh
     def write(shares: Iterable[list[RowGroup]]) -> Iterable[Shuffled]:
         task: Any = TaskContext.get()
         for share in shares:
-            name = f"{task.partitionId():06d}-{task.taskAttemptId()}.arrow"
+            name = f"{task.partitionId():06d}-{task.taskAttemptId()}"
             yield shuffle.write(name, _read(share, shuffle.schema))
 
     return context.parallelize(shares, max(len(shares), 1)).mapPartitions(write).collect()

@@ -1,4 +1,4 @@
-"""The shuffle of `write_topic`: one Arrow file per writing Spark task, sorted by topic partition. No Spark in here.
+"""The shuffle of `write_topic`: Arrow files of each writing Spark task, sorted by topic partition. No Spark in here.
 
 Spark's own shuffle would carry every row into the JVM and out again. Files nobody names in the manifest were left by failed
 attempts.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
+from task_assignor.runtime.storage import Storage, storage_at
 
 CHUNK_ROWS: Final = 1_000_000
 """Rows that a writing Spark task holds in memory before it sorts them into partitions."""
@@ -26,12 +26,14 @@ class Shuffled:
     """What one Spark task has written.
 
     Args:
-        file: name of its file in the folder of the shuffle.
-        rows: per chunk of rows, how many belong to each topic partition. A chunk is as many record batches.
+        file: begins the names of its files in the folder of the shuffle.
+        rows: per chunk of rows, how many belong to each topic partition. A chunk is a file of its own.
+        ends: per chunk, where in its file the rows of each topic partition end.
     """
 
     file: str
     rows: tuple[tuple[int, ...], ...]
+    ends: tuple[tuple[int, ...], ...]
 
 
 @attrs.frozen
@@ -39,42 +41,59 @@ class Shuffle:
     """Where and how rows are sorted into topic partitions. Crosses to the Spark tasks by pickle.
 
     Args:
-        folder: for the files; every executor must reach it.
+        root: folder of the topics, a path or a URL.
+        folder: for the files, in the storage of the topics.
         key: key columns.
         partitions: number of topic partitions.
         schema: columns of the files.
     """
 
+    root: str
     folder: str
     key: tuple[str, ...]
     partitions: int
     schema: pa.Schema
 
+    @property
+    def storage(self) -> Storage:
+        """Where the files are. If they are lost, the topic is written again."""
+        return storage_at("folder of the topics", self.root, is_durable=False)
+
     def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> Shuffled:
-        """Write the rows of one Spark task to a file of this name."""
-        counts = []
-        path = str(Path(self.folder, name))
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, self.schema) as writer:
-            for table in self._chunks(batches):
-                order, bounds = self._order(table)
-                table = table.take(pa.array(order)).combine_chunks()
-                for low, high in pairwise(bounds):
-                    # One batch per topic partition, also if it is empty: its number says what it is.
-                    found = table.slice(low, high - low).to_batches()
-                    writer.write_batch(found[0] if found else pa.RecordBatch.from_pylist([], self.schema))
-                counts.append(tuple(high - low for low, high in pairwise(bounds)))
-        return Shuffled(name, tuple(counts))
+        """Write the rows of one Spark task to files whose names begin so."""
+        rows: list[tuple[int, ...]] = []
+        ends: list[tuple[int, ...]] = []
+        for table in self._chunks(batches):
+            order, bounds = self._order(table)
+            table = table.take(pa.array(order)).combine_chunks()
+            sink = pa.BufferOutputStream()
+            places = []
+            for low, high in pairwise(bounds):
+                if high > low:
+                    with pa.ipc.new_stream(sink, self.schema) as writer:
+                        writer.write_table(table.slice(low, high - low))
+                places.append(sink.tell())
+            self.storage.put(self._file(name, len(rows)), sink.getvalue())
+            rows.append(tuple(high - low for low, high in pairwise(bounds)))
+            ends.append(tuple(places))
+        return Shuffled(name, tuple(rows), tuple(ends))
 
     def read(self, manifest: Sequence[Shuffled], partition: int) -> Iterator[pa.RecordBatch]:
         """The rows of one topic partition, in the order of the manifest and of the rows in each Spark task."""
         for written in manifest:
-            if not any(chunk[partition] for chunk in written.rows):
-                continue
-            path = str(Path(self.folder, written.file))
-            with pa.memory_map(path, "rb") as source, pa.ipc.open_file(source) as reader:
-                for number, chunk in enumerate(written.rows):
-                    if chunk[partition]:
-                        yield reader.get_batch(number * self.partitions + partition)
+            for number, (rows, ends) in enumerate(zip(written.rows, written.ends, strict=True)):
+                if rows[partition]:
+                    start = ends[partition - 1] if partition else 0
+                    data = self.storage.open(self._file(written.file, number), start, ends[partition])
+                    with pa.ipc.open_stream(data) as reader:
+                        yield from reader
+
+    def remove(self) -> None:
+        """Delete the files of all Spark tasks."""
+        self.storage.delete(list(self.storage.list_below(self.folder)))
+
+    def _file(self, name: str, chunk: int) -> str:
+        return f"{self.folder}/{name}-{chunk:06d}.arrow"
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         pending: list[pa.RecordBatch] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -26,12 +25,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from task_assignor.runtime.files import Seal, check_size, open_arrow, read_json, write_json
+from task_assignor.runtime.storage import (
+    Seal,
+    Storage,
+    as_document,
+    check_size,
+    open_arrow,
+    open_document,
+    storage_at,
+)
 from task_assignor.spark.shuffle import Shuffle, Shuffled
 
 BATCH_ROWS: Final = 100_000
 """Rows handed to Spark at a time when reading."""
-_MANIFEST: Final = "shuffle.json"
 _UNSIGNED: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -60,20 +66,19 @@ class ArrowShuffle(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 (Spark's signature)
         """The writer of one job."""
-        folder, key, partitions, encoded = json.loads(self.options["shuffle"])
-        return _ShuffleWriter(Shuffle(folder, tuple(key), partitions, decode_schema(encoded)))
+        root, folder, key, partitions, encoded = json.loads(self.options["shuffle"])
+        return _ShuffleWriter(Shuffle(root, folder, tuple(key), partitions, decode_schema(encoded)))
 
 
 def encode_shuffle(shuffle: Shuffle) -> str:
     """A shuffle as text, for the option of `ArrowShuffle`."""
-    return json.dumps([shuffle.folder, shuffle.key, shuffle.partitions, encode_schema(shuffle.schema)])
+    return json.dumps([shuffle.root, shuffle.folder, shuffle.key, shuffle.partitions, encode_schema(shuffle.schema)])
 
 
 @attrs.define
 class _Written(WriterCommitMessage):
     spark_partition: int
-    file: str
-    rows: tuple[tuple[int, ...], ...]
+    written: Shuffled
 
 
 class _ShuffleWriter(DataSourceArrowWriter):
@@ -84,14 +89,14 @@ class _ShuffleWriter(DataSourceArrowWriter):
         """Write the rows of one Spark task."""
         context = TaskContext.get()
         assert context is not None
-        written = self.shuffle.write(f"{context.partitionId():06d}-{context.taskAttemptId()}.arrow", iterator)
-        return _Written(context.partitionId(), written.file, written.rows)
+        written = self.shuffle.write(f"{context.partitionId():06d}-{context.taskAttemptId()}", iterator)
+        return _Written(context.partitionId(), written)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the names of the files that count, in the order of the rows in the DataFrame."""
         written = sorted((m for m in messages if isinstance(m, _Written)), key=lambda m: m.spark_partition)
-        document = {"files": [[m.file, m.rows] for m in written]}
-        write_json(Path(self.shuffle.folder, _MANIFEST), document, is_durable=False)
+        document = {"files": [attrs.astuple(m.written) for m in written]}
+        self.shuffle.storage.put(_manifest(self.shuffle), as_document(document))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: the driver removes the folder."""
@@ -99,8 +104,16 @@ class _ShuffleWriter(DataSourceArrowWriter):
 
 def read_manifest(shuffle: Shuffle) -> list[Shuffled]:
     """What the Spark tasks of a finished job have written."""
-    entries = read_json(Path(shuffle.folder, _MANIFEST))["files"]
-    return [Shuffled(file, tuple(map(tuple, rows))) for file, rows in entries]
+    entries = open_document(shuffle.storage, _manifest(shuffle))["files"]
+    return [Shuffled(file, _tuples(rows), _tuples(ends)) for file, rows, ends in entries]
+
+
+def _manifest(shuffle: Shuffle) -> str:
+    return f"{shuffle.folder}/shuffle.json"
+
+
+def _tuples(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, lists))
 
 
 @attrs.frozen
@@ -108,7 +121,8 @@ class SealedFile:
     """An Arrow file to read.
 
     Args:
-        path: where it is.
+        root: folder of the topics or of the run, a path or a URL.
+        name: its name in there.
         what: what it is, for messages: "topic" or "output".
         topic: name of the topic or output.
         partition: its partition.
@@ -116,12 +130,17 @@ class SealedFile:
         seal: its rows, bytes and checksum.
     """
 
-    path: str
+    root: str
+    name: str
     what: str
     topic: str
     partition: int
     base: int
     seal: Seal
+
+    @property
+    def _storage(self) -> Storage:
+        return storage_at("folder", self.root)
 
     def check(self) -> None:
         """Make sure that it is there and as long as it was.
@@ -131,7 +150,7 @@ class SealedFile:
         Raises:
             CorruptLogException: it is not.
         """
-        check_size(Path(self.path), self.seal, self.what, self.topic, self.partition, self.base)
+        check_size(self._storage, self.name, self.seal, self.what, self.topic, self.partition, self.base)
 
     def open(self) -> pa.Table:
         """Its rows.
@@ -139,17 +158,17 @@ class SealedFile:
         Raises:
             CorruptLogException: it is missing, or is not the file that was sealed.
         """
-        return open_arrow(Path(self.path), self.seal, self.what, self.topic, self.partition, self.base)
+        return open_arrow(self._storage, self.name, self.seal, self.what, self.topic, self.partition, self.base)
 
     def to_json(self) -> list[Any]:
         """For an option of a data source."""
-        return [self.path, self.what, self.topic, self.partition, self.base, *self.seal.to_json()]
+        return [self.root, self.name, self.what, self.topic, self.partition, self.base, *self.seal.to_json()]
 
     @classmethod
     def from_json(cls, document: list[Any]) -> SealedFile:
         """What `to_json` wrote."""
-        path, what, topic, partition, base, *seal = document
-        return cls(path, what, topic, partition, base, Seal(*seal))
+        root, name, what, topic, partition, base, *seal = document
+        return cls(root, name, what, topic, partition, base, Seal(*seal))
 
 
 class ArrowFiles(DataSource):

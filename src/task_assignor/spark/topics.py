@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
 from task_assignor.runtime.keys import timestamps_in_ms
-from task_assignor.runtime.topics import topics_folder
+from task_assignor.runtime.topics import topics_storage
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
 from task_assignor.spark.shuffle import Shuffle, Shuffled
@@ -39,7 +38,7 @@ def write_topic(
 
     Args:
         frame: the rows; their order within a partition is kept unless they are sorted.
-        root: folder of the topics; every executor must reach it.
+        root: folder of the topics, a path or a URL; every executor must reach it.
         name: name of the topic.
         key: key columns; equal keys share a partition.
         partitions: number of partitions, at least 1.
@@ -62,12 +61,9 @@ def write_topic(
     spark = frame.sparkSession
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
-    builder = TopicBuilder.create(topics_folder(root).absolute(), spec)
-    # Beside the builder's own folder, so that a late attempt of a Spark task cannot write into a finished topic.
-    folder = builder.staging.with_name(f"{builder.staging.name}-{uuid.uuid4().hex[:8]}")
-    shuffle = Shuffle(str(folder), tuple(key), partitions, spec.schema)
+    builder = TopicBuilder.create(root, spec)
+    shuffle = Shuffle(builder.root, f"{name}/shuffle-{builder.writer}", tuple(key), partitions, spec.schema)
     try:
-        folder.mkdir()
         with fail_fast(spark, f"Writing topic {name}"):
             manifest = _shuffle(frame, shuffle)
 
@@ -83,12 +79,13 @@ def write_topic(
             rows = [sum(segment.seal.rows for segment in segments) for segments in written]
             if rows != expected:
                 raise TopicException(f"Topic {name}: {expected} rows came in, {rows} were written. Write it again.")
-        return builder.commit(segment for segments in written for segment in segments)
     except BaseException:
         builder.abort()
         raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            shuffle.remove()
+    return builder.commit(segment for segments in written for segment in segments)
 
 
 def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
@@ -149,7 +146,7 @@ def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets
 
     Args:
         spark: the session.
-        root: folder of the topics; every executor must reach it.
+        root: folder of the topics, a path or a URL; every executor must reach it.
         name: name of the topic.
         with_offsets: add the columns `partition` (int) and `offset` (long).
 
@@ -157,11 +154,12 @@ def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets
         TopicException: there is no such topic.
         CorruptLogException: a file of it cannot be read, or offsets are missing.
     """
-    topic = Topic.open(topics_folder(root).absolute(), name)
+    storage = topics_storage(root)
+    topic = Topic.open(root, name)
     groups = []
     for partition in range(topic.spec.partitions):
         files = [
-            SealedFile(str(segment.path(topic.path)), "topic", name, partition, segment.base, segment.seal)
+            SealedFile(storage.address, segment.name(name), "topic", name, partition, segment.base, segment.seal)
             for segment in topic.segments(partition)
         ]
         for file in files:

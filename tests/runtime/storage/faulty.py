@@ -70,8 +70,8 @@ class FaultyStorage(Storage):
         self._charge(name, data)
         self._inner.put_if_absent(name, data)
 
-    def open(self, name: str) -> pa.Buffer:
-        return self._inner.open(name)
+    def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:
+        return self._inner.open(name, start, end)
 
     def size(self, name: str) -> int:
         return self._inner.size(name)

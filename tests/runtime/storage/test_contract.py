@@ -143,6 +143,8 @@ class Contract:
         storage.put_all({"again": data.slice(5, 6_000_000)})
         assert storage.open("big").equals(data)
         assert storage.open("again").equals(data.slice(5, 6_000_000))
+        assert storage.open("big", 300, 400).equals(data.slice(300, 100))
+        assert storage.open("big", 300).equals(data.slice(300))
 
 
 class TestLocalDisk(Contract):

@@ -67,19 +67,20 @@ def address_of(what: str, place: str | Path) -> str:
     return text.rstrip("/")
 
 
-def storage_at(what: str, place: str | Path) -> Storage:
+def storage_at(what: str, place: str | Path, *, is_durable: bool = True) -> Storage:
     """The storage with this root; one for all who ask for it in this process.
 
     Args:
         what: what it is for, for the message.
         place: a path or a URL.
+        is_durable: False: for what can be made again, and whose damage is noticed; nothing waits for a disk then.
 
     Raises:
         ValueError: the place is not supported, or the environment is not enough to reach it.
     """
     address = address_of(what, place)
     try:
-        return _storage(address)
+        return _storage(address, is_durable)
     except ValueError as error:
         raise ValueError(
             f"The {what} ({address!r}) cannot be used: {error}. Maybe the environment lacks credentials or an account; "
@@ -88,9 +89,9 @@ def storage_at(what: str, place: str | Path) -> Storage:
 
 
 @functools.cache
-def _storage(address: str) -> Storage:
+def _storage(address: str, is_durable: bool) -> Storage:
     if not is_url(address):
-        return LocalStorage(address)
+        return LocalStorage(address, is_durable=is_durable)
     from task_assignor.runtime.storage.objects import ObjectStorage
 
     return ObjectStorage.at(address)

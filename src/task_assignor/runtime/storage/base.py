@@ -69,8 +69,13 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def open(self, name: str) -> pa.Buffer:
-        """The bytes of an object, not copied where the storage can map them into memory.
+    def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:
+        """Bytes of an object, not copied where the storage can map them into memory.
+
+        Args:
+            name: the object.
+            start: the first byte.
+            end: where to stop, at most the size; None: at its end.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -119,8 +124,8 @@ class Storage(ABC):
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
 
-    def _for_all(self, function: Callable[[str], None], names: Iterable[str]) -> None:
-        """Call a function for all names at the same time, and raise the first error when all have ended."""
+    def for_all(self, function: Callable[[str], None], names: Iterable[str]) -> None:
+        """Call a function for all names at the same time, and raise the first error when all have ended: for calls that wait."""
         names = list(names)
         if len(names) == 1:
             function(names[0])

@@ -22,6 +22,7 @@ every file system, also over a network. A rename of a file replaces, and hard li
 _TEMPORARY: Final = "~"
 """Begins the names of what is not there yet, or not any more: no object is named so."""
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+_TRIES: Final = 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -50,7 +51,7 @@ class LocalStorage(Storage):
             self._replace(name, data, is_synced_first=False)
         if self._is_durable:
             # Nobody looks for the names yet, so files and folders may reach the disk in any order.
-            self._for_all(self._sync_path, [*(str(self._file(name)) for name in objects), *self._folders(objects)])
+            self.for_all(self._sync_path, [*(str(self._file(name)) for name in objects), *self._folders(objects)])
             self._durable_folders.update(self._path(name).parent for name in objects)
 
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
@@ -72,11 +73,12 @@ class LocalStorage(Storage):
             shutil.rmtree(folder, ignore_errors=True)
         self._sync_folders([name])
 
-    def open(self, name: str) -> pa.Buffer:  # noqa: D102
+    def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         file = self._file(name)
         try:
             with pa.memory_map(str(file), "rb") as source:
-                return source.read_buffer()
+                data = source.read_buffer()
+                return data.slice(start, (data.size if end is None else end) - start)
         except FileNotFoundError:
             raise _error(errno.ENOENT, file) from None
 
@@ -110,6 +112,7 @@ class LocalStorage(Storage):
                     shutil.rmtree(gone)
             else:
                 path.unlink(missing_ok=True)
+            self._remove_if_empty(path.parent)
 
     # Names.
 
@@ -149,17 +152,31 @@ class LocalStorage(Storage):
 
     def _write(self, path: Path, data: Data) -> None:
         """Write a new file, with the folders above it."""
-        try:
-            descriptor = os.open(path, _NEW, 0o666)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, _NEW, 0o666)
+        for turn in itertools.count():
+            try:
+                descriptor = os.open(path, _NEW, 0o666)
+                break
+            except FileNotFoundError:
+                # Who deletes the last object of a folder removes the folder, maybe just now, but not again and again.
+                if turn == _TRIES:
+                    raise
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._durable_folders.discard(path.parent)
         try:
             left = memoryview(data).cast("B")
             while left:
                 left = left[os.write(descriptor, left) :]
         finally:
             os.close(descriptor)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        while folder != self.root:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            self._durable_folders.discard(folder)
+            folder = folder.parent
 
     # Durability.
 
@@ -171,7 +188,7 @@ class LocalStorage(Storage):
         """Make the names durable: those of the objects, and those of all folders down to them."""
         if self._is_durable:
             names = list(names)
-            self._for_all(self._sync_path, self._folders(names))
+            self.for_all(self._sync_path, self._folders(names))
             self._durable_folders.update(self._path(name).parent for name in names)
 
     def _folders(self, names: Iterable[str]) -> Sequence[str]:

@@ -60,7 +60,7 @@ class ObjectStorage(Storage):
             obstore.put(self._store, name, _bytes(data))
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
-        self._for_all(lambda name: self.put(name, objects[name]), objects)
+        self.for_all(lambda name: self.put(name, objects[name]), objects)
 
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
         with self._errors(name):
@@ -68,9 +68,11 @@ class ObjectStorage(Storage):
         if not self._is_exclusive:
             self._check_exclusive(name, data)
 
-    def open(self, name: str) -> pa.Buffer:  # noqa: D102
+    def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         with self._errors(name):
-            return pa.py_buffer(obstore.get(self._store, name).bytes())
+            if end is not None:
+                return pa.py_buffer(obstore.get_range(self._store, name, start=start, end=end))
+            return pa.py_buffer(obstore.get(self._store, name).bytes()).slice(start)
 
     def size(self, name: str) -> int:  # noqa: D102
         with self._errors(name):

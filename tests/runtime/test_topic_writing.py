@@ -1,0 +1,293 @@
+"""Topics that appear and grow: whole or not at all, whoever writes at the same time, on a disk and in an object store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    CorruptLogException,
+    Topic,
+    TopicBuilder,
+    TopicException,
+    TopicSpec,
+    append_topic,
+    list_topics,
+    partitions_of,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime import topic_writing as writing
+from task_assignor.runtime.log import Log
+from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.topics import versions_of
+from tests.budget import examples
+from tests.runtime.storage.faulty import FaultyStorage, PowerFailure
+from tests.runtime.support import (
+    QUICK,
+    application,
+    join_topology,
+    plain_join,
+    stream,
+    write_streams,
+)
+
+ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "n": list(range(40))})
+SPEC = TopicSpec("t", 2, ROWS.schema, ("key",))
+
+
+def _rows(topic: Log) -> list[int]:
+    """The numbers in all rows, sorted."""
+    return sorted(
+        number
+        for partition, end in enumerate(topic.end_offsets())
+        for number in topic.read(partition, 0, end, ["n"]).column("n").to_pylist()
+    )
+
+
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.s3)])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where topics are: in a folder, in a bucket."""
+    if request.param == "disk":
+        return str(tmp_path / "topics")
+    make: Callable[[], str] = request.getfixturevalue("s3_folder")
+    return make()
+
+
+def test_what_is_appended_follows_what_was_there(root: str) -> None:
+    first = write_topic(root, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
+    before = Topic.open(root, "t")
+    grown = append_topic(root, "t", [ROWS.slice(10, 20), ROWS.slice(30)], segment_rows=4)
+    assert (grown.topic_id, grown.version) == (first.topic_id, 1)
+    owner = partitions_of(ROWS, ["key"], 2)
+    for partition in range(2):
+        expected = ROWS.filter(pa.array(owner == partition))
+        for topic in (grown, Topic.open(root, "t"), before):
+            assert expected.equals(topic.read(partition, 0, expected.num_rows)), "also who has it open reads on"
+    assert list_topics(root) == ["t"]
+
+
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=30), st.integers(1, 3))
+@hypothesis_settings(max_examples=examples(15))
+def test_a_topic_is_the_same_in_however_many_pieces_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], partitions: int
+) -> None:
+    root = tmp_path_factory.mktemp("topics")
+    rows = stream(sum(sizes), 9, seed=1)
+    whole = write_topic(root, "whole", rows, partitions=partitions, key=["key"])
+    topic, start = write_topic(root, "t", rows.slice(0, sizes[0]), partitions=partitions, key=["key"]), sizes[0]
+    for size in sizes[1:]:
+        topic, start = append_topic(root, "t", rows.slice(start, size)), start + size
+    assert whole.end_offsets() == topic.end_offsets()
+    for partition, end in enumerate(topic.end_offsets()):
+        assert whole.read(partition, 0, end).equals(topic.read(partition, 0, end))
+    # However often it grows, the folder does not.
+    assert len(versions_of(LocalStorage(root), "t")) <= 20
+
+
+def test_those_who_append_at_the_same_time_come_after_each_other(root: str) -> None:
+    write_topic(root, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: append_topic(root, "t", ROWS.slice(number * 5, 5)), range(8)))
+    topic = Topic.open(root, "t")
+    assert (_rows(topic), topic.version) == (list(range(40)), 8)
+
+
+def _append(root: str, numbers: list[int]) -> None:
+    for number in numbers:
+        append_topic(root, "t", ROWS.slice(number, 1))
+
+
+def test_processes_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    """More often than versions are kept: their numbers become free while others still think of them."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_append, args=(str(tmp_path), list(range(first, 24, 2)))) for first in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    topic = Topic.open(tmp_path, "t")
+    assert (_rows(topic), topic.version) == (list(range(24)), 24)
+
+
+def test_a_writer_that_slept_while_all_versions_it_knew_were_removed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
+    slow = TopicBuilder.extend(tmp_path, "t")
+    segments = slow.write_all([(0, 0, ROWS.slice(39, 1))])
+    really = TopicBuilder._put_version
+
+    def sleep_first(builder: TopicBuilder, topic: Topic) -> None:
+        monkeypatch.setattr(TopicBuilder, "_put_version", really)
+        for number in range(1, 39):
+            append_topic(tmp_path, "t", ROWS.slice(number, 1))
+        assert topic.version not in versions_of(LocalStorage(tmp_path), "t")
+        really(builder, topic)
+
+    monkeypatch.setattr(TopicBuilder, "_put_version", sleep_first)
+    assert _rows(slow.commit(segments)) == list(range(40))
+    assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
+    assert slow.commit(segments).version == 39, "committing again changes nothing"
+
+
+def test_of_those_who_create_a_topic_one_wins(root: str) -> None:
+    builders = [TopicBuilder.create(root, SPEC) for _ in range(4)]
+    written = [[builder.write(0, 0, ROWS.slice(10 * n, 10))] for n, builder in enumerate(builders)]
+
+    def commit(number: int) -> Topic | None:
+        # A copy, as in another process.
+        builder: TopicBuilder = pickle.loads(pickle.dumps(builders[number]))
+        try:
+            return builder.commit(written[number])
+        except TopicException as error:
+            assert "There already is a topic 't'" in str(error)  # noqa: PT017 - one of them is not told
+            builder.abort()
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        (won,) = [topic for topic in pool.map(commit, range(4)) if topic is not None]
+    assert _rows(Topic.open(root, "t", won.topic_id)) == _rows(won)
+    assert won.end_offsets() == [10, 0]
+    assert len(list(builders[0].storage.list_below("t"))) == 2, "nothing is left of the others"
+    with pytest.raises(TopicException, match=r"There already is a topic 't'.*Maybe append to it"):
+        TopicBuilder.create(root, SPEC)
+
+
+def test_who_creates_a_topic_that_has_grown_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first version is not there any more."""
+    write_topic(tmp_path / "other", "t", ROWS.slice(0, 0), partitions=2, key=["key"])
+    for number in range(30):
+        append_topic(tmp_path / "other", "t", ROWS.slice(number, 1))
+    grown = Topic.open(tmp_path / "other", "t")
+    assert 0 not in versions_of(LocalStorage(tmp_path / "other"), "t")
+    # It looked before; what it puts then goes through.
+    builder = TopicBuilder(str(tmp_path / "other"), SPEC)
+    looked = iter([True])
+    really = TopicBuilder._check_is_new
+    monkeypatch.setattr(TopicBuilder, "_check_is_new", lambda self: next(looked, None) or really(self))
+    with pytest.raises(TopicException, match="There already is a topic"):
+        builder.commit([])
+    assert _rows(Topic.open(tmp_path / "other", "t", grown.topic_id)) == list(range(30))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_power_failure_leaves_the_topic_as_it_was_or_grown(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it comes; and whoever appends next finds nothing strange."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
+    faulty = FaultyStorage(LocalStorage(tmp_path), seed)
+    faulty.dark_after = seed % 3
+    monkeypatch.setattr(writing, "topics_storage", lambda root: faulty)
+    went_dark = False
+    try:
+        append_topic(tmp_path, "t", [ROWS.slice(10, 5), ROWS.slice(15, 5)])
+    except PowerFailure:
+        went_dark = True
+    monkeypatch.undo()
+    faulty.power_failure()
+    found = _rows(Topic.open(tmp_path, "t"))
+    assert found in (list(range(10)), list(range(20)))
+    assert went_dark or found == list(range(20))
+    append_topic(tmp_path, "t", ROWS.slice(20))
+    assert _rows(Topic.open(tmp_path, "t")) == [*found, *range(20, 40)]
+
+
+def test_files_stay_where_nobody_knows_whether_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is there, but the disk said no when its name was to be made durable."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
+    really = LocalStorage.put_if_absent
+
+    def fail(storage: LocalStorage, name: str, data: bytes) -> None:
+        really(storage, name, data)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", fail)
+    with pytest.raises(TopicException, match="Input/output error"):
+        append_topic(tmp_path, "t", ROWS.slice(10))
+    monkeypatch.undo()
+    assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
+
+
+def test_a_full_disk_leaves_the_topic_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
+    before = sorted(LocalStorage(tmp_path).list_below())
+    faulty = FaultyStorage(LocalStorage(tmp_path), 1, capacity=1500)
+    monkeypatch.setattr(writing, "topics_storage", lambda root: faulty)
+    with pytest.raises(TopicException, match=r"'t' cannot be written .*No space left"):
+        append_topic(tmp_path, "t", [ROWS.slice(10, 5), ROWS.slice(15, 25)])
+    monkeypatch.undo()
+    assert sorted(LocalStorage(tmp_path).list_below()) == before
+
+
+def test_what_does_not_fit_is_not_appended(root: str) -> None:
+    with pytest.raises(TopicException, match="There is no topic 't'"):
+        append_topic(root, "t", ROWS)
+    write_topic(root, "t", ROWS, partitions=2, key=["key"])
+    with pytest.raises(TopicException, match=r"have no columns \['n'\]"):
+        append_topic(root, "t", [ROWS, ROWS.drop_columns(["n"])])
+    with pytest.raises(TopicException, match="cannot be sorted by timestamp"):
+        append_topic(root, "t", ROWS, sort_by_timestamp=True)
+    assert _rows(Topic.open(root, "t")) == list(range(40))
+    assert append_topic(root, "t", ROWS.slice(0, 0)).version == 0, "nothing to append"
+
+
+def test_a_topic_that_was_written_anew_does_not_take_rows_meant_for_the_old_one(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    builder = TopicBuilder.extend(tmp_path, "t")
+    segment = builder.write(0, 0, ROWS)
+    storage = LocalStorage(tmp_path)
+    storage.delete(list(storage.list_below("t/versions")))
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
+    with pytest.raises((TopicException, CorruptLogException)):
+        builder.commit([segment])
+    assert _rows(Topic.open(tmp_path, "t")) == [0]
+
+
+def test_a_file_that_the_committing_process_does_not_see_is_told(tmp_path: Path) -> None:
+    """An executor wrote it into another folder of that name."""
+    builder = TopicBuilder.create(tmp_path, SPEC)
+    segment = builder.write(0, 0, ROWS)
+    builder.storage.delete([segment.name("t")])
+    with pytest.raises(TopicException, match=r"topic file of t, partition 0, offset 0 cannot be read: .*it is missing"):
+        builder.commit([segment])
+    assert list_topics(tmp_path) == []
+
+
+def test_a_run_goes_on_with_rows_that_were_appended(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=400, keys=10)
+    started = application(tmp_path, join_topology(), clients=1, options=QUICK)
+    started.run()
+    more = stream(200, 10, seed=3, span_ms=600_000)
+    later = more.set_column(1, "at", pa.array([at + 600_000 for at in more.column("at").to_pylist()]))
+    append_topic(tmp_path / "topics", "left", later)
+    # The same object sees it, and a new one.
+    assert started.run().rows_in == 200
+    append_topic(tmp_path / "topics", "right", later.slice(0, 50))
+    result = application(tmp_path, join_topology(), clients=1, options=QUICK).run()
+    assert result.rows_in == 50
+    assert read_output(tmp_path / "run", "joined").num_rows == (
+        plain_join(pa.concat_tables([left, later]), pa.concat_tables([right, later.slice(0, 50)])).num_rows
+    )
+
+
+def test_a_topic_is_a_log(tmp_path: Path) -> None:
+    log: Log = write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    grown: Any = append_topic(tmp_path, "t", ROWS.slice(0, 5))
+    assert log.start_offsets() == [0, 0]
+    assert sum(log.end_offsets()) == 40
+    log.refresh()
+    assert log.end_offsets() == grown.end_offsets()
