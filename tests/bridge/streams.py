@@ -175,6 +175,7 @@ class StreamsGroup:
         standbys: `num.standby.replicas`.
         settings: more settings of every instance.
         current_folder: where the instances run.
+        times: when the group notices what; the streams protocol knows them on the brokers alone.
         replica_brokers: ids of the brokers that have a replica, by partition of the topics; None: all of them.
     """
 
@@ -186,6 +187,9 @@ class StreamsGroup:
     standbys: int = 1
     settings: Mapping[str, object] = attrs.field(factory=dict)
     current_folder: Path = ROOT
+    times: Mapping[str, object] = attrs.field(
+        factory=lambda: {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
+    )
     replica_brokers: list[list[int]] | None = None
     instances: dict[str, Instance] = attrs.field(factory=dict, init=False)
     rows: int = attrs.field(default=0, init=False)
@@ -226,8 +230,7 @@ class StreamsGroup:
             "processing.guarantee": "exactly_once_v2",
             "commit.interval.ms": 100,
             "replication.factor": len(self.cluster.racks),
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": 300,
+            **self.times,
             "left": f"{self.name}-left",
             "right": f"{self.name}-right",
             "joined": f"{self.name}-joined",

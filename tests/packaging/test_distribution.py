@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from task_assignor.bridge.jar import JAR_NAME
 from task_assignor.sdk import TaskAssignor
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +23,18 @@ ASSIGNORS: dict[str, str] = PROJECT["entry-points"]["task_assignor.assignors"]
 
 
 @pytest.fixture(scope="module")
-def wheel_files(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the wheel and the source distribution."""
+    folder = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel_files(built: Path) -> set[str]:
+    (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
@@ -45,6 +53,18 @@ def test_the_wheel_says_that_it_is_typed_and_brings_the_schemas_and_the_licence(
     assert "task_assignor/py.typed" in wheel_files
     assert any(name.startswith("task_assignor/") and name.endswith(".schema.json") for name in wheel_files)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel_files)
+
+
+def test_the_bridge_comes_as_a_jar_in_the_wheel_and_with_its_source_in_the_source_distribution(
+    built: Path, wheel_files: set[str]
+) -> None:
+    assert f"task_assignor/bridge/{JAR_NAME}" in wheel_files
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "java").rglob("*.java")}
+    assert sources
+    assert sources | {"tests/bridge/jar.py", f"src/task_assignor/bridge/{JAR_NAME}"} <= files
 
 
 def test_the_installed_assignors_are_those_of_pyproject() -> None:
