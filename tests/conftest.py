@@ -45,6 +45,10 @@ settings.register_profile(
 settings.load_profile("long" if requested_examples() else "ci")
 
 
+# Spark's JVMs live for seconds here: the second compiler and more collector threads cost 8 s of processor time per start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays until the end: the collector shall not look through some 700 MB again and again."""
     gc.collect()

@@ -424,7 +424,7 @@ def test_who_reads_only_the_first_line_ends_the_command_quietly(written: Written
         assert json.loads(process.stdout.readline())["id"] == "small"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 141
+        assert process.wait(timeout=600) == 141
 
 
 @pytest.mark.parametrize(

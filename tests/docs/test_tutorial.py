@@ -22,7 +22,7 @@ def _block(language: str) -> str:
 def _run(*arguments: str, folder: Path) -> tuple[str, str]:
     """What a program prints to its standard output and standard error."""
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -153,8 +153,8 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
 
 
 @pytest.mark.parametrize("standbys", [0, 1])
-def test_join_is_exact_under_twenty_random_kills(tmp_path: Path, standbys: int) -> None:
-    _join_under_kills(tmp_path, rows=30_000, kills=20, standbys=standbys)
+def test_join_is_exact_under_random_kills(tmp_path: Path, standbys: int) -> None:
+    _join_under_kills(tmp_path, rows=12_000, kills=8, standbys=standbys)
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_takeover_by_a_standby_replays_only_the_changelogs_tail(tmp_path: Path) 
 
 def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_path: Path) -> None:
     """SIGSTOP: its lease runs out, its tasks move. SIGCONT: it joins again as a new member; no late file counts."""
-    left, right = write_streams(tmp_path / "topics", rows=16_000, keys=600)
+    left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
     stopped: list[ClientJoined] = []
@@ -233,7 +233,7 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
 
     def slow_down(event: BatchesCommitted) -> None:
         if lost_at and not came_back():
-            time.sleep(0.01)  # so that the run is not over before it comes back
+            time.sleep(0.05)  # so that the run is not over before it comes back
 
     watch.on(BatchesCommitted, stop)
     watch.on(ClientLost, go_on)
@@ -365,7 +365,7 @@ def test_a_users_assignor_decides_even_if_it_moves_everything(tmp_path: Path) ->
 
 def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_path: Path) -> None:
     """High availability with a standby each: the killed client comes back with its state directory."""
-    left, right = write_streams(tmp_path / "topics", rows=12_000, keys=400)
+    left, right = write_streams(tmp_path / "topics", rows=6_000, keys=200)
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
     killed: list[str] = []
@@ -375,7 +375,7 @@ def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_p
             killed.append("client-1")
             os.kill(launcher.pids["client-1"], signal.SIGKILL)
         if killed and len(watch.of(ClientJoined)) == 3:
-            time.sleep(0.01)  # so that the run is not over before it comes back
+            time.sleep(0.05)  # so that the run is not over before it comes back
 
     watch.on(BatchesCommitted, kill_once)
     config = StreamsConfig({"application.id": "test", "num.standby.replicas": 1})

@@ -373,7 +373,7 @@ def test_classes_of_a_notebook_run_and_so_do_those_of_a_script_with_a_lock(tmp_p
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -149,7 +149,7 @@ def test_a_killed_executor_changes_nothing(cluster: str, tmp_path: Path) -> None
         env=dict(os.environ, PYTHONPATH=str(SOURCES)),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
 

@@ -23,7 +23,7 @@ def demo(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -
         env=(dict(os.environ) if environ is None else environ) | {"PYTHONPATH": str(SOURCES)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 
@@ -88,7 +88,7 @@ def interrupted(folder: Path, after: str, seconds: float = 0.0) -> tuple[int, st
                 break
         time.sleep(seconds)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=600)
     return running.returncode, "".join(printed) + out, err
 
 

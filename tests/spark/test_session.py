@@ -41,7 +41,7 @@ def run_program(environ: dict[str, str]) -> tuple[str, str]:
         env=environ | {"PYTHONPATH": str(SOURCES)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.stdout, done.stderr
@@ -136,7 +136,7 @@ def test_a_jvm_that_does_not_start_is_one_error_with_its_own_words(tmp_path: Pat
         env=dict(os.environ, HOME=str(tmp_path), PYTHONPATH=str(SOURCES)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
