@@ -16,11 +16,15 @@ from hypothesis import given
 
 from task_assignor.sdk import (
     ApplicationState,
+    AssignedTask,
     AssignmentError,
     ConfigKey,
+    ProcessId,
     StreamsConfig,
+    TaskAssignment,
     TaskAssignmentException,
     TaskAssignor,
+    TaskId,
 )
 from task_assignor.testing import (
     Cluster,
@@ -33,6 +37,8 @@ from task_assignor.testing import (
     random_states,
     run_random_story,
 )
+from task_assignor.testing.drawing import ShapeArguments
+from task_assignor.testing.specs import specs_of
 from task_assignor.validation import ViolationKind, report_violations
 from tests.budget import examples
 
@@ -77,6 +83,23 @@ def registered() -> Iterator[Subject]:
 
 
 SUBJECTS = pytest.mark.parametrize("subject", list(registered()), ids=str)
+# All but those that get there step by step, with warm-ups.
+AT_ONCE = pytest.mark.parametrize(
+    "subject", [each for each in registered() if each.name != "high-availability"], ids=str
+)
+SHAPES: Mapping[str, ShapeArguments] = {
+    "usual": {},
+    "tags": {
+        "max_tasks": 60,
+        "max_clients": 12,
+        "max_threads": 8,
+        "max_standbys": 4,
+        "client_tags": {"zone": ("z0", "z1", "z2", None), "cluster": ("c0", "c1", "c2"), "host": ("h0", "h1", "h2")},
+    },
+    "racks": {"max_tasks": 40, "max_clients": 9, "max_standbys": 2, "racks_known": True},
+    "uneven threads": {"max_tasks": 30, "max_clients": 8, "max_threads": 50, "max_standbys": 5},
+}
+"""Of random states, for those that a second call would most likely change."""
 
 
 def check(subject: Subject, state: ApplicationState, seen_as: str, shuffles: int) -> None:
@@ -142,6 +165,34 @@ def test_comes_to_rest_with_all_standbys_and_no_warm_ups(subject: Subject, strat
             rack_aware_traffic_cost=seed % 4,
             rack_aware_non_overlap_cost=seed % 3,
         )
+
+
+def check_second_call(subject: Subject, shape: ShapeArguments, seed: int, number: int) -> None:
+    """Where all is as the answer says, and caught up, the next answer is the same."""
+    state = random_state(seed, number, **shape)
+    tasks, clients = specs_of(state)
+    cluster = Cluster(tasks, clients, state.assignment_configs, story=f"random_state({seed}, {number}, **{shape})")
+    first, second = (cluster.rebalance(subject.fresh).assignment for _ in range(2))
+    assert _tasks_of(first) == _tasks_of(second), f"{subject}\n{cluster.story}\n{cluster.history}"
+
+
+def _tasks_of(answer: TaskAssignment) -> dict[ProcessId, dict[TaskId, AssignedTask]]:
+    return {each.process_id: dict(each.tasks) for each in answer}
+
+
+@AT_ONCE
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_second_call_changes_nothing(subject: Subject, shape: str) -> None:
+    for number in range(30):
+        check_second_call(subject, SHAPES[shape], 6, number)
+
+
+@AT_ONCE
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_second_call_changes_nothing_on_very_many_states(subject: Subject, shape: str) -> None:
+    for number in range(examples(3_225)):
+        check_second_call(subject, SHAPES[shape], 7, number)
 
 
 @SUBJECTS

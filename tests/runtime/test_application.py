@@ -154,7 +154,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
 
 @pytest.mark.parametrize("standbys", [0, 1])
 def test_join_is_exact_under_random_kills(tmp_path: Path, standbys: int) -> None:
-    _join_under_kills(tmp_path, rows=12_000, kills=8, standbys=standbys)
+    _join_under_kills(tmp_path, rows=10_000, kills=6, standbys=standbys)
 
 
 @pytest.mark.slow
