@@ -549,14 +549,15 @@ def test_a_topic_that_is_written_anew_before_the_run_is_told(tmp_path: Path) -> 
         app.run()
 
 
-def test_a_lookup_among_records_of_two_topics_is_right_within_a_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_rows", [70, 10_000])
+def test_a_lookup_among_records_of_two_topics_is_right_whatever_the_batches(tmp_path: Path, batch_rows: int) -> None:
     """Prices and orders by their times: 1 451 to 2 952 of 3 000 orders had a wrong price when topics came one by one."""
     orders, prices = stream(3_000, keys=20, seed=1), stream(3_000, keys=20, seed=2)
     for name, table in (("orders", orders), ("prices", prices)):
         write_topic(tmp_path / "topics", name, table, partitions=2, key=["key"], timestamp="at")
     store = KeyValueStoreSpec("prices", pa.schema([("key", pa.int64())]), pa.schema([("value", pa.string())]))
     topology = Topology([SubTopology("lookup", ("orders", "prices"), PriceAtOrder, [store], ["priced"])])
-    options = attrs.evolve(QUICK, max_batch_rows=10_000)
+    options = attrs.evolve(QUICK, max_batch_rows=batch_rows)
     found = application(tmp_path, topology, clients=1, options=options).run().table("priced").to_pylist()
     newest: dict[int, str] = {}
     expected = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,70 +14,12 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordException, TopicSpec, WindowedJoin
 from task_assignor.runtime.bad_records import LeftOut
-from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors import matching
 from task_assignor.runtime.processors.matching import count_pairs, key_norm, match
-from task_assignor.runtime.processors.windowed_join import JoinFactory
-from task_assignor.runtime.stores.store import Store
-from task_assignor.sdk import TaskId
 from tests.budget import examples
+from tests.runtime.memory_task import MemoryTask
 
 Row = tuple[int | None, int, str]
-
-
-class Task:
-    """A join task without files: feed it batches, lose it, bring it back from its changelog."""
-
-    def __init__(self, join: WindowedJoin, topics: Mapping[str, TopicSpec]) -> None:
-        self._plan = JoinFactory(join, "l-store", "r-store")
-        self._topics = topics
-        self._sub = join.sub_topology("j", "out")
-        self.changelog: list[list[pa.Table | None]] = []
-        self.counters: dict[str, int] = {}
-        self.letters: list[dict[str, Any]] = []
-        self.read = dict.fromkeys(topics, 0)
-        self.start()
-
-    def start(self) -> None:
-        """As on another client: empty stores, then the changelog."""
-        self._stores: dict[str, Store] = {
-            name: spec.create() for name, spec in zip(("l-store", "r-store"), self._sub.stores, strict=True)
-        }
-        for segments in self.changelog:
-            for store, segment in zip(self._stores.values(), segments, strict=True):
-                if segment is not None:
-                    store.apply(segment)
-        self._context = TaskContext(
-            "app", TaskId(0, 3), self._topics, ("out",), self._stores, self._sub.bad_records, self._sub.late_records
-        )
-        self._processor: Processor = self._plan()
-        self._processor.init(self._context)
-
-    def process(self, batch: Mapping[str, pa.Table]) -> pa.Table | None:
-        """One batch."""
-        offsets = {topic: (self.read[topic], self.read[topic] + rows.num_rows) for topic, rows in batch.items()}
-        self._context.begin(len(self.changelog), offsets, batch)
-        result = self._processor.process_batch(batch, self._context)
-        self.read = {topic: end for topic, (_, end) in offsets.items()}
-        self.changelog.append([store.drain_changes() for store in self._stores.values()])
-        outputs, counters = self._context.finish()
-        self.letters += [row for table in outputs.get("letters", ()) for row in table.to_pylist()]
-        for name, number in counters.items():
-            self.counters[name] = self.counters.get(name, 0) + number
-        return result
-
-    def batches(
-        self, data: st.DataObject, logs: Mapping[str, list[Row]], parts: int
-    ) -> Iterator[Mapping[str, pa.Table]]:
-        """The logs cut into batches, each source for itself."""
-        cuts = {topic: _cuts(data.draw, len(rows), parts) for topic, rows in logs.items()}
-        for number in range(parts):
-            yield {topic: _table(rows[cuts[topic][number] : cuts[topic][number + 1]]) for topic, rows in logs.items()}
-
-    def held(self) -> int:
-        """Rows in the buffers."""
-        return sum(map(len, self._stores.values()))
 
 
 def _spec(name: str, schema: pa.Schema) -> TopicSpec:
@@ -108,9 +50,9 @@ def logs(draw: st.DrawFn, side: str) -> tuple[list[Row], int]:
     return rows, grace
 
 
-def _cuts(draw: Any, length: int, parts: int) -> list[int]:
-    inner = sorted(draw(st.lists(st.integers(0, length), min_size=parts - 1, max_size=parts - 1)))
-    return [0, *inner, length]
+def Task(join: WindowedJoin, topics: Mapping[str, TopicSpec]) -> MemoryTask:  # noqa: N802
+    """A task of a join."""
+    return MemoryTask(join.sub_topology("j", "out"), topics)
 
 
 @given(st.data(), logs("l"), logs("r"), st.integers(-3, 8), st.integers(0, 8), st.integers(1, 8), st.booleans())
@@ -121,10 +63,10 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
     right: tuple[list[Row], int],
     before: int,
     width: int,
-    parts: int,
+    most: int,
     keep_everything: bool,
 ) -> None:
-    """Both sources are cut independently, so either may run far ahead; in between the task may move."""
+    """In between the task may move."""
     after = width - before
     (left_rows, left_grace), (right_rows, right_grace) = left, right
     join = WindowedJoin(
@@ -136,12 +78,8 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
         right_grace_ms=None if keep_everything else right_grace,
     )
     task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
-    found: list[dict[str, Any]] = []
-    for batch in task.batches(data, {"l": left_rows, "r": right_rows}, parts):
-        result = task.process(batch)
-        found += [] if result is None else result.to_pylist()
-        if data.draw(st.booleans()):
-            task.start()
+    task.run(data, {"l": _table(left_rows), "r": _table(right_rows)}, most)
+    found = task.outputs.get("out", [])
     expected = [
         {"k": k, "at": lt, "v": lv, "at_right": rt, "v_right": rv}
         for k, lt, lv in left_rows
@@ -169,7 +107,7 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     right: tuple[list[Row], int],
     before: int,
     width: int,
-    parts: int,
+    most: int,
     how: str,
 ) -> None:
     """And not before: after the last batch just those are missing whose window is open then."""
@@ -185,12 +123,8 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
         right_grace_ms=right_grace,
     )
     task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
-    found: list[dict[str, Any]] = []
-    for batch in task.batches(data, {"l": left_rows, "r": right_rows}, parts):
-        result = task.process(batch)
-        found += [] if result is None else result.to_pylist()
-        if data.draw(st.booleans()):
-            task.start()
+    task.run(data, {"l": _table(left_rows), "r": _table(right_rows)}, most)
+    found = task.outputs.get("out", [])
     pairs = [
         (one, other)
         for one in left_rows
@@ -200,8 +134,8 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     expected = [
         {"k": one[0], "at": one[1], "v": one[2], "at_right": other[1], "v_right": other[2]} for one, other in pairs
     ]
-    left_closed = max((row[1] for row in right_rows), default=-(10**9)) - right_grace - after
-    right_closed = max((row[1] for row in left_rows), default=-(10**9)) - left_grace - before
+    now = max((row[1] for row in [*left_rows, *right_rows]), default=0)
+    left_closed, right_closed = now - right_grace - after, now - left_grace - before
     met_left, met_right = {one[2] for one, _ in pairs}, {other[2] for _, other in pairs}
     expected += [
         {"k": k, "at": at, "v": v, "at_right": None, "v_right": None}
@@ -263,7 +197,11 @@ def test_buffers_stay_as_small_as_the_window_allows() -> None:
     assert most <= 500
 
 
-def _late(policy: LeftOut) -> Task:
+def letters(task: MemoryTask) -> list[dict[str, Any]]:
+    return task.outputs.get("letters", [])
+
+
+def _late(policy: LeftOut) -> MemoryTask:
     join = WindowedJoin(left="l", right="r", before_ms=10, after_ms=10, left_grace_ms=5, late_records=policy)
     return Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
 
@@ -297,7 +235,7 @@ def test_late_records_can_be_kept_aside() -> None:
     task.process({"l": _table(LATE), "r": _table([])})
     assert task.counters == {"late": 2}
     common = {"topic": "l", "partition": 3, "reason": "late"}
-    assert task.letters == [
+    assert letters(task) == [
         {
             **common,
             "offset": 2,
@@ -321,7 +259,7 @@ def test_records_without_a_time_can_be_left_out() -> None:
     result = task.process({"l": rows, "r": _table([(1, 5, "r")])})
     assert result is not None
     assert (result.column("v").to_pylist(), task.counters) == (["b"], {"bad_records": 3})
-    assert [(letter["offset"], letter["error"], letter["reason"]) for letter in task.letters] == [
+    assert [(letter["offset"], letter["error"], letter["reason"]) for letter in letters(task)] == [
         (0, "has no at", "bad"),
         (2, f"has a at of {2**62} (int64), which is no time", "bad"),
         (3, "has no at", "bad"),

@@ -50,10 +50,10 @@ def test_batches_cover_all_rows_once_and_keep_their_size(ends: list[int], most: 
     assert progress.remaining_rows() == 0
 
 
-def test_sources_advance_by_the_same_share() -> None:
-    """So that the sources of a join stay at about the same time."""
+def test_sources_that_have_more_rows_are_named() -> None:
+    """What the task takes of them is decided by their times."""
     progress = _join([1_000, 10], [100, 0])
-    assert progress.next_ranges(A, 100) == ({"left": (0, 100), "right": (0, 10)}, frozenset({"left", "right"}))
+    assert progress.next_ranges(A, 100) == ({"left": (0, 100), "right": (0, 100)}, frozenset({"left"}))
     assert progress.next_ranges(B, 100) == ({"left": (0, 10), "right": (0, 0)}, frozenset())
 
 

@@ -148,6 +148,7 @@ class TaskCommit:
         changelog_offset: end offset of the task's changelogs after the batch, summed.
         counters: what the processor counted.
         seconds: time of processing and writing, without restoring.
+        stream_time: newest time of all records that the task has read, ms; None: none had one.
     """
 
     task: TaskId
@@ -163,6 +164,7 @@ class TaskCommit:
     changelog_offset: int = 0
     counters: Mapping[str, int] = attrs.field(factory=dict)
     seconds: float = 0.0
+    stream_time: int | None = None
 
     @property
     def rows_in(self) -> int:
@@ -189,6 +191,7 @@ class TaskCommit:
             "changelogOffset": self.changelog_offset,
             "counters": dict(self.counters),
             "seconds": round(self.seconds, 6),
+            "streamTime": self.stream_time,
         }
 
     @classmethod
@@ -208,6 +211,7 @@ class TaskCommit:
             document["changelogOffset"],
             document["counters"],
             document["seconds"],
+            document["streamTime"],
         )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, as_json
 from task_assignor.runtime.errors import (
     BadRecordException,
+    InvalidTransitionException,
     LateRecordException,
     StoreException,
     TopologyException,
@@ -29,6 +31,25 @@ from task_assignor.sdk.text import counted, shown
 
 _log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Store)
+
+Punctuator = Callable[[int], pa.Table | None]
+"""Called with a time, ms since the epoch; gives rows for the only output, or None (Kafka's `Punctuator`)."""
+PunctuationType = Literal["stream_time", "wall_clock_time"]
+
+
+@attrs.frozen
+class Schedule:
+    """A punctuator that is called again and again.
+
+    Args:
+        interval_ms: how often.
+        kind: by which time.
+        punctuator: what is called.
+    """
+
+    interval_ms: int
+    kind: PunctuationType
+    punctuator: Punctuator
 
 
 class TaskContext:
@@ -48,6 +69,8 @@ class TaskContext:
         batch: number of the micro-batch.
         offsets: source topic -> (first offset, offset after the last) of the rows that are processed now.
         record: (topic, offset) of the record that is processed now; None: not one alone.
+        stream_time: newest time of all records that the task has been given before these rows, ms; None: there were none.
+        schedules: what `schedule` was asked for.
     """
 
     def __init__(
@@ -67,6 +90,12 @@ class TaskContext:
         self.batch = -1
         self.offsets: Mapping[str, tuple[int, int]] = {}
         self.record: tuple[str, int] | None = None
+        self.stream_time: int | None = None
+        self.schedules: list[Schedule] = []
+        self._may_schedule = True
+        self._began_ms = 0
+        self._called_ms: dict[int, int] = {}
+        """Number of a schedule by the clock -> when it was called last."""
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
@@ -231,13 +260,70 @@ class TaskContext:
         except Exception:  # noqa: BLE001 - maybe that is what is bad about it
             return None
 
+    # Punctuation.
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> None:
+        """Have something called again and again. Only `Processor.init` may ask for it.
+
+        "stream_time": called when the newest time of all records reaches a new multiple of the interval, with that time,
+        after the record that did it and before the next; the first record does it too. Several multiples at once are one
+        call. It depends on the records alone: whatever the batches were and however often one is tried.
+
+        "wall_clock_time": called before a batch when the interval has passed on the client's clock since the last call,
+        or since the task came to the client. Where no batches come, no calls do; another try of a batch may call at
+        another time, or not at all. Only what the try that is committed did counts.
+
+        Args:
+            interval_ms: how often, ms, at least 1.
+            kind: "stream_time" or "wall_clock_time" (Kafka's `PunctuationType`).
+            punctuator: what is called; its rows go to the only output.
+
+        Raises:
+            TopologyException: an argument is not allowed.
+            InvalidTransitionException: the task has begun: another instance of the processor would not know of it.
+        """
+        if type(interval_ms) is not int or interval_ms < 1:
+            raise TopologyException(
+                f"The interval_ms ({shown(interval_ms)}) of a schedule must be an int of at least 1."
+            )
+        if kind not in ("stream_time", "wall_clock_time"):
+            raise TopologyException(f"A schedule is by 'stream_time' or 'wall_clock_time', not {shown(kind)}.")
+        if not callable(punctuator):
+            raise TopologyException(f"The punctuator ({shown(punctuator)}) of a schedule must be callable.")
+        if not self._may_schedule:
+            raise InvalidTransitionException(
+                f"Task {self.task_id}", "processing", "a new schedule: only init() may ask"
+            )
+        self.schedules.append(Schedule(interval_ms, kind, punctuator))
+
     # Called by the runtime.
+
+    def renew(self, now_ms: int) -> None:
+        """Called by the runtime before `Processor.init`, with the time on the client's clock."""
+        self.schedules, self._may_schedule, self._began_ms = [], True, now_ms
+        self._called_ms = {}
+
+    def punctuate_by_clock(self, now_ms: int) -> None:
+        """Called by the runtime before the rows of a batch."""
+        for number, schedule in enumerate(self.schedules):
+            last = self._called_ms.get(number, self._began_ms)
+            if schedule.kind == "wall_clock_time" and now_ms - last >= schedule.interval_ms:
+                self._called_ms[number] = now_ms
+                self.punctuate([schedule], now_ms)
+
+    def punctuate(self, due: Sequence[Schedule], time_ms: int | None) -> None:
+        """Called by the runtime when schedules are due."""
+        for schedule in due:
+            assert time_ms is not None
+            rows = schedule.punctuator(time_ms)
+            if rows is not None:
+                self.forward(rows)
 
     def begin(
         self, batch: int, offsets: Mapping[str, tuple[int, int]], rows: Mapping[str, pa.Table] | None = None
     ) -> None:
         """Called by the runtime before each batch."""
-        self.batch = batch
+        self.batch, self._may_schedule = batch, False
         self._forwarded, self._counters = [], {}
         self.turn_to(offsets, rows or {})
 

@@ -141,6 +141,7 @@ class Orders:
             result.position.changelog_offset,
             result.counters,
             result.seconds,
+            result.position.stream_time,
         )
         return commit
 

@@ -94,4 +94,5 @@ def crossings(newest: Sequence[Int64Array], before: int | None, interval: int) -
     previous = np.maximum(np.concatenate([[start], multiples[:-1]]), start)
     ends = np.flatnonzero(known & (multiples > previous)) + 1
     sources = np.repeat(np.arange(len(newest)), [len(rows) for rows in newest])[order]
-    return [np.bincount(sources[:end], minlength=len(newest)).tolist() for end in ends.tolist()]
+    counts = [np.cumsum(sources == number)[ends - 1] for number in range(len(newest))]
+    return np.stack(counts, axis=1).tolist()  # type: ignore[no-any-return]

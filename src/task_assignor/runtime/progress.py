@@ -122,10 +122,9 @@ class Progress:
         return self._remaining
 
     def next_ranges(self, task: TaskId, max_rows: int) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
-        """The next micro-batch of a task: the same share of what is left of each source.
+        """What the next micro-batch of a task may read; the task takes of it what nothing comes before in time.
 
-        Equal shares keep the sources of a join at about the same time, so that its buffers stay small. The result
-        does not depend on it. Tables come first, alone.
+        Tables come first, alone.
 
         Args:
             task: the task.
@@ -139,12 +138,11 @@ class Progress:
         left = {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
         if any(left[topic] for topic in left if topic in self._tables):
             left = {topic: rows if topic in self._tables else 0 for topic, rows in left.items()}
-        most = max(left.values())
-        if most <= 0:
+        if not any(left.values()):
             return {}, frozenset()
-        take = {topic: rows if most <= max_rows else -(-rows * max_rows // most) for topic, rows in left.items()}
-        ranges = {topic: (found.offsets[topic], found.offsets[topic] + take[topic]) for topic in found.sources}
-        return ranges, frozenset(topic for topic, rows in left.items() if take[topic] < rows)
+        starts = found.offsets
+        ranges = {topic: (starts[topic], starts[topic] + min(rows, max_rows)) for topic, rows in left.items()}
+        return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows)
 
     def begin_commit(self, number: int) -> None:
         """A commit is made, or was made.
@@ -183,7 +181,7 @@ class Progress:
             found.offsets[topic] = end
         self._remaining -= commit.rows_in
         self._batches += 1
-        found.position = Position(commit.batch, commit.generation, commit.changelog_offset)
+        found.position = Position(commit.batch, commit.generation, commit.changelog_offset, commit.stream_time)
         found.changes.append(Change(found.position, commit.changelogs))
         if not found.generations or found.generations[-1] != commit.generation:
             found.first_batches.append(commit.batch)

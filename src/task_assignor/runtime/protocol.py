@@ -24,11 +24,13 @@ class Position:
         batch: the last of the task's batches in it; -1: nothing yet.
         generation: the generation under which that batch was processed.
         changelog_offset: rows of the task's changelogs that led there.
+        stream_time: newest time of all records that led there, ms; None: there were none. It follows from the batch.
     """
 
     batch: int = -1
     generation: int = 0
     changelog_offset: int = 0
+    stream_time: int | None = attrs.field(default=None, eq=False)
 
     def is_same_try(self, other: Position) -> bool:
         """Both are the same batch of the same generation."""

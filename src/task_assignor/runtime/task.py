@@ -23,6 +23,7 @@ from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.runtime.storage import DamagedDocumentError, Seal
 from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import SubTopology, processor_name
@@ -251,23 +252,20 @@ class StreamTask:
         assert self.position is not None
         assert self.position.is_same_try(order.base), f"{self.task} is at {self.position}, the order needs {order.base}"
         begin = time.perf_counter()
-        batch = {
-            topic: self._environment.topics[topic].read(self.task.partition, *order.ranges.get(topic, (0, 0)))
-            for topic in self._sub_topology.sources
-        }
+        batch = TaskInput.read(order, self._sub_topology.sources, self._environment.topics)
         # From here to the end the stores are between two positions.
         self.position = None
         outputs, counters = self._run_processor(order, batch)
         written = {name: self._write_output(name, table, order) for name, table in outputs.items()}
         changelogs = self._write_changelogs(order)
         offset = order.base.changelog_offset + sum(file.rows for file in changelogs.values())
-        self.position = Position(order.batch, order.generation, offset)
+        self.position = Position(order.batch, order.generation, offset, self._context.stream_time)
         seconds = time.perf_counter() - begin
         return TaskResult(
             self.task,
             order.batch,
             order.generation,
-            order.ranges,
+            batch.offsets,
             written,
             changelogs,
             self.position,
@@ -275,20 +273,25 @@ class StreamTask:
             seconds,
         )
 
-    def _run_processor(
-        self, order: TaskOrder, batch: Mapping[str, pa.Table]
-    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    def _run_processor(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         context = self._context
         process = os.getpid()
         try:
             if self._processor is None:
                 processor = self._sub_topology.processor()
+                context.renew(self._now_ms())
                 processor.init(context)
                 self._processor = processor
-            context.begin(order.batch, order.ranges, batch)
-            rows = self._processor.process_batch(batch, context)
-            if rows is not None:
-                context.forward(rows)
+            context.begin(order.batch, batch.offsets, batch.rows)
+            context.stream_time = order.base.stream_time
+            context.punctuate_by_clock(self._now_ms())
+            for part in batch.parts(order.base.stream_time, context.schedules):
+                context.turn_to(part.offsets, part.rows)
+                rows = self._processor.process_batch(part.rows, context)
+                if rows is not None:
+                    context.forward(rows)
+                context.stream_time = part.stream_time
+                context.punctuate(part.due, part.stream_time)
             outputs, counters = context.finish()
             fitted = {name: self._fit(name, tables) for name, tables in outputs.items() if any(map(len, tables))}
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
@@ -298,6 +301,10 @@ class StreamTask:
                 # The processor has forked and its child has come out here, where it has nothing to do.
                 os._exit(1)
         return fitted, counters
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(time.time() * 1_000)
 
     def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
         schema = next(found.schema for found in self._sub_topology.outputs if found.name == output)
@@ -316,11 +323,12 @@ class StreamTask:
             ) from error
 
     def _story(self, order: TaskOrder, error: BaseException) -> str:
+        # Those of the part that failed.
         ranges = "; ".join(
             f"topic {topic}, partition {self.task.partition}, offsets {start} to {end - 1}"
             if end > start
             else f"topic {topic}, partition {self.task.partition}, no rows"
-            for topic, (start, end) in order.ranges.items()
+            for topic, (start, end) in self._context.offsets.items()
         )
         if self._context.record is not None:
             topic, offset = self._context.record

@@ -5,11 +5,11 @@ is the set of all matching pairs, and with `how="left"` or `"outer"` the rows th
 micro-batches were.
 
 **When a window is closed.** Each source promises an order: a record is at most `grace` older than the newest record
-before it in its partition. Having read a source up to newest time M, all its future records have time >= M - grace.
-So a left row can meet no future right row once `time + after < M(right) - grace(right)`, and a right row no future left
-row once `time + before < M(left) - grace(left)`. Then a row without a partner comes out, and not earlier; what is open at
-the end of a run stays in the store, and comes when a later run has moved the time. No clock and no batch boundary has a
-say, so neither pruning nor batches change the result.
+before it in its partition. A task reads its sources in the order of time (`merging`), so when the newest record of either
+is at time S, all future records of a source have time >= S - grace. So a left row can meet no future right row once
+`time + after < S - grace(right)`, and a right row no future left row once `time + before < S - grace(left)`. Then a row
+without a partner comes out, and not earlier; what is open at the end of a run stays in the store, and comes when a later
+run has moved the time. No clock and no batch boundary has a say, so neither pruning nor batches change the result.
 
 **What is kept.** A row is kept as long as it can meet one of the future; and, where rows without a partner come out, as
 long as one that it has met may be asked for its partner.
@@ -259,10 +259,13 @@ class JoinProcessor(Processor):
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """New left rows meet all right rows; new right rows meet the left rows that were there before."""
-        closed_before = self._closed_before()
-        new_left, lonely_left = self._prepare(self._left, self._left_store, batch[self._left.topic], context)
-        new_right, lonely_right = self._prepare(self._right, self._right_store, batch[self._right.topic], context)
-        closed_now = self._closed_before()
+        before = self._stream_time()
+        closed_before = self._closed_before(before)
+        (new_left, lonely_left), (new_right, lonely_right) = (
+            self._prepare(side, store, batch[side.topic], before, context)
+            for side, store in ((self._left, self._left_store), (self._right, self._right_store))
+        )
+        closed_now = self._closed_before(self._stream_time())
         old_left, old_right = self._left_store.frame, self._right_store.frame
         left, right = _frame(new_left), _frame(new_right)
         left_norm, right_norm = (0.0 if frame is None else self._key_norm(frame) for frame in (left, right))
@@ -286,13 +289,13 @@ class JoinProcessor(Processor):
         return pa.concat_tables(tables) if tables else None
 
     def _prepare(
-        self, side: _Side, store: WindowStore, rows: pa.Table, context: TaskContext
+        self, side: _Side, store: WindowStore, rows: pa.Table, before: int | None, context: TaskContext
     ) -> tuple[pa.Table, pa.Table]:
         """The rows that take part, and those whose key has a null, with the columns of the store; moves the stream time."""
         if rows.num_rows == 0:
             return side.stored.empty_table(), side.stored.empty_table()
         times, keep = with_times(side.topic, rows, side.timestamp, context)
-        newest = newest_so_far(times, store.stream_time)
+        newest = newest_so_far(times, before)
         if newest[-1] != NO_TIME:
             store.observe(int(newest[-1]))
         if side.grace_ms is not None:
@@ -378,13 +381,17 @@ class JoinProcessor(Processor):
     def _key_norm(self, frame: pl.DataFrame) -> float:
         return key_norm(frame, self._keys)
 
-    def _closed_before(self) -> tuple[int | None, int | None]:
+    def _stream_time(self) -> int | None:
+        """The newest time of all rows of both sides, ms."""
+        times = (self._left_store.stream_time, self._right_store.stream_time)
+        return max((time for time in times if time is not None), default=None)
+
+    def _closed_before(self, now: int | None) -> tuple[int | None, int | None]:
         """Left and right rows older than these meet no row of the future; None: no such time. See the top of this module."""
-        left_time, right_time = self._left_store.stream_time, self._right_store.stream_time
         left_grace, right_grace = self._left.grace_ms, self._right.grace_ms
         return (
-            None if right_time is None or right_grace is None else right_time - right_grace - self._join.after_ms,
-            None if left_time is None or left_grace is None else left_time - left_grace - self._join.before_ms,
+            None if now is None or right_grace is None else now - right_grace - self._join.after_ms,
+            None if now is None or left_grace is None else now - left_grace - self._join.before_ms,
         )
 
     def _expire(self, left: int | None, right: int | None) -> None:

@@ -1,0 +1,106 @@
+"""What a task reads for a batch: the rows of its sources up to the boundary, cut where a schedule is due. No processor runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.context import Schedule
+from task_assignor.runtime.merging import Int64Array, crossings, rows_up_to_boundary, times_so_far
+from task_assignor.runtime.protocol import TaskOrder
+from task_assignor.runtime.times import NO_TIME, times_of
+from task_assignor.runtime.topics import Topic
+
+Offsets = Mapping[str, tuple[int, int]]
+
+
+@attrs.frozen
+class Part:
+    """Rows that are processed together, and what is due after them.
+
+    Args:
+        rows: source topic -> its rows.
+        offsets: source topic -> (first offset, offset after the last).
+        stream_time: newest time of all records up to here, ms; None: there were none.
+        due: schedules by stream time that are due now.
+    """
+
+    rows: Mapping[str, pa.Table]
+    offsets: Offsets
+    stream_time: int | None
+    due: Sequence[Schedule] = ()
+
+
+@attrs.frozen
+class TaskInput:
+    """The rows of a batch.
+
+    Args:
+        rows: source topic -> its rows, in the order of the sub-topology's sources.
+        newest: per source the newest time up to each row.
+        offsets: source topic -> (first offset, offset after the last).
+    """
+
+    rows: Mapping[str, pa.Table]
+    newest: Sequence[Int64Array]
+    offsets: Offsets
+
+    @classmethod
+    def read(cls, order: TaskOrder, sources: Sequence[str], topics: Mapping[str, Topic]) -> TaskInput:
+        """The rows of an order that nothing comes before which is not loaded yet.
+
+        Args:
+            order: which rows there are.
+            sources: the task's source topics.
+            topics: they, by name.
+
+        Raises:
+            CorruptLogException: a file cannot be read.
+        """
+        partition = order.task.partition
+        rows = {topic: topics[topic].read(partition, *order.ranges.get(topic, (0, 0))) for topic in sources}
+        newest = [times_so_far(times_of(found, topics[topic].spec.timestamp)) for topic, found in rows.items()]
+        counts = rows_up_to_boundary(newest, [topic in order.more for topic in sources])
+        offsets = dict(order.ranges)
+        for topic, count in zip(sources, counts, strict=True):
+            if topic in offsets:
+                offsets[topic] = (offsets[topic][0], offsets[topic][0] + count)
+        return cls(
+            {topic: found.slice(0, count) for (topic, found), count in zip(rows.items(), counts, strict=True)},
+            [found[:count] for found, count in zip(newest, counts, strict=True)],
+            offsets,
+        )
+
+    def parts(self, before: int | None, schedules: Sequence[Schedule]) -> Iterator[Part]:
+        """The batch, cut after each record at which a schedule by stream time is due; without any in one piece.
+
+        Args:
+            before: newest time of all earlier records, ms; None: there were none.
+            schedules: what is scheduled.
+        """
+        due: dict[tuple[int, ...], list[Schedule]] = {}
+        for schedule in schedules:
+            if schedule.kind == "stream_time":
+                for counts in crossings(self.newest, before, schedule.interval_ms):
+                    due.setdefault(tuple(counts), []).append(schedule)
+        end = tuple(len(found) for found in self.newest)
+        start = (0,) * len(end)
+        time = before
+        # Cuts follow each other in the order of time, so none has fewer rows of any source than the one before it.
+        for cut in sorted({*due, end}):
+            ends = [int(found[stop - 1]) for found, stop in zip(self.newest, cut, strict=True) if stop]
+            found = max(ends, default=NO_TIME)
+            time = time if found == NO_TIME else found if time is None else max(time, found)
+            yield self._part(start, cut, time, due.get(cut, ()))
+            start = cut
+
+    def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
+        rows, offsets = {}, dict(self.offsets)
+        for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
+            rows[topic] = table.slice(low, high - low)
+            if topic in offsets:
+                first = self.offsets[topic][0]
+                offsets[topic] = (first + low, first + high)
+        return Part(rows, offsets, time, due)

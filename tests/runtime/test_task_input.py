@@ -1,0 +1,202 @@
+"""A task reads its sources in the order of time: what comes of it does not depend on where batches are cut."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    InvalidTransitionException,
+    KeyValueStoreSpec,
+    Output,
+    Processor,
+    RecordProcessor,
+    SubTopology,
+    TaskContext,
+    Topic,
+    Topology,
+    TopologyException,
+    write_topic,
+)
+from task_assignor.runtime.client import Restore
+from task_assignor.runtime.commits import TaskCommit
+from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.protocol import START, TaskOrder
+from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.sdk import TaskId
+from tests.budget import examples
+from tests.runtime.test_merging import by_heads
+
+TASK = TaskId(0, 0)
+SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
+Sources = dict[str, list[int | None]]
+sources_of_times = st.fixed_dictionaries(
+    {name: st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=15) for name in ("a", "b", "c")}
+)
+
+
+class Sequence(RecordProcessor):
+    """Numbers the records in the order in which they come, across batches, and remembers the hours of its clock."""
+
+    def init(self, context: TaskContext) -> None:
+        """Be called every 10 ms of stream time."""
+        context.schedule(10, "stream_time", lambda time: self._punctuate(time, context))
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """The record with its number."""
+        return [{"number": self._next(context), "what": f"{topic}{record['n']}"}]
+
+    def _punctuate(self, time: int, context: TaskContext) -> pa.Table:
+        return pa.table({"number": [self._next(context)], "what": [f"time {time}"]})
+
+    @staticmethod
+    def _next(context: TaskContext) -> int:
+        store = context.key_value_store("last")
+        number: int = (store.get(0) or {"number": 0})["number"] + 1
+        store.put(0, {"number": number})
+        return number
+
+
+class Bench:
+    """A task on real files whose batches are cut as the coordinator does it."""
+
+    def __init__(self, root: Path, sources: Sources, tables: tuple[str, ...] = ()) -> None:
+        self.root = root
+        for name, times in sources.items():
+            rows = pa.table([[0] * len(times), pa.array(times, pa.int64()), list(range(len(times)))], schema=SCHEMA)
+            write_topic(root / "topics", name, rows, partitions=1, key=["k"], timestamp="at")
+        store = KeyValueStoreSpec("last", pa.schema([("k", pa.int64())]), pa.schema([("number", pa.int64())]))
+        schema = pa.schema([("number", pa.int64()), ("what", pa.string())])
+        self.sub = SubTopology("s", tuple(sources), Sequence, [store], [Output("out", schema)], tables)
+        Topology(self.sub)
+        self.topics = {name: Topic.open(root / "topics", name) for name in sources}
+        ends = {name: [len(times)] for name, times in sources.items()}
+        self.progress = Progress({TASK: self.sub.sources}, ends, tables)
+        self.task = self.new_task()
+        self.seen: list[str] = []
+        self.batches = 0
+
+    def new_task(self) -> StreamTask:
+        """As on another client: without state."""
+        environment = TaskEnvironment("app", "run", self.root / "run", self.root / "state", self.topics)
+        return StreamTask(TASK, self.sub, environment)
+
+    def step(self, max_rows: int) -> bool:
+        """One batch; False: all is read."""
+        ranges, more = self.progress.next_ranges(TASK, max_rows)
+        if not ranges:
+            return False
+        base = self.progress.position(TASK)
+        result = self.task.process(TaskOrder(TASK, base.batch + 1, 1, ranges, base, more))
+        assert any(result.offsets[topic][1] == ranges[topic][1] > ranges[topic][0] for topic in ranges)
+        for file in result.outputs.values():
+            table = pa.ipc.open_file(str(self.root / "run" / file.path)).read_all()
+            rows = sorted(table.to_pylist(), key=lambda row: row["number"])
+            assert [row["number"] for row in rows] == list(range(len(self.seen) + 1, len(self.seen) + len(rows) + 1))
+            self.seen += [row["what"] for row in rows]
+        commit = TaskCommit(TASK, result.batch, "c", "p", "m", "a", 1, result.offsets, {}, result.changelogs)
+        commit = TaskCommit.from_json("0_0", {**commit.to_json(), "streamTime": result.position.stream_time})
+        self.progress.advance(commit)
+        self.batches += 1
+        return True
+
+    def move(self) -> None:
+        """The task is restored elsewhere."""
+        self.task = self.new_task()
+        self.task.restore(Restore(START, self.progress.changes(TASK), self.progress.position(TASK)))
+
+
+def _expected(sources: Sources, interval: int) -> list[str]:
+    names, found, now = list(sources), [], None
+    for source, row in by_heads(list(sources.values())):
+        found.append(f"{names[source]}{row}")
+        time = sources[names[source]][row]
+        new = now if time is None else time if now is None else max(now, time)
+        if new is not None and (now is None or new // interval > now // interval):
+            found.append(f"time {new}")
+        now = new
+    return found
+
+
+@given(sources_of_times, st.data())
+@settings(max_examples=examples(40))
+def test_records_and_punctuations_come_in_one_order_whatever_batches_and_restores_are(
+    sources: Sources, data: st.DataObject
+) -> None:
+    """Any processor that looks at records in order gives the same: this one numbers them."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), sources)
+        while bench.step(data.draw(st.integers(1, 9))):
+            if data.draw(st.booleans()):
+                bench.move()
+        assert bench.seen == _expected(sources, 10)
+
+
+def test_tables_are_read_to_their_end_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"a": [1, 2, 3], "t": [50, 40, 60, 70]}, ("t",))
+    while bench.step(2):
+        pass
+    assert [what for what in bench.seen if not what.startswith("time")] == ["t0", "t1", "t2", "t3", "a0", "a1", "a2"]
+
+
+def test_a_source_far_behind_is_read_alone_until_it_has_caught_up(tmp_path: Path) -> None:
+    """The rows that are loaded and not consumed are loaded again: of each source at most the given number is."""
+    bench = Bench(tmp_path, {"a": list(range(100)), "b": [200 + number for number in range(100)]})
+    while bench.step(10):
+        pass
+    assert bench.batches == 19, "the last rows of a come together with the first of b"
+    assert [what for what in bench.seen if not what.startswith("time")] == [
+        f"{name}{row}" for name in "ab" for row in range(100)
+    ]
+
+
+class Ticks(Processor):
+    """Counts the calls by the clock."""
+
+    def init(self, context: TaskContext) -> None:
+        """Twice a minute."""
+        context.schedule(30_000, "wall_clock_time", lambda time: pa.table({"number": [time], "what": ["tick"]}))
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Nothing else."""
+
+
+def test_the_clock_on_the_wall_is_looked_at_before_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, {"a": [1, 2, 3, 4, 5]})
+    import attrs
+
+    bench.sub = attrs.evolve(bench.sub, processor=Ticks)
+    bench.task = bench.new_task()
+    times = {0: 1_000, 1: 30_999, 2: 31_000, 3: 200_000, 4: 229_999}
+    outputs = []
+    for batch, now in times.items():
+        monkeypatch.setattr(StreamTask, "_now_ms", staticmethod(lambda now=now: now))
+        base = bench.progress.position(TASK)
+        order = TaskOrder(
+            TASK, batch, 1, {"a": (batch, batch + 1)}, attrs.evolve(base, batch=batch - 1, generation=int(batch > 0))
+        )
+        result = bench.task.process(order)
+        for file in result.outputs.values():
+            outputs += pa.ipc.open_file(str(tmp_path / "run" / file.path)).read_all().column("number").to_pylist()
+    assert outputs == [31_000, 200_000]
+
+
+def test_what_cannot_be_scheduled_is_refused() -> None:
+    context = TaskContext("app", TASK, {}, (), {})
+    for interval, kind, message in (
+        (0, "stream_time", "interval_ms"),
+        (5, "moon", "'stream_time' or"),
+        (5, "stream_time", "callable"),
+    ):
+        with pytest.raises(TopologyException, match=message):
+            context.schedule(interval, kind, None)  # type: ignore[arg-type]
+    context.begin(0, {})
+    with pytest.raises(InvalidTransitionException, match=r"only init\(\) may ask"):
+        context.schedule(5, "stream_time", lambda time: None)
