@@ -19,6 +19,10 @@ from task_assignor.sdk import (
     state_from_json,
     state_to_json,
 )
+from task_assignor.sdk.config_def import ConfigKey
+from task_assignor.sdk.config_values import limits
+from task_assignor.sdk.configs import ASSIGNMENT_KEYS, MAX_RACK_AWARE_ASSIGNMENT_TAGS
+from task_assignor.sdk.text import camel_case
 from task_assignor.testing import application_states, task_assignments
 from tests.sdk.documents import FIRST, SECOND, Place, changed, document, places, without
 from tests.vectors import FOLDER, vectors
@@ -170,3 +174,35 @@ def test_reader_and_schema_agree_on_assignments(place: Place, value: Any) -> Non
     inner[place[-1]] = value
     for form in (whole, whole["assignment"]):
         check_that_both_agree(form, ASSIGNMENT, assignment_from_json)
+
+
+def as_schema(key: ConfigKey) -> dict[str, Any]:
+    """What a schema says of the values of a setting."""
+    if key.type == "list":
+        return {"$ref": "#/$defs/names", "maxItems": MAX_RACK_AWARE_ASSIGNMENT_TAGS}
+    if key.choices:
+        return {"enum": list(key.choices)}
+    low, high = limits(key)
+    number = {"type": "integer", "minimum": low, "maximum": high}
+    return {"anyOf": [number, {"type": "null"}]} if key.default is None else number
+
+
+def test_limits_of_settings_are_those_of_the_one_table() -> None:
+    """`AssignmentConfigs`, settings, snapshots and the schema: one table of limits."""
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        name = value.get("$ref", "").removeprefix("#/$defs/")
+        return (
+            SCHEMAS["state"]["$defs"][name]
+            if name in ("int32", "int64")
+            else {k: resolved(v) for k, v in value.items()}
+        )
+
+    said = SCHEMAS["state"]["properties"]["configs"]["properties"]
+    assert {name: resolved(value) for name, value in said.items()} == {
+        camel_case(name): as_schema(key) for name, key in ASSIGNMENT_KEYS.items()
+    }

@@ -16,6 +16,7 @@ import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
+from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     BoolArray,
@@ -27,7 +28,7 @@ from task_assignor.sdk.columns import (
     int32_column,
     offsets_of,
 )
-from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
+from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import TaskAssignmentException
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import attrs
 import numpy as np
 
+from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     MISSING,
     Int8Array,
@@ -25,7 +26,6 @@ from task_assignor.sdk.columns import (
     int64_column,
     offsets_of,
 )
-from task_assignor.sdk.configs import INT64_MAX
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
 from task_assignor.sdk.text import shown

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TaskId
 from task_assignor.sdk.text import shown
 
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 Kind = TypeVar("Kind")
 
 

@@ -8,11 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from task_assignor.sdk.config_def import ConfigKey
-from task_assignor.sdk.configs import (
-    MAX_RACK_AWARE_ASSIGNMENT_TAGS,
-    RACK_AWARE_ASSIGNMENT_STRATEGIES,
-    AssignmentConfigs,
-)
+from task_assignor.sdk.configs import ASSIGNMENT_KEYS
 from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.text import NAME_RULE, is_name, is_url
 
@@ -38,15 +34,6 @@ def _server(value: object) -> str | None:
     return None if value == "" or parse_host_info(str(value)) is not None else "host:port, or empty"
 
 
-def _tags(value: object) -> str | None:
-    tags = value if isinstance(value, tuple) else ()
-    if len(set(tags)) != len(tags):
-        return "a list that names no tag twice"
-    if len(tags) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
-        return f"a list of at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags"
-    return None
-
-
 def _folder(value: object) -> str | None:
     return "the path of a folder, not a URL; or empty" if is_url(str(value)) else None
 
@@ -55,153 +42,81 @@ def _name(value: object) -> str | None:
     return None if is_name(value) else NAME_RULE
 
 
-_DEFAULTS: Final = AssignmentConfigs()
-
+_OTHERS: Final = (
+    ConfigKey(
+        name="application.id",
+        type="string",
+        default=None,
+        validator=_name,
+        doc="Name of the application, allowed as the name of a topic; what runs one needs it, planning does not.",
+    ),
+    ConfigKey(
+        name="application.server",
+        type="string",
+        default="",
+        validator=_server,
+        doc="`host:port` where this client answers queries; empty: nowhere.",
+    ),
+    ConfigKey(
+        name="client.rack",
+        type="string",
+        default="",
+        doc="Rack of this client; empty: none.",
+    ),
+    ConfigKey(
+        name="heartbeat.interval.ms",
+        type="int",
+        default=None,
+        minimum=1,
+        doc="Milliseconds between heartbeats of a client; not set: `RuntimeOptions` decide.",
+    ),
+    ConfigKey(
+        name=INTERNAL_TASK_ASSIGNOR_CLASS,
+        type="class",
+        default=None,
+        doc="Kafka's internal name of `task.assignor.class`; as there, only used if that is not set.",
+    ),
+    ConfigKey(
+        name="max.poll.interval.ms",
+        type="int",
+        default=None,
+        minimum=1,
+        doc="Milliseconds that a processor may take for a batch (KIP-62); not set: `RuntimeOptions` decide.",
+    ),
+    ConfigKey(
+        name="num.stream.threads",
+        type="int",
+        default=1,
+        minimum=1,
+        doc="Threads of this client: its capacity.",
+    ),
+    ConfigKey(
+        name="session.timeout.ms",
+        type="int",
+        default=None,
+        minimum=1,
+        doc="A client that is not heard of for so many milliseconds is lost; not set: `RuntimeOptions` decide.",
+    ),
+    ConfigKey(
+        name="state.dir",
+        type="string",
+        default="",
+        validator=_folder,
+        doc="Folder of the state on a client's machine, with a folder for each client; empty: beside the run's files.",
+    ),
+    ConfigKey(
+        name=TASK_ASSIGNOR_CLASS,
+        type="class",
+        default=None,
+        doc="The assignor: a class, a dotted path, a registered name, or Kafka's Java class name.",
+    ),
+)
 KNOWN_KEYS: Final = MappingProxyType(
-    {
-        key.name: key
-        for key in (
-            ConfigKey(
-                name="acceptable.recovery.lag",
-                type="long",
-                default=_DEFAULTS.acceptable_recovery_lag,
-                minimum=0,
-                doc="Offsets that a client may be behind and still count as caught up (KIP-441).",
-            ),
-            ConfigKey(
-                name="application.id",
-                type="string",
-                default=None,
-                validator=_name,
-                doc="Name of the application, allowed as the name of a topic; what runs one needs it, planning does not.",
-            ),
-            ConfigKey(
-                name="application.server",
-                type="string",
-                default="",
-                validator=_server,
-                doc="`host:port` where this client answers queries; empty: nowhere.",
-            ),
-            ConfigKey(
-                name="client.rack",
-                type="string",
-                default="",
-                doc="Rack of this client; empty: none.",
-            ),
-            ConfigKey(
-                name="heartbeat.interval.ms",
-                type="int",
-                default=None,
-                minimum=1,
-                doc="Milliseconds between heartbeats of a client; not set: `RuntimeOptions` decide.",
-            ),
-            ConfigKey(
-                name=INTERNAL_TASK_ASSIGNOR_CLASS,
-                type="class",
-                default=None,
-                doc="Kafka's internal name of `task.assignor.class`; as there, only used if that is not set.",
-            ),
-            ConfigKey(
-                name="max.poll.interval.ms",
-                type="int",
-                default=None,
-                minimum=1,
-                doc="Milliseconds that a processor may take for a batch (KIP-62); not set: `RuntimeOptions` decide.",
-            ),
-            ConfigKey(
-                name="max.warmup.replicas",
-                type="int",
-                default=_DEFAULTS.max_warmup_replicas,
-                minimum=1,
-                doc="Copies that may warm up at a time, beyond the standbys (KIP-441).",
-            ),
-            ConfigKey(
-                name="num.standby.replicas",
-                type="int",
-                default=_DEFAULTS.num_standby_replicas,
-                minimum=0,
-                doc="Standbys wanted for every stateful task.",
-            ),
-            ConfigKey(
-                name="num.stream.threads",
-                type="int",
-                default=1,
-                minimum=1,
-                doc="Threads of this client: its capacity.",
-            ),
-            ConfigKey(
-                name="probing.rebalance.interval.ms",
-                type="long",
-                default=_DEFAULTS.probing_rebalance_interval_ms,
-                minimum=60_000,
-                doc="Milliseconds until it is looked again whether warm-ups have caught up (KIP-441).",
-            ),
-            ConfigKey(
-                name="rack.aware.assignment.non_overlap_cost",
-                type="int",
-                default=None,
-                minimum=0,
-                doc="Cost of moving one task (KIP-925); not set: the assignor's own.",
-            ),
-            ConfigKey(
-                name="rack.aware.assignment.strategy",
-                type="string",
-                default=_DEFAULTS.rack_aware_assignment_strategy,
-                choices=RACK_AWARE_ASSIGNMENT_STRATEGIES,
-                doc="What the rack-aware optimisation may give up for less traffic between racks (KIP-925).",
-            ),
-            ConfigKey(
-                name=RACK_AWARE_ASSIGNMENT_TAGS,
-                type="list",
-                default=(),
-                validator=_tags,
-                doc="Client tags over whose values the standbys are spread (KIP-708), at most 5; "
-                "each must be a `client.tag.*` of this client.",
-            ),
-            ConfigKey(
-                name="rack.aware.assignment.traffic_cost",
-                type="int",
-                default=None,
-                minimum=0,
-                doc="Cost of reading one partition from another rack (KIP-925); not set: the assignor's own.",
-            ),
-            ConfigKey(
-                name="session.timeout.ms",
-                type="int",
-                default=None,
-                minimum=1,
-                doc="A client that is not heard of for so many milliseconds is lost; not set: `RuntimeOptions` decide.",
-            ),
-            ConfigKey(
-                name="state.dir",
-                type="string",
-                default="",
-                validator=_folder,
-                doc="Folder of the state on a client's machine, with a folder for each client; empty: beside the run's files.",
-            ),
-            ConfigKey(
-                name=TASK_ASSIGNOR_CLASS,
-                type="class",
-                default=None,
-                doc="The assignor: a class, a dotted path, a registered name, or Kafka's Java class name.",
-            ),
-        )
-    }
+    {key.name: key for key in sorted((*ASSIGNMENT_KEYS.values(), *_OTHERS), key=lambda key: key.name)}
 )
 """Key -> its declaration. The keys `client.tag.*` are not in it: their names are the user's."""
 
-STATE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "acceptable.recovery.lag": "acceptable_recovery_lag",
-        "max.warmup.replicas": "max_warmup_replicas",
-        "num.standby.replicas": "num_standby_replicas",
-        "probing.rebalance.interval.ms": "probing_rebalance_interval_ms",
-        RACK_AWARE_ASSIGNMENT_TAGS: "rack_aware_assignment_tags",
-        "rack.aware.assignment.traffic_cost": "rack_aware_traffic_cost",
-        "rack.aware.assignment.non_overlap_cost": "rack_aware_non_overlap_cost",
-        "rack.aware.assignment.strategy": "rack_aware_assignment_strategy",
-    }
-)
+STATE_KEYS: Final[Mapping[str, str]] = MappingProxyType({key.name: name for name, key in ASSIGNMENT_KEYS.items()})
 """Settings that a state carries -> their attributes in `AssignmentConfigs`."""
 
 OTHER_KAFKA_KEYS: Final = frozenset(

@@ -7,7 +7,7 @@ import numbers
 import re
 from typing import TYPE_CHECKING, Final
 
-from task_assignor.sdk.configs import INT32_MAX, INT32_MIN, INT64_MAX
+from task_assignor.sdk.checks import INT32_MAX, INT32_MIN, INT64_MAX
 from task_assignor.sdk.text import failure, shown
 
 if TYPE_CHECKING:

@@ -1,19 +1,21 @@
-"""`AssignmentConfigs`: the settings that an assignor sees. Reading them from mappings and files is in `settings.py`."""
+"""`AssignmentConfigs`: the settings that an assignor sees, and the one table of their defaults and limits.
+
+Reading settings from mappings and files is in `settings.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
 from task_assignor.sdk.checks import plain_int
+from task_assignor.sdk.config_def import ConfigKey
+from task_assignor.sdk.config_values import limits
 from task_assignor.sdk.errors import ConfigException
 from task_assignor.sdk.text import shown
-
-INT32_MIN: Final = -(2**31)
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 
 RACK_AWARE_ASSIGNMENT_STRATEGY_NONE: Final = "none"
 RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC: Final = "min_traffic"
@@ -26,32 +28,95 @@ RACK_AWARE_ASSIGNMENT_STRATEGIES: Final = (
 MAX_RACK_AWARE_ASSIGNMENT_TAGS: Final = 5
 
 
-def _whole_number(low: int, high: int, optional: bool = False) -> Callable[[Any, Any, Any], None]:
-    def check(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if value is None and optional:
-            return
-        if type(value) is not int or not low <= value <= high:
-            raise ConfigException(f"The {attribute.name} ({shown(value)}) must be an int from {low} to {high}.")
-
-    return check
-
-
-def _tags(_instance: object, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
-    if any(not isinstance(tag, str) or not tag for tag in value):
-        raise ConfigException(f"The {attribute.name} ({shown(list(value))}) must be a list of non-empty strings.")
-    if len(set(value)) != len(value):
-        raise ConfigException(f"The {attribute.name} ({shown(list(value))}) must not name a tag twice.")
-    if len(value) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
-        raise ConfigException(
-            f"The {attribute.name} ({shown(list(value))}) must have at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags."
-        )
+def _tags(value: object) -> str | None:
+    tags = value if isinstance(value, tuple) else ()
+    if len(set(tags)) != len(tags):
+        return "a list that names no tag twice"
+    if len(tags) > MAX_RACK_AWARE_ASSIGNMENT_TAGS:
+        return f"a list of at most {MAX_RACK_AWARE_ASSIGNMENT_TAGS} tags"
+    return None
 
 
-def _strategy(_instance: object, attribute: attrs.Attribute[str], value: object) -> None:
-    if value not in RACK_AWARE_ASSIGNMENT_STRATEGIES:
-        raise ConfigException(
-            f"The {attribute.name} ({shown(value)}) must be one of {', '.join(RACK_AWARE_ASSIGNMENT_STRATEGIES)}."
-        )
+ASSIGNMENT_KEYS: Final = MappingProxyType(
+    {
+        "acceptable_recovery_lag": ConfigKey(
+            name="acceptable.recovery.lag",
+            type="long",
+            default=10_000,
+            minimum=0,
+            doc="Offsets that a client may be behind and still count as caught up (KIP-441).",
+        ),
+        "max_warmup_replicas": ConfigKey(
+            name="max.warmup.replicas",
+            type="int",
+            default=2,
+            minimum=1,
+            doc="Copies that may warm up at a time, beyond the standbys (KIP-441).",
+        ),
+        "num_standby_replicas": ConfigKey(
+            name="num.standby.replicas",
+            type="int",
+            default=0,
+            minimum=0,
+            doc="Standbys wanted for every stateful task.",
+        ),
+        "probing_rebalance_interval_ms": ConfigKey(
+            name="probing.rebalance.interval.ms",
+            type="long",
+            default=600_000,
+            minimum=60_000,
+            doc="Milliseconds until it is looked again whether warm-ups have caught up (KIP-441).",
+        ),
+        "rack_aware_assignment_tags": ConfigKey(
+            name="rack.aware.assignment.tags",
+            type="list",
+            default=(),
+            validator=_tags,
+            doc="Client tags over whose values the standbys are spread (KIP-708), at most 5; "
+            "each must be a `client.tag.*` of this client.",
+        ),
+        "rack_aware_traffic_cost": ConfigKey(
+            name="rack.aware.assignment.traffic_cost",
+            type="int",
+            default=None,
+            minimum=0,
+            doc="Cost of reading one partition from another rack (KIP-925); not set: the assignor's own.",
+        ),
+        "rack_aware_non_overlap_cost": ConfigKey(
+            name="rack.aware.assignment.non_overlap_cost",
+            type="int",
+            default=None,
+            minimum=0,
+            doc="Cost of moving one task (KIP-925); not set: the assignor's own.",
+        ),
+        "rack_aware_assignment_strategy": ConfigKey(
+            name="rack.aware.assignment.strategy",
+            type="string",
+            default=RACK_AWARE_ASSIGNMENT_STRATEGY_NONE,
+            choices=RACK_AWARE_ASSIGNMENT_STRATEGIES,
+            doc="What the rack-aware optimisation may give up for less traffic between racks (KIP-925).",
+        ),
+    }
+)
+"""Attribute of `AssignmentConfigs` -> its setting: key, default, limits."""
+
+
+def _check(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """The value is what its setting allows; texts are not parsed."""
+    key = ASSIGNMENT_KEYS[attribute.name]
+    if value is None and key.default is None:
+        return
+    if key.type in ("int", "long"):
+        low, high = limits(key)
+        expected = None if type(value) is int and low <= value <= high else f"an int from {low} to {high}"
+    elif key.type == "list":
+        is_list = isinstance(value, tuple) and all(isinstance(item, str) and item for item in value)
+        expected = _tags(value) if is_list else "a list of non-empty strings"
+    else:
+        expected = None if value in key.choices else f"one of {', '.join(key.choices)}"
+    if expected is not None:
+        given = list(value) if isinstance(value, tuple) else value
+        raise ConfigException(f"The {attribute.name} ({shown(given)}) must be {expected}.")
 
 
 def _to_tuple(value: object) -> object:
@@ -64,6 +129,9 @@ def _to_tuple(value: object) -> object:
         return tuple(value)  # type: ignore[arg-type]
     except TypeError:
         raise ConfigException(f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings.") from None
+
+
+_DEFAULT: Final[Mapping[str, Any]] = {name: key.default for name, key in ASSIGNMENT_KEYS.items()}
 
 
 @attrs.frozen(kw_only=True)
@@ -85,18 +153,26 @@ class AssignmentConfigs:
     """
 
     acceptable_recovery_lag: int = attrs.field(
-        default=10_000, converter=plain_int, validator=_whole_number(0, INT64_MAX)
+        default=_DEFAULT["acceptable_recovery_lag"], converter=plain_int, validator=_check
     )
-    max_warmup_replicas: int = attrs.field(default=2, converter=plain_int, validator=_whole_number(1, INT32_MAX))
-    num_standby_replicas: int = attrs.field(default=0, converter=plain_int, validator=_whole_number(0, INT32_MAX))
+    max_warmup_replicas: int = attrs.field(
+        default=_DEFAULT["max_warmup_replicas"], converter=plain_int, validator=_check
+    )
+    num_standby_replicas: int = attrs.field(
+        default=_DEFAULT["num_standby_replicas"], converter=plain_int, validator=_check
+    )
     probing_rebalance_interval_ms: int = attrs.field(
-        default=600_000, converter=plain_int, validator=_whole_number(60_000, INT64_MAX)
+        default=_DEFAULT["probing_rebalance_interval_ms"], converter=plain_int, validator=_check
     )
-    rack_aware_assignment_tags: tuple[str, ...] = attrs.field(default=(), converter=_to_tuple, validator=_tags)
+    rack_aware_assignment_tags: tuple[str, ...] = attrs.field(
+        default=_DEFAULT["rack_aware_assignment_tags"], converter=_to_tuple, validator=_check
+    )
     rack_aware_traffic_cost: int | None = attrs.field(
-        default=None, converter=plain_int, validator=_whole_number(0, INT32_MAX, optional=True)
+        default=_DEFAULT["rack_aware_traffic_cost"], converter=plain_int, validator=_check
     )
     rack_aware_non_overlap_cost: int | None = attrs.field(
-        default=None, converter=plain_int, validator=_whole_number(0, INT32_MAX, optional=True)
+        default=_DEFAULT["rack_aware_non_overlap_cost"], converter=plain_int, validator=_check
     )
-    rack_aware_assignment_strategy: str = attrs.field(default=RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, validator=_strategy)
+    rack_aware_assignment_strategy: str = attrs.field(
+        default=_DEFAULT["rack_aware_assignment_strategy"], validator=_check
+    )

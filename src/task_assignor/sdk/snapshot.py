@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import StateColumns
-from task_assignor.sdk.config_keys import KNOWN_KEYS, STATE_KEYS
 from task_assignor.sdk.config_values import ValueProblem, parse_value
-from task_assignor.sdk.configs import INT64_MAX, AssignmentConfigs
+from task_assignor.sdk.configs import ASSIGNMENT_KEYS, AssignmentConfigs
 from task_assignor.sdk.errors import SnapshotException, StateException
 from task_assignor.sdk.json_checks import (
     FORMAT_VERSION,
@@ -30,22 +30,11 @@ from task_assignor.sdk.json_text import parse_json
 from task_assignor.sdk.snapshot_clients import ClientReader, write_clients
 from task_assignor.sdk.snapshot_tasks import read_tasks, write_tasks
 from task_assignor.sdk.state import ApplicationState
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import camel_case, shown
 
 _STATE: Final = frozenset({"formatVersion", "id", "nowMs", "configs", "tasks", "clients"})
-_CONFIGS: Final = MappingProxyType(
-    {
-        "acceptableRecoveryLag": "acceptable.recovery.lag",
-        "maxWarmupReplicas": "max.warmup.replicas",
-        "numStandbyReplicas": "num.standby.replicas",
-        "probingRebalanceIntervalMs": "probing.rebalance.interval.ms",
-        "rackAwareAssignmentTags": "rack.aware.assignment.tags",
-        "rackAwareTrafficCost": "rack.aware.assignment.traffic_cost",
-        "rackAwareNonOverlapCost": "rack.aware.assignment.non_overlap_cost",
-        "rackAwareAssignmentStrategy": "rack.aware.assignment.strategy",
-    }
-)
-"""Member -> Kafka's key, whose limits hold here too."""
+_CONFIGS: Final = MappingProxyType({camel_case(name): name for name in ASSIGNMENT_KEYS})
+"""Member -> attribute of `AssignmentConfigs`, whose limits hold here too."""
 
 
 def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationState:
@@ -90,8 +79,8 @@ def _configs(value: Any) -> AssignmentConfigs:
     members = check_members(value, frozenset(_CONFIGS), (), ".configs")
     attributes: dict[str, Any] = {}
     for name, given in members.items():
-        key = KNOWN_KEYS[_CONFIGS[name]]
-        attribute = STATE_KEYS[key.name]
+        attribute = _CONFIGS[name]
+        key = ASSIGNMENT_KEYS[attribute]
         path = f".configs.{name}"
         if given is None and key.default is None:
             attributes[attribute] = None
@@ -133,7 +122,7 @@ def state_to_json(state: ApplicationState, id: str | int | None = None) -> dict[
         "configs": {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in (
-                (name, getattr(state.assignment_configs, STATE_KEYS[key])) for name, key in _CONFIGS.items()
+                (name, getattr(state.assignment_configs, attribute)) for name, attribute in _CONFIGS.items()
             )
         },
         "tasks": write_tasks(columns.tasks, ids),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from task_assignor.sdk.checks import INT32_MAX, INT64_MAX
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     MISSING,
@@ -19,7 +20,6 @@ from task_assignor.sdk.columns import (
     StateColumns,
     TaskColumns,
 )
-from task_assignor.sdk.configs import INT32_MAX, INT64_MAX
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
 from task_assignor.sdk.json_checks import (
     Bad,

@@ -163,3 +163,14 @@ def ranges(tasks: Iterable[TaskId]) -> str:
         last = f"..{members[-1].partition}" if len(members) > 1 else ""
         parts.append(f"{members[0]}{last}")
     return " ".join(parts)
+
+
+def camel_case(name: str) -> str:
+    """A name of Python as JSON writes it.
+
+    Examples:
+        >>> camel_case("max_warmup_replicas")
+        'maxWarmupReplicas'
+    """
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))

@@ -6,12 +6,9 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.checks import INT32_MAX
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
-from task_assignor.sdk.configs import (
-    INT32_MAX,
-    RACK_AWARE_ASSIGNMENT_STRATEGIES,
-    RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC,
-)
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGIES, RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import ConfigException, StateException
 from task_assignor.utils.rack_costs import swapped
 from task_assignor.utils.rack_rows import (

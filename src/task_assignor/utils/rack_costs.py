@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.transport import cheapest_places
+from task_assignor.sdk.checks import INT32_MAX
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.sdk.configs import INT32_MAX
 from task_assignor.utils.rack_rows import RackRows
 
 _LARGE_COST: Final = 2**15
