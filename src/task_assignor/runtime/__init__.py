@@ -59,7 +59,10 @@ from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
+from task_assignor.runtime.processors.aggregates import Aggregate
+from task_assignor.runtime.processors.aggregation import Aggregation
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
+from task_assignor.runtime.processors.windowed_aggregation import SessionWindows, TimeWindows, WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
 from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
@@ -70,6 +73,8 @@ from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
+    "Aggregate",
+    "Aggregation",
     "BadRecordException",
     "BatchesCommitted",
     "ClientBootstrap",
@@ -109,6 +114,7 @@ __all__ = [
     "RuntimeOptions",
     "Seal",
     "Segment",
+    "SessionWindows",
     "Store",
     "StoreException",
     "StreamTableJoin",
@@ -118,6 +124,7 @@ __all__ = [
     "TaskCommit",
     "TaskContext",
     "TaskRestored",
+    "TimeWindows",
     "Topic",
     "TopicBuilder",
     "TopicException",
@@ -126,6 +133,7 @@ __all__ = [
     "TopologyException",
     "WindowStore",
     "WindowStoreSpec",
+    "WindowedAggregation",
     "WindowedJoin",
     "append_topic",
     "committed_files",

@@ -49,8 +49,10 @@ def with_times(topic: str, rows: pa.Table, timestamp: str, context: TaskContext)
     return times, times != NO_TIME
 
 
-def with_keys(topic: str, rows: pa.Table, key: tuple[str, ...], context: TaskContext) -> BoolArray | None:
-    """Which rows have a key without nulls (None: all); the others are bad records.
+def with_keys(
+    topic: str, rows: pa.Table, key: tuple[str, ...], context: TaskContext, among: BoolArray | None = None
+) -> BoolArray | None:
+    """Which rows have a key without nulls (None: all); the others, if they are `among` those that count, are bad records.
 
     Raises:
         BadRecordException: one has none, and the setting is to stop.
@@ -58,7 +60,9 @@ def with_keys(topic: str, rows: pa.Table, key: tuple[str, ...], context: TaskCon
     valid = valid_keys(rows, key)
     if valid is not None:
         names = ", ".join(name for name in key if rows.column(name).null_count)
-        context.leave_out(topic, np.flatnonzero(~valid), f"has a null in its key ({names})")
+        context.leave_out(
+            topic, np.flatnonzero(~valid if among is None else among & ~valid), f"has a null in its key ({names})"
+        )
     return valid
 
 
@@ -85,6 +89,7 @@ def leave_out_late(
     allowed_ms: int,
     limit_ms: int | None,
     context: TaskContext,
+    late: BoolArray | None = None,
 ) -> BoolArray | None:
     """Which rows are not too late; None: all. The setting `late_records` decides what becomes of the others.
 
@@ -96,12 +101,13 @@ def leave_out_late(
         limit_ms: those older than this and what is allowed are an error whatever the setting is: one time in the far
             future makes all that follow it late. None: no limit.
         context: of the task.
+        late: (N,) which rows are too late; None: all that are older than they may be.
 
     Raises:
         LateRecordException: the setting is to stop, or one is beyond the limit.
     """
     behind = newest - times
-    late = behind > allowed_ms
+    late = behind > allowed_ms if late is None else late
     if not late.any():
         return None
     places = np.flatnonzero(late)

@@ -1,0 +1,258 @@
+"""What is computed of a group of rows: count, sum, smallest, largest, mean, or what a function makes of them one by one.
+
+All but the function are made of parts: what is known of a group is a row of *state columns*, and the state of two parts of
+the group gives the state of both. So each batch adds a part, and parts are put together when somebody asks. The function
+needs its records in order: its state is one value, and a later part replaces the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.processors.columns import plain, to_frame
+from task_assignor.runtime.topics import TopicSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Kind = Literal["count", "sum", "min", "max", "mean", "fold"]
+Fold = Callable[[Any, Mapping[str, Any]], Any]
+_OVERFLOW = 2.0**62
+ROWS = "__rows"
+"""State column with the number of rows of a group."""
+
+
+@attrs.frozen
+class Aggregate:
+    """What is computed of the rows of a group. Made by `count`, `sum`, `min`, `max`, `mean`, `fold`.
+
+    Args:
+        kind: which of these.
+        column: of which column; None: of the rows.
+        function: for "fold": from the value so far and a record to the next value.
+        initial: for "fold": the value of no records.
+        type: for "fold": type of the value.
+    """
+
+    kind: Kind
+    column: str | None = None
+    function: Fold | None = None
+    initial: Any = None
+    type: pa.DataType | None = None
+
+    @classmethod
+    def count(cls, column: str | None = None) -> Aggregate:
+        """The number of rows; with a column of those that have a value in it."""
+        return cls("count", column)
+
+    @classmethod
+    def sum(cls, column: str) -> Aggregate:
+        """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
+        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error.
+        """  # noqa: D205
+        return cls("sum", column)
+
+    @classmethod
+    def min(cls, column: str) -> Aggregate:
+        """The smallest value; null if there is none."""
+        return cls("min", column)
+
+    @classmethod
+    def max(cls, column: str) -> Aggregate:
+        """The largest value; null if there is none."""
+        return cls("max", column)
+
+    @classmethod
+    def mean(cls, column: str) -> Aggregate:
+        """The sum, as `sum` has it, by the number of values, as a float; null if there are none."""
+        return cls("mean", column)
+
+    @classmethod
+    def fold(cls, function: Fold, initial: object, type: pa.DataType) -> Aggregate:
+        """What a function makes of the records one by one, in the order of time (Kafka's `Aggregator`). Slow.
+
+        Args:
+            function: from the value so far and a record (column -> value) to the next value, which depends on nothing
+                else and leaves the old one as it is. What it raises ends the run.
+            initial: the value of no records.
+            type: type of the value.
+        """
+        return cls("fold", None, function, initial, type)
+
+
+class Group:
+    """The aggregates of groups of rows, on polars frames.
+
+    Args:
+        spec: the source.
+        aggregates: name in the result -> what is computed.
+        where: what it is for, for messages.
+
+    Raises:
+        TopologyException: a column is missing, or has a type that does not allow it.
+    """
+
+    def __init__(self, spec: TopicSpec, aggregates: Mapping[str, Aggregate], where: str) -> None:
+        self._aggregates = dict(aggregates)
+        self._spec = spec
+        self._where = where
+        self.needed = sorted({found.column for found in aggregates.values() if found.column is not None})
+        """Columns of the source that are read."""
+        for found in aggregates.values():
+            if found.column is not None and found.column not in spec.schema.names:
+                raise TopologyException(
+                    f"{where}: the topic {spec.name!r} has no column {found.column!r}; it has {spec.schema.names}."
+                )
+        self.fields = [pa.field(name, self._type(name, found)) for name, found in aggregates.items()]
+        """Columns of the result."""
+        self.folds = {name: found for name, found in aggregates.items() if found.kind == "fold"}
+
+    def _type(self, name: str, found: Aggregate) -> pa.DataType:
+        if found.kind == "count":
+            return pa.int64()
+        if found.kind == "fold":
+            assert found.type is not None
+            return found.type
+        assert found.column is not None
+        kind = plain(self._spec.schema.field(found.column)).type
+        if found.kind in ("min", "max"):
+            if pa.types.is_nested(kind) or pa.types.is_null(kind):
+                raise TopologyException(f"{self._where}: {name!r} needs values with an order, not {kind}.")
+            return kind
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise TopologyException(
+                f"{self._where}: {name!r} needs a column of numbers, but {found.column!r} is {kind}."
+            )
+        return pa.float64() if found.kind == "mean" or pa.types.is_floating(kind) else pa.int64()
+
+    @property
+    def state_fields(self) -> list[pa.Field]:
+        """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
+        fields = [pa.field(ROWS, pa.int64())]
+        for field, found in zip(self.fields, self._aggregates.values(), strict=True):
+            if found.kind == "mean":
+                assert found.column is not None
+                is_float = pa.types.is_floating(plain(self._spec.schema.field(found.column)).type)
+                fields.append(pa.field(f"{field.name}__sum", pa.float64() if is_float else pa.int64()))
+                fields.append(pa.field(f"{field.name}__count", pa.int64()))
+            else:
+                fields.append(field)
+        return fields
+
+    def parts(self, rows: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """A state for each group of rows, and more of them. That of a function is missing: `fold` adds it.
+
+        Raises:
+            OverflowError: a sum does not fit into 64 bits.
+        """
+        import polars as pl
+
+        made, sums = [*more, pl.len().cast(pl.Int64).alias(ROWS)], []
+        for name, found in self._aggregates.items():
+            column = pl.col(found.column) if found.column is not None else None
+            if found.kind == "count":
+                made.append((pl.len() if column is None else column.count()).cast(pl.Int64).alias(name))
+            elif found.kind in ("sum", "mean"):
+                assert column is not None
+                state = name if found.kind == "sum" else f"{name}__sum"
+                made += self._sum(column, state)
+                sums.append(state)
+                if found.kind == "mean":
+                    made.append(column.count().cast(pl.Int64).alias(f"{name}__count"))
+            elif found.kind != "fold":
+                assert column is not None
+                made.append((column.min() if found.kind == "min" else column.max()).alias(name))
+        return self._checked(rows.group_by(by, maintain_order=True).agg(made), sums)
+
+    def put_together(self, states: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """One state for each group of states; of functions the last.
+
+        Raises:
+            OverflowError: a sum does not fit into 64 bits.
+        """
+        import polars as pl
+
+        made, sums = [*more, pl.col(ROWS).sum()], []
+        for name, found in self._aggregates.items():
+            if found.kind == "count":
+                made.append(pl.col(name).sum())
+            elif found.kind in ("sum", "mean"):
+                state = name if found.kind == "sum" else f"{name}__sum"
+                made += self._sum(pl.col(state), state)
+                sums.append(state)
+                if found.kind == "mean":
+                    made.append(pl.col(f"{name}__count").sum())
+            elif found.kind == "fold":
+                made.append(pl.col(name).last())
+            else:
+                made.append(pl.col(name).min() if found.kind == "min" else pl.col(name).max())
+        return self._checked(states.group_by(by, maintain_order=True).agg(made), sums)
+
+    def _sum(self, column: pl.Expr, name: str) -> list[pl.Expr]:
+        """The sum, null of nothing; and beside it about what it must be, to see whether it went round."""
+        import polars as pl
+
+        kind = next(field.type for field in self.state_fields if field.name == name)
+        exact = pl.Float64 if pa.types.is_floating(kind) else pl.Int64
+        total = column.cast(exact).sum()
+        return [
+            pl.when(column.count() > 0).then(total).alias(name),
+            column.cast(pl.Float64).sum().alias(f"{name}__about"),
+        ]
+
+    def _checked(self, states: pl.DataFrame, sums: Sequence[str]) -> pl.DataFrame:
+        for name in sums:
+            about = states.get_column(f"{name}__about").to_numpy()
+            values = states.get_column(name)
+            if values.dtype.is_integer():
+                wrong = np.abs(values.fill_null(0).to_numpy().astype(np.float64) - about) > _OVERFLOW
+                if wrong.any():
+                    group = states.drop([f"{other}__about" for other in sums]).row(
+                        int(np.flatnonzero(wrong)[0]), named=True
+                    )
+                    raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into 64 bits: {group}")
+        return states.drop([f"{name}__about" for name in sums])
+
+    def fold(
+        self, states: pl.DataFrame, before: pl.DataFrame, rows: pa.Table, group: np.ndarray[Any, Any]
+    ) -> pl.DataFrame:
+        """The states with those of functions.
+
+        Args:
+            states: (G,) of `parts`.
+            before: (G,) the functions' values so far; null where a group is new.
+            rows: the records, in order, with all columns.
+            group: (N,) to which of the states each belongs.
+        """
+        if not self.folds:
+            return states
+        records = rows.to_pylist()
+        columns = []
+        for name, found in self.folds.items():
+            assert found.function is not None
+            is_new = before.get_column(ROWS).is_null().to_list()
+            old = before.get_column(name).to_list()
+            values = [found.initial if new else value for new, value in zip(is_new, old, strict=True)]
+            for number, record in zip(group.tolist(), records, strict=True):
+                values[number] = found.function(values[number], record)
+            table = pa.table({name: pa.array(values, found.type)})
+            columns.append(to_frame(table).get_column(name))
+        return states.with_columns(columns)
+
+    def results(self, states: pl.DataFrame) -> pl.DataFrame:
+        """What the states say."""
+        import polars as pl
+
+        means = [name for name, found in self._aggregates.items() if found.kind == "mean"]
+        return states.with_columns(
+            pl.when(pl.col(f"{name}__count") > 0)
+            .then(pl.col(f"{name}__sum").cast(pl.Float64) / pl.col(f"{name}__count"))
+            .alias(name)
+            for name in means
+        )

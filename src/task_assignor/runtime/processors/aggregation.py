@@ -1,0 +1,174 @@
+"""Running aggregates by key, without windows: the table of what is known of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from task_assignor.runtime.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
+from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns, to_frame
+from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
+from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
+from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topology import Output, SubTopology
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> None:
+    """Raise TopologyException if rows of a group could be in several partitions, or names do not fit."""
+    missing = [column for column in by if column not in spec.schema.names]
+    if missing:
+        raise TopologyException(
+            f"{where}: the topic {spec.name!r} has no columns {missing}; it has {spec.schema.names}."
+        )
+    if not set(spec.key) <= set(by):
+        raise TopologyException(
+            f"{where} groups by {list(by)}, but rows of such a group are in several partitions: the topic is partitioned by "
+            f"{list(spec.key)}, which must be among them. Maybe write the topic again with another key."
+        )
+    twice = sorted(name for name in aggregates if name in by)
+    if twice:
+        raise TopologyException(f"{where}: the aggregates {twice} have names of columns that are grouped by.")
+    strange = sorted(name for name, found in aggregates.items() if not isinstance(found, Aggregate))
+    if strange:
+        raise TopologyException(f"{where}: {strange} must be made by Aggregate.count(), .sum(column), and so on.")
+
+
+@attrs.frozen(kw_only=True)
+class Aggregation:
+    """Running aggregates of the rows of each key (Kafka's KGroupedStream.aggregate).
+
+    The result is a table: after each batch a row for every group that it touched. Which steps in between are seen depends
+    on the batches, as with Kafka's caches; the last row of each group does not.
+
+    Args:
+        source: source topic.
+        aggregates: name in the result -> what is computed: `Aggregate.count()`, `Aggregate.sum("amount")`, and so on.
+        by: columns that make a group, the key columns among them; None: the key columns.
+        bad_records: what becomes of rows that have a null in one of these.
+
+    Raises:
+        TopologyException: an option is not allowed.
+    """
+
+    source: str
+    aggregates: Mapping[str, Aggregate]
+    by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
+    bad_records: LeftOut = "stop"
+
+    def __attrs_post_init__(self) -> None:
+        check_left_out(self._where, "bad_records", self.bad_records)
+        if not self.aggregates:
+            raise TopologyException(f"{self._where} computes nothing. Maybe aggregates={{'rows': Aggregate.count()}}.")
+
+    @property
+    def _where(self) -> str:
+        return f"The aggregation of {self.source!r}"
+
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+        """The aggregation as a sub-topology with the store `<name>-groups`.
+
+        Args:
+            name: name of the sub-topology.
+            output: where the result goes.
+            topics: what the source is like: the store has its columns.
+
+        Raises:
+            TopologyException: the topic is missing, or columns do not fit.
+        """
+        spec = specs_of(self._where, (self.source,), topics)[self.source]
+        by = self.by or spec.key
+        check_groups(self._where, spec, by, self.aggregates)
+        group = Group(spec, self.aggregates, self._where)
+        keys = pa.schema([plain(spec.schema.field(column)) for column in by])
+        store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))
+        factory = _Factory(self._where, self, spec, by, store.name)
+        return SubTopology(name, (self.source,), factory, (store,), (output,), bad_records=self.bad_records)
+
+
+@attrs.frozen
+class _Factory:
+    """Makes the processors of an aggregation, and checks the topic beforehand."""
+
+    where: str
+    aggregation: Aggregation
+    spec: TopicSpec
+    by: tuple[str, ...]
+    store: str
+
+    def __call__(self) -> Processor:
+        return _Running(self)
+
+    @property
+    def group(self) -> Group:
+        return Group(self.spec, self.aggregation.aggregates, self.where)
+
+    def check_sources(self, topics: Mapping[str, TopicSpec]) -> None:
+        """Raise TopologyException if the topic is another one than before."""
+        check_same_columns(self.where, {self.spec.name: self.spec}, topics)
+
+    def output_schema(self, topics: Mapping[str, TopicSpec]) -> pa.Schema:
+        """Columns of the result: those that make a group, then the aggregates."""
+        return pa.schema(
+            [*(plain(topics[self.spec.name].schema.field(column)) for column in self.by), *self.group.fields]
+        )
+
+
+class _Running(Processor):
+    """The work of one task."""
+
+    def __init__(self, factory: _Factory) -> None:
+        self._factory = factory
+        self._by = list(factory.by)
+        self._group = factory.group
+
+    def init(self, context: TaskContext) -> None:
+        """Take the store."""
+        self._store = context.key_value_store(self._factory.store)
+        self._schema = self._factory.output_schema(context.topics)
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Put what the batch adds to what is known."""
+        import polars as pl
+
+        (rows,) = batch.values()
+        rows = taken(rows, with_keys(self._factory.spec.name, rows, self._factory.by, context))
+        if not rows.num_rows:
+            return None
+        columns = [*self._by, *(name for name in self._group.needed if name not in self._by)]
+        frame = to_frame(pa.table({name: _plain_column(rows, name) for name in columns}))
+        parts = self._group.parts(frame, self._by)
+        keys = parts.select(self._by)
+        known = to_frame(self._store.lookup(_as_table(keys, self._schema)))
+        if self._group.folds:
+            parts = self._group.fold(parts, known, rows, numbers_of(keys, frame))
+        states = pl.concat([keys.hstack(known).filter(pl.col(ROWS).is_not_null()), parts], how="diagonal_relaxed")
+        new = self._group.put_together(states, self._by)
+        self._store.put_table(new.to_arrow())
+        return _as_table(self._group.results(new), self._schema)
+
+
+def numbers_of(keys: pl.DataFrame, rows: pl.DataFrame) -> Int64Array:
+    """(N,) which of the keys each row has."""
+    found = rows.with_row_index("__n").join(keys.with_row_index("__group"), on=keys.columns).sort("__n")
+    numbers: Int64Array = found.get_column("__group").to_numpy().astype(np.int64)
+    return numbers
+
+
+def _plain_column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    return as_type(rows.column(name), plain(rows.schema.field(name)).type)
+
+
+def _as_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    names = [name for name in schema.names if name in frame.columns]
+    return frame.select(names).to_arrow().cast(pa.schema([schema.field(name) for name in names]))

@@ -1,0 +1,413 @@
+"""Aggregates over windows of time: tumbling, hopping, sessions. A window comes out once, when it is closed.
+
+**When a window is closed.** The source promises an order: a record is at most `grace` older than the newest record before
+it in its partition; S is the time of that one. A window `[start, end)` is closed as soon as `S >= end + grace`, a session as
+soon as `S > last record + gap + grace`: no record that keeps the promise can be part of it any more. Then it comes out. What
+is open at the end of a run stays in the store, and comes when a later run has moved the time.
+
+**Records that come too late** are found by their place in the partition, never by batches: those for which one of their
+windows was closed before (they still count in the others), and for sessions those that are more than `grace` late.
+
+Each batch adds a row to the store for every group and window that it touches; of sessions for every piece. They are put
+together when the window is closed, so a batch costs what it brings, not what there is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from task_assignor.runtime.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.processors.aggregates import Aggregate, Group
+from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
+from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns, to_frame
+from task_assignor.runtime.processors.records import (
+    BoolArray,
+    Int64Array,
+    both,
+    leave_out_late,
+    newest_so_far,
+    taken,
+    with_keys,
+    with_times,
+)
+from task_assignor.runtime.stores.window import WindowStoreSpec
+from task_assignor.runtime.times import NO_TIME
+from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topology import Output, SubTopology
+
+if TYPE_CHECKING:
+    import polars as pl
+
+START: Final = "window_start"
+END: Final = "window_end"
+_SESSION, _FIRST_END = "__session", "__first_end"
+
+
+@attrs.frozen
+class TimeWindows:
+    """Windows of equal size: `[start, start + size)` for every start that is a multiple of the advance.
+
+    Args:
+        size_ms: how long they are, ms.
+        advance_ms: from start to start, ms, at most the size; None: the size, so that they do not overlap (tumbling).
+
+    Raises:
+        TopologyException: a number is not allowed.
+    """
+
+    size_ms: int
+    advance_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.size_ms) is not int or self.size_ms < 1:
+            raise TopologyException(f"The size_ms ({self.size_ms!r}) of TimeWindows must be an int of at least 1.")
+        if self.advance_ms is not None and (
+            type(self.advance_ms) is not int or not 1 <= self.advance_ms <= self.size_ms
+        ):
+            raise TopologyException(
+                f"The advance_ms ({self.advance_ms!r}) of TimeWindows must be an int from 1 to the size ({self.size_ms})."
+            )
+
+
+@attrs.frozen
+class SessionWindows:
+    """Records of a group that follow each other by at most a gap are one window, from the first to the last of them.
+
+    Args:
+        gap_ms: how long nothing may happen in a session, ms.
+
+    Raises:
+        TopologyException: the number is not allowed.
+    """
+
+    gap_ms: int
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.gap_ms) is not int or self.gap_ms < 0:
+            raise TopologyException(f"The gap_ms ({self.gap_ms!r}) of SessionWindows must be an int of at least 0.")
+
+
+@attrs.frozen(kw_only=True)
+class WindowedAggregation:
+    """Aggregates of each key over windows of time; each window comes out once, when it is closed (KIP-825).
+
+    Args:
+        source: source topic; it needs a timestamp.
+        windows: `TimeWindows` or `SessionWindows`.
+        aggregates: name in the result -> what is computed. Sessions know no `Aggregate.fold`: two that turn out to be one
+            would have to be put together.
+        by: columns that make a group, the key columns among them; None: the key columns.
+        grace_ms: by how much records may be out of order within a partition, ms.
+        late_records: what becomes of records that come too late.
+        bad_records: of those without a time, or with a null in a column that makes a group.
+        late_limit_ms: by how much a record may be too late and still be left out, ms; beyond that it is an error, since a
+            single time in the far future makes everything after it late. None: no limit.
+
+    The result has the columns that make a group, `window_start` and `window_end` (in the type of the timestamp; of a
+    session the times of its first and last record), and the aggregates.
+
+    Raises:
+        TopologyException: an option is not allowed.
+    """
+
+    source: str
+    windows: TimeWindows | SessionWindows
+    aggregates: Mapping[str, Aggregate]
+    by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
+    grace_ms: int = 0
+    late_records: LeftOut = "stop"
+    bad_records: LeftOut = "stop"
+    late_limit_ms: int | None = 7 * 24 * 3_600_000
+
+    def __attrs_post_init__(self) -> None:
+        where = self._where
+        check_left_out(where, "late_records", self.late_records)
+        check_left_out(where, "bad_records", self.bad_records)
+        for name, value in (("grace_ms", self.grace_ms), ("late_limit_ms", self.late_limit_ms)):
+            if (type(value) is not int or value < 0) and not (value is None and name == "late_limit_ms"):
+                raise TopologyException(f"{where}: {name} ({value!r}) must be an int of at least 0.")
+        if not isinstance(self.windows, (TimeWindows, SessionWindows)):
+            raise TopologyException(f"{where}: windows ({self.windows!r}) must be TimeWindows or SessionWindows.")
+        if not self.aggregates:
+            raise TopologyException(f"{where} computes nothing. Maybe aggregates={{'rows': Aggregate.count()}}.")
+        folds = sorted(name for name, found in self.aggregates.items() if found.kind == "fold")
+        if folds and isinstance(self.windows, SessionWindows):
+            raise TopologyException(f"{where}: sessions know no Aggregate.fold ({folds}).")
+
+    @property
+    def _where(self) -> str:
+        return f"The windowed aggregation of {self.source!r}"
+
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+        """The aggregation as a sub-topology with the store `<name>-windows`.
+
+        Args:
+            name: name of the sub-topology.
+            output: where the result goes.
+            topics: what the source is like.
+
+        Raises:
+            TopologyException: the topic is missing, has no timestamp, or columns do not fit.
+        """
+        where = self._where
+        spec = specs_of(where, (self.source,), topics)[self.source]
+        if spec.timestamp is None:
+            raise TopologyException(f"{where} needs times, but the topic has no timestamp column.")
+        by = self.by or spec.key
+        check_groups(where, spec, by, self.aggregates)
+        twice = sorted({START, END} & {*by, *self.aggregates})
+        if twice:
+            raise TopologyException(f"{where}: the names {twice} are those of the window.")
+        factory = _Factory(where, self, spec, by, f"{name}-windows")
+        Group(spec, self.aggregates, where)
+        # Of time windows the start decides when they are forgotten, of sessions the end.
+        time = START if isinstance(self.windows, TimeWindows) else END
+        return SubTopology(
+            name,
+            (self.source,),
+            factory,
+            (WindowStoreSpec(factory.store, time),),
+            (output,),
+            bad_records=self.bad_records,
+            late_records=self.late_records,
+        )
+
+
+@attrs.frozen
+class _Factory:
+    """Makes the processors of a windowed aggregation, and checks the topic beforehand."""
+
+    where: str
+    aggregation: WindowedAggregation
+    spec: TopicSpec
+    by: tuple[str, ...]
+    store: str
+
+    def __call__(self) -> Processor:
+        windows = self.aggregation.windows
+        return _InTimeWindows(self, windows) if isinstance(windows, TimeWindows) else _InSessions(self, windows)
+
+    def check_sources(self, topics: Mapping[str, TopicSpec]) -> None:
+        """Raise TopologyException if the topic is another one than before."""
+        check_same_columns(self.where, {self.spec.name: self.spec}, topics)
+
+    def output_schema(self, topics: Mapping[str, TopicSpec]) -> pa.Schema:
+        """Columns of the result: those that make a group, the window, then the aggregates."""
+        spec = topics[self.spec.name]
+        assert spec.timestamp is not None
+        time = _time_type(spec.schema.field(spec.timestamp).type)
+        group = Group(spec, self.aggregation.aggregates, self.where)
+        keys = (plain(spec.schema.field(column)) for column in self.by)
+        return pa.schema([*keys, pa.field(START, time), pa.field(END, time), *group.fields])
+
+
+class _Windowed(Processor):
+    """What both kinds of windows share. The store holds the columns of the group, the window, and states."""
+
+    def __init__(self, factory: _Factory) -> None:
+        self._factory = factory
+        self._plan = factory.aggregation
+        self._by = list(factory.by)
+        self._group = Group(factory.spec, factory.aggregation.aggregates, factory.where)
+
+    def init(self, context: TaskContext) -> None:
+        """Take the store."""
+        spec = context.topics[self._plan.source]
+        self._store = context.window_store(self._factory.store)
+        self._schema = self._factory.output_schema(context.topics)
+        keys = [self._schema.field(column) for column in self._by]
+        times = [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
+        self._stored = pa.schema([*keys, *times, *self._group.state_fields])
+        assert spec.timestamp is not None
+        self._timestamp = spec.timestamp
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Add what the batch brings, then give what is closed."""
+        (rows,) = batch.values()
+        if not rows.num_rows:
+            return None
+        topic = self._plan.source
+        before = self._store.stream_time
+        times, keep = with_times(topic, rows, self._timestamp, context)
+        keep = both(keep, with_keys(topic, rows, self._factory.by, context, among=keep))
+        newest = newest_so_far(times, before)
+        if newest[-1] == NO_TIME:
+            return None
+        self._store.observe(int(newest[-1]))
+        known = times if keep is None else np.where(keep, times, newest)
+        in_time = self._leave_out_late(topic, known, newest, context)
+        keep = both(keep, in_time)
+        if keep is not None:
+            rows, times, newest = taken(rows, keep), times[keep], newest[keep]
+        if rows.num_rows:
+            self._add(rows, times, newest)
+        now = self._store.stream_time
+        assert now is not None
+        return self._close(before, now)
+
+    @abstractmethod
+    def _leave_out_late(
+        self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
+    ) -> BoolArray | None:
+        """Which rows may be part of a window; None: all."""
+
+    @abstractmethod
+    def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:
+        """Add rows to the store."""
+
+    @abstractmethod
+    def _close(self, before: int | None, now: int) -> pa.Table | None:
+        """Give the windows that were open at one time and are closed at another, and forget them."""
+
+    def _frame(self, rows: pa.Table) -> pl.DataFrame:
+        """The columns that are needed."""
+        names = [*self._by, *(name for name in self._group.needed if name not in self._by)]
+        columns = [as_type(rows.column(name), plain(rows.schema.field(name)).type) for name in names]
+        return to_frame(pa.table(columns, names=names))
+
+    def _append(self, states: pl.DataFrame) -> None:
+        self._store.append(states.select(self._stored.names).to_arrow().cast(self._stored))
+
+    def _result(self, states: pl.DataFrame) -> pa.Table | None:
+        if not states.height:
+            return None
+        table = self._group.results(states).select(self._schema.names).to_arrow()
+        columns = [
+            _from_ms(table.column(field.name), field.type) if field.name in (START, END) else table.column(field.name)
+            for field in self._schema
+        ]
+        return pa.table(
+            [as_type(column, field.type) for column, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
+
+
+def _time_type(kind: pa.DataType) -> pa.DataType:
+    """In which type the bounds of windows are given: they need not be whole seconds."""
+    if not pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.timestamp("ms" if kind.unit == "s" else kind.unit, kind.tz)
+
+
+def _from_ms(times: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return times.cast(pa.timestamp("ms", kind.tz)) if pa.types.is_timestamp(kind) else times
+
+
+class _InTimeWindows(_Windowed):
+    """Tumbling and hopping windows."""
+
+    def __init__(self, factory: _Factory, windows: TimeWindows) -> None:
+        super().__init__(factory)
+        self._size, self._advance = windows.size_ms, windows.advance_ms or windows.size_ms
+
+    def _leave_out_late(
+        self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
+    ) -> BoolArray | None:
+        oldest_start = ((times - self._size) // self._advance + 1) * self._advance
+        late = oldest_start + self._size + self._plan.grace_ms <= newest
+        leave_out_late(topic, times, newest, self._plan.grace_ms, self._plan.late_limit_ms, context, late)
+        # They still count in windows that are open.
+        return None
+
+    def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:
+        import polars as pl
+
+        newest_start = times // self._advance * self._advance
+        numbers, starts = [], []
+        for hop in range(-(-self._size // self._advance)):
+            start = newest_start - hop * self._advance
+            is_open = (start + self._size > times) & (start + self._size + self._plan.grace_ms > newest)
+            numbers.append(np.flatnonzero(is_open))
+            starts.append(start[is_open])
+        number, start = np.concatenate(numbers), np.concatenate(starts)
+        order = np.argsort(number, kind="stable")
+        number, start = number[order], start[order]
+        if not len(number):
+            return
+        by = [*self._by, START]
+        frame = self._frame(rows)[number].with_columns(pl.Series(START, start))
+        parts = self._group.parts(frame, by)
+        if self._group.folds:
+            keys = parts.select(by)
+            group = numbers_of(keys, frame)
+            parts = self._group.fold(parts, self._known(keys), rows.take(pa.array(number)), group)
+        self._append(parts.with_columns((pl.col(START) + self._size).alias(END)))
+
+    def _known(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """The states so far of some groups and windows; null where there are none."""
+        stored = self._store.frame
+        if stored is None:
+            stored = to_frame(self._stored.empty_table())
+        by = keys.columns
+        states = self._group.put_together(stored.join(keys, on=by, how="semi"), by)
+        return keys.with_row_index("__n").join(states, on=by, how="left").sort("__n")
+
+    def _close(self, before: int | None, now: int) -> pa.Table | None:  # noqa: ARG002 - what is closed is forgotten
+        import polars as pl
+
+        last = now - self._size - self._plan.grace_ms
+        stored = self._store.frame
+        if stored is None:
+            return None
+        closed = stored.filter(pl.col(START) <= last)
+        self._store.expire(last + 1)
+        by = [START, *self._by]
+        return self._result(self._group.put_together(closed, by, [pl.col(END).first()]).sort(by))
+
+
+class _InSessions(_Windowed):
+    """Sessions. Pieces of a session that are in several batches are put together when it is closed."""
+
+    def __init__(self, factory: _Factory, windows: SessionWindows) -> None:
+        super().__init__(factory)
+        self._gap = windows.gap_ms
+
+    def _leave_out_late(
+        self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
+    ) -> BoolArray | None:
+        return leave_out_late(topic, times, newest, self._plan.grace_ms, self._plan.late_limit_ms, context)
+
+    def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:  # noqa: ARG002 - all are in time
+        import polars as pl
+
+        frame = self._frame(rows).with_columns(pl.Series(START, times), pl.Series(END, times))
+        bounds = [pl.col(START).min(), pl.col(END).max()]
+        self._append(self._group.parts(self._in_sessions(frame), [*self._by, _SESSION], bounds))
+
+    def _in_sessions(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows, or pieces, with a number for the session of their group."""
+        import polars as pl
+
+        end_before = pl.col(END).cum_max().shift(1).over(self._by)
+        is_first = end_before.is_null() | (pl.col(START) - end_before > self._gap)
+        ordered = frame.sort([*self._by, START])
+        return ordered.with_columns(is_first.alias(_SESSION)).with_columns(
+            pl.col(_SESSION).cast(pl.Int64).cum_sum().over(self._by)
+        )
+
+    def _close(self, before: int | None, now: int) -> pa.Table | None:
+        import polars as pl
+
+        stored = self._store.frame
+        if stored is None:
+            return None
+        closed_now = now - self._plan.grace_ms - self._gap
+        candidates = stored.join(stored.filter(pl.col(END) < closed_now).select(self._by), on=self._by, how="semi")
+        more = [pl.col(START).min(), pl.col(END).max(), pl.col(END).min().alias(_FIRST_END)]
+        sessions = self._group.put_together(self._in_sessions(candidates), [*self._by, _SESSION], more)
+        # The first pieces of a session that is open may be older than one that has been closed and given before.
+        first_of_open = sessions.filter(pl.col(END) >= closed_now).get_column(_FIRST_END).min()
+        self._store.expire(closed_now if first_of_open is None else min(closed_now, int(str(first_of_open))))
+        closed = sessions.filter(pl.col(END) < closed_now)
+        if before is not None:
+            closed = closed.filter(pl.col(END) >= before - self._plan.grace_ms - self._gap)
+        return self._result(closed.sort([START, *self._by]))

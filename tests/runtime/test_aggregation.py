@@ -1,0 +1,278 @@
+"""Aggregates, running and over windows: against a loop over the records, whatever disorder, batches and restarts are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
+    BadRecordException,
+    DeadLetters,
+    LateRecordException,
+    SessionWindows,
+    TimeWindows,
+    TopicSpec,
+    TopologyException,
+    WindowedAggregation,
+)
+from tests.budget import examples
+from tests.runtime.memory_task import MemoryTask
+
+SCHEMA = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.int32()), ("f", pa.float64())])
+SPEC = TopicSpec("s", 4, SCHEMA, ("k",), "at")
+TOPICS = {"s": SPEC}
+Row = tuple[str, int, int | None, float]
+
+
+def _longer(text: str, record: Any) -> str:
+    return f"{text}{record['v']};"
+
+
+AGGREGATES = {
+    "rows": Aggregate.count(),
+    "values": Aggregate.count("v"),
+    "sum": Aggregate.sum("v"),
+    "mean": Aggregate.mean("v"),
+    "least": Aggregate.min("v"),
+    "most": Aggregate.max("f"),
+    "halves": Aggregate.sum("f"),
+}
+FOLD = {"text": Aggregate.fold(_longer, "", pa.string())}
+
+
+def _plain(rows: list[Row]) -> dict[str, Any]:
+    """What the aggregates of some rows are; `f` has values whose sums are exact."""
+    values = [row[2] for row in rows if row[2] is not None]
+    return {
+        "rows": len(rows),
+        "values": len(values),
+        "sum": sum(values) if values else None,
+        "mean": sum(values) / len(values) if values else None,
+        "least": min(values, default=None),
+        "most": max(row[3] for row in rows),
+        "halves": sum(row[3] for row in rows),
+    }
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 4
+    return pa.table([pa.array(x, field.type) for x, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[list[Row], int]:
+    """Rows in a disorder, some of them beyond the grace that comes with them."""
+    grace = draw(st.sampled_from([0, 3, 10]))
+    rows: list[Row] = []
+    now = draw(st.integers(-20, 20))
+    for _ in range(draw(st.integers(0, 25))):
+        now += draw(st.sampled_from([0, 0, 1, 2, 6]))
+        time = now - draw(st.one_of(st.just(0), st.integers(0, grace), st.integers(0, 20)))
+        value = draw(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)))
+        rows.append((draw(st.sampled_from("ab")), time, value, draw(st.integers(-4, 4)) / 2))
+    return rows, grace
+
+
+@given(st.data(), logs())
+@settings(max_examples=examples(80))
+def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
+    data: st.DataObject, log: tuple[list[Row], int]
+) -> None:
+    rows, _ = log
+    sub = Aggregation(source="s", aggregates=AGGREGATES | FOLD).sub_topology("a", "out", [SPEC])
+    task = MemoryTask(sub, TOPICS)
+    task.run(data, {"s": _table(rows)})
+    last = {row["k"]: row for row in task.outputs.get("out", [])}
+    expected = {}
+    for key in sorted({row[0] for row in rows}):
+        own = [row for row in rows if row[0] == key]
+        expected[key] = {"k": key, **_plain(own), "text": "".join(f"{row[2]};" for row in own)}
+    assert last == expected
+
+
+@given(st.data(), logs(), st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=examples(150))
+def test_time_windows_come_once_when_they_are_closed(
+    data: st.DataObject, log: tuple[list[Row], int], size: int, advance: int
+) -> None:
+    rows, grace = log
+    advance = min(size, advance)
+    plan = WindowedAggregation(
+        source="s",
+        windows=TimeWindows(size, advance),
+        aggregates=AGGREGATES | FOLD,
+        grace_ms=grace,
+        late_records=DeadLetters("late"),
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.run(data, {"s": _table(rows)})
+    windows: dict[tuple[int, str], list[Row]] = {}
+    late, now = [], -(10**9)
+    for offset, row in enumerate(rows):
+        now = max(now, row[1])
+        starts = [start for start in range(row[1] - size + 1, row[1] + 1) if start % advance == 0]
+        is_open = [start for start in starts if start + size + grace > now]
+        if is_open != starts:
+            late.append(offset)
+        for start in is_open:
+            windows.setdefault((start, row[0]), []).append(row)
+    expected = [
+        {
+            "k": k,
+            "window_start": start,
+            "window_end": start + size,
+            **_plain(own),
+            "text": "".join(f"{r[2]};" for r in own),
+        }
+        for (start, k), own in sorted(windows.items())
+        if start + size + grace <= now
+    ]
+    found = task.outputs.get("out", [])
+    assert sorted(found, key=lambda row: (row["window_start"], row["k"])) == expected
+    assert [row["offset"] for row in task.outputs.get("late", [])] == late
+    assert task.counters.get("late", 0) == len(late)
+
+
+@given(st.data(), logs(), st.integers(0, 8))
+@settings(max_examples=examples(200))
+def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:
+    rows, grace = log
+    plan = WindowedAggregation(
+        source="s", windows=SessionWindows(gap), aggregates=AGGREGATES, grace_ms=grace, late_records="skip"
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.run(data, {"s": _table(rows)})
+    in_time, late, now = [], 0, -(10**9)
+    for row in rows:
+        now = max(now, row[1])
+        if row[1] >= now - grace:
+            in_time.append(row)
+        else:
+            late += 1
+    expected = []
+    for key in "ab":
+        sessions: list[list[Row]] = []
+        for row in sorted((row for row in in_time if row[0] == key), key=lambda row: row[1]):
+            if sessions and row[1] - sessions[-1][-1][1] <= gap:
+                sessions[-1].append(row)
+            else:
+                sessions.append([row])
+        expected += [
+            {"k": key, "window_start": session[0][1], "window_end": session[-1][1], **_plain(session)}
+            for session in sessions
+            if session[-1][1] < now - grace - gap
+        ]
+    found = task.outputs.get("out", [])
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert task.counters.get("late", 0) == late
+
+
+def test_closed_windows_are_forgotten() -> None:
+    for windows in (TimeWindows(20, 5), SessionWindows(0)):
+        plan = WindowedAggregation(source="s", windows=windows, aggregates=AGGREGATES)
+        task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+        most = 0
+        for start in range(0, 2_000, 50):
+            task.process({"s": _table([("ab"[number % 2], number, 1, 0.5) for number in range(start, start + 50)])})
+            most = max(most, task.held())
+        assert most <= 30
+
+
+def test_bounds_of_windows_have_the_type_of_the_timestamp() -> None:
+    moment = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
+    for unit, expected in (("us", "us"), ("s", "ms")):
+        schema = pa.schema([("k", pa.string()), ("at", pa.timestamp(unit, "Europe/Berlin"))])
+        spec = TopicSpec("s", 1, schema, ("k",), "at")
+        plan = WindowedAggregation(source="s", windows=TimeWindows(60_000, 7_500), aggregates={"n": Aggregate.count()})
+        task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
+        times = [moment, moment + dt.timedelta(minutes=10)]
+        result = task.process({"s": pa.table([["a", "a"], pa.array(times, schema.field("at").type)], schema=schema)})
+        assert result is not None
+        assert result.schema.field("window_start").type == pa.timestamp(expected, "Europe/Berlin")
+        starts = result.column("window_start").to_pylist()
+        assert starts == [moment - dt.timedelta(milliseconds=7_500 * hop) for hop in reversed(range(8))]
+
+
+def test_a_sum_that_does_not_fit_is_an_error() -> None:
+    """It would go round and be negative."""
+    schema = SCHEMA.set(2, pa.field("v", pa.int64()))
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    rows = _table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62]))
+    more = _table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62]))
+    sub = Aggregation(source="s", aggregates={"sum": Aggregate.sum("v")}).sub_topology("a", "out", [spec])
+    task = MemoryTask(sub, {"s": spec})
+    task.process({"s": rows})
+    with pytest.raises(
+        OverflowError, match=r"aggregation of 's': the sum for 'sum' does not fit into 64 bits: .*'k': 'a'"
+    ):
+        task.process({"s": more})
+
+
+def test_bad_and_late_records_are_named() -> None:
+    plan = WindowedAggregation(source="s", windows=TimeWindows(5), aggregates={"n": Aggregate.count()}, grace_ms=2)
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    with pytest.raises(LateRecordException, match=r"s, partition 3, offset 1 is 3 ms older than .* 2 ms are allowed"):
+        task.process({"s": _table([("a", 7, 1, 0.0), ("a", 4, 1, 0.0)])})
+    rows = _table([("a", 7, 1, 0.0), ("a", 8, 1, 0.0), ("a", 8, 1, 0.0)])
+    rows = rows.set_column(0, "k", pa.array(["a", None, None])).set_column(1, "at", pa.array([7, 8, None]))
+    with pytest.raises(BadRecordException, match="s, partition 3, offset 2 has no at"):
+        task.process({"s": rows})
+    skips = WindowedAggregation(
+        source="s", windows=TimeWindows(5), aggregates={"n": Aggregate.count()}, bad_records=DeadLetters("bad")
+    )
+    task = MemoryTask(skips.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.process({"s": rows})
+    assert [(row["offset"], row["error"]) for row in task.outputs["bad"]] == [
+        (2, "has no at"),
+        (1, "has a null in its key (k)"),
+    ]
+    running = Aggregation(source="s", aggregates={"n": Aggregate.count()}, bad_records="skip")
+    task = MemoryTask(running.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.process({"s": rows})
+    assert (task.outputs["out"], task.counters) == ([{"k": "a", "n": 1}], {"bad_records": 2})
+
+
+def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
+    plan = Aggregation(source="s", by=["v", "k"], aggregates={"n": Aggregate.count()})
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.process({"s": _table([("a", 1, 1, 0.0), ("a", 1, 2, 0.0), ("b", 1, 1, 0.0), ("a", 1, 1, 0.0)])})
+    assert task.outputs["out"] == [{"v": 1, "k": "a", "n": 2}, {"v": 2, "k": "a", "n": 1}, {"v": 1, "k": "b", "n": 1}]
+    with pytest.raises(
+        TopologyException, match=r"groups by \['v'\], but rows of such a group are in several partitions"
+    ):
+        Aggregation(source="s", by="v", aggregates={"n": Aggregate.count()}).sub_topology("a", "out", [SPEC])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"aggregates": {}}, "computes nothing"),
+        ({"aggregates": {"k": Aggregate.count()}}, r"\['k'\] have names of columns that are grouped by"),
+        ({"aggregates": {"window_end": Aggregate.count()}}, r"\['window_end'\] are those of the window"),
+        ({"aggregates": {"n": Aggregate.sum("w")}}, "has no column 'w'"),
+        ({"aggregates": {"n": Aggregate.sum("k")}}, "'n' needs a column of numbers, but 'k' is string"),
+        ({"windows": SessionWindows(3), "aggregates": FOLD}, "sessions know no Aggregate.fold"),
+        ({"windows": 5}, "must be TimeWindows or SessionWindows"),
+        ({"grace_ms": -1}, "grace_ms .-1. must be an int of at least 0"),
+        ({"late_records": "drop"}, "late_records .'drop'. must be 'stop', 'skip' or DeadLetters"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"source": "s", "windows": TimeWindows(5), "aggregates": {"n": Aggregate.count()}, **change}
+    with pytest.raises(TopologyException, match=message):
+        WindowedAggregation(**given).sub_topology("a", "out", [SPEC])
+
+
+@pytest.mark.parametrize(("size", "advance"), [(0, None), (5, 6), (5, 0), (1.5, None)])
+def test_wrong_windows_are_refused(size: Any, advance: Any) -> None:
+    with pytest.raises(TopologyException, match=r"must be an int"):
+        TimeWindows(size, advance)
+    with pytest.raises(TopologyException, match=r"must be an int of at least 0"):
+        SessionWindows(-1)
