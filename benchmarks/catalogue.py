@@ -14,6 +14,7 @@ MODULES = (
     "bench_columns",
     "bench_consumers",
     "bench_state",
+    "bench_stores",
     "bench_growth",
     "bench_bridge",
     "bench_runtime_join",

@@ -202,7 +202,7 @@ class World:
         )
 
     def _start_client(self, spec: ClientSpec) -> None:
-        machine = ClientMachine(spec.threads, snapshot_every_batches=2)
+        machine = ClientMachine(spec.threads, snapshot_bytes=2)
         client = SimulatedClient(spec, machine, self.disks[spec.name])
         self.clients.append(client)
         self._carry_out_client(client, machine.start())
@@ -491,9 +491,9 @@ class World:
         assert name not in self.files, f"two tries wrote the same file {name}"
         self.files[name] = lineage
         path = f"{task}/{order.batch}-{order.generation}"
-        return TaskResult(
-            task, order.batch, order.generation, offsets, {"out": FileRef(path, Seal(rows, rows, ""))}, {}, reached
-        )
+        outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
+        changelogs = {"store": FileRef(f"changes of {path}", Seal(rows, 1, ""))}
+        return TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
 
     def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
         """A task may leave rows of some sources for later, where others have more to come; never of all."""

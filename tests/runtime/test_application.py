@@ -139,7 +139,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     left, right = write_streams(root / "topics", rows=rows, keys=rows // 30)
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
-    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=7, max_attempts=kills)
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_changelog_bytes=4_000, max_attempts=kills)
     config = settings(num_standby_replicas=standbys)
     app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
     with Killer(watch, kills, seed=standbys) as killer:
@@ -176,7 +176,7 @@ def _takeover(root: Path, standbys: int) -> tuple[int, int, int]:
             os.kill(launcher.pids[lost[0]], signal.SIGKILL)
 
     watch.on(BatchesCommitted, kill_once)
-    options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_every_batches=1_000)
+    options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_changelog_bytes=0)
     config = settings(num_standby_replicas=standbys)
     run_dir = root / f"run-{standbys}"
     application(
@@ -379,7 +379,7 @@ def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_p
 
     watch.on(BatchesCommitted, kill_once)
     config = StreamsConfig({"application.id": "test", "num.standby.replicas": 1})
-    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_every_batches=5)
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_changelog_bytes=1)
     app = application(tmp_path, join_topology(), clients=3, launcher=launcher, config=config, options=options)
     app.run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))

@@ -6,8 +6,9 @@ from collections import deque
 
 import pytest
 
-from task_assignor.runtime import InvalidTransitionException
+from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
 from task_assignor.runtime.client import (
+    MAX_LOSSES,
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -26,6 +27,7 @@ from task_assignor.runtime.client import (
     SendToCoordinator,
     SnapshotFailed,
     StartHeartbeats,
+    StateLost,
 )
 from task_assignor.runtime.protocol import (
     START,
@@ -52,14 +54,15 @@ from task_assignor.runtime.protocol import (
 from task_assignor.sdk import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
+CHANGELOGS = {"s": FileRef("changelog/s/0/0.arrow", Seal(1, 100, "00000000"))}
 HELLO = Hello("c", "pid", "run", 1, None, {}, None, "attempt", "host", 1, {A: (Position(1, 1, 5),)})
 
 
 class _Machine(ClientMachine):
     """What it says of its jobs is kept apart."""
 
-    def __init__(self, threads: int = 1, snapshot_every_batches: int = 10) -> None:
-        super().__init__(threads, snapshot_every_batches)
+    def __init__(self, threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0) -> None:
+        super().__init__(threads, snapshot_bytes, snapshot_heartbeats)
         self.told: list[Running] = []
 
     def handle(self, event: ClientEvent) -> list[ClientInstruction]:
@@ -73,8 +76,9 @@ class _Machine(ClientMachine):
         return others
 
 
-def _member(threads: int = 1, every: int = 10) -> _Machine:
-    machine = _Machine(threads, every)
+def _member(threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0) -> _Machine:
+    """A client without tasks; the changelogs of a batch have 100 bytes."""
+    machine = _Machine(threads, snapshot_bytes, snapshot_heartbeats)
     machine.start()
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))
@@ -93,7 +97,7 @@ def _result(order: TaskOrder) -> TaskResult:
 def _changes(position: Position) -> tuple[Change, ...]:
     """What leads to a position."""
     earlier = (Change(Position(batch, position.generation, 0)) for batch in range(position.batch))
-    return (*earlier, Change(position)) if position.batch >= 0 else ()
+    return (*earlier, Change(position, CHANGELOGS)) if position.batch >= 0 else ()
 
 
 def _assign(generation: int, active: dict[TaskId, Position], standby: dict[TaskId, Position]) -> Assign:
@@ -102,7 +106,7 @@ def _assign(generation: int, active: dict[TaskId, Position], standby: dict[TaskI
 
 
 def _committed(positions: dict[TaskId, Position]) -> Committed:
-    return Committed({task: Change(position) for task, position in positions.items()})
+    return Committed({task: Change(position, CHANGELOGS) for task, position in positions.items()})
 
 
 def _restore(target: Position, base: Position = START) -> Restore:
@@ -160,7 +164,7 @@ def test_a_new_task_is_ready_without_a_job() -> None:
 
 
 def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
-    machine = _member(every=2)
+    machine = _member(snapshot_bytes=200)
     machine.handle(Received(_assign(1, {A: START}, {B: START})))
     result = _process(machine, _order(A, 0))
     reached = Position(0, 1, 9)
@@ -179,8 +183,8 @@ def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
 
 
 def test_snapshots_are_written_although_there_always_is_an_order() -> None:
-    """Every so many batches, and not for all tasks in the same batch."""
-    machine = _member(every=3)
+    """Every so many bytes, and not for all tasks in the same batch."""
+    machine = _member(snapshot_bytes=300)
     machine.handle(Received(_assign(1, {A: START, B: START}, {})))
     written: list[tuple[TaskId, int]] = []
     positions = {A: START, B: START}
@@ -202,6 +206,37 @@ def test_snapshots_are_written_although_there_always_is_an_order() -> None:
             assert SendToCoordinator(TaskDone(_result(orders[task]))) in done
             jobs = [job for job in done if isinstance(job, RunJob)]
     assert written == [(A, 2), (B, 3), (A, 5), (B, 6), (A, 8), (B, 9)]
+
+
+def test_small_changes_are_in_a_snapshot_after_some_time() -> None:
+    """Time is counted in heartbeats; without changes there is nothing to write."""
+    machine = _member(snapshot_heartbeats=8)
+    machine.handle(Received(_assign(1, {A: START}, {B: START})))
+    reached = Position(0, 1, 9)
+    machine.handle(Received(_committed({B: reached})))
+    machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
+    beats = [[job for job in machine.handle(HeartbeatDue()) if isinstance(job, RunJob)] for _ in range(20)]
+    due = [number for number, jobs in enumerate(beats, 1) if jobs]
+    assert due == [9], "the first of a task of partition 1 is an eighth late"
+    assert beats[8] == [RunJob(Job(JobKind.SNAPSHOT, B))]
+
+
+def test_a_state_that_was_damaged_on_disk_is_built_anew_and_the_order_carried_out() -> None:
+    machine = _member()
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    base = _process(machine, _order(A, 0)).position
+    machine.handle(Received(_committed({A: base})))
+    order = _order(A, 1, base=base)
+    (job,) = machine.handle(Received(Process((order,))))
+    failure = TaskFailure(A, "client", "checksum mismatch")
+    restore = RunJob(Job(JobKind.RESTORE, A, restore=_restore(base)))
+    for _ in range(MAX_LOSSES):
+        assert isinstance(job, RunJob)
+        assert machine.handle(JobDone(job.job, StateLost(failure))) == [restore]
+        (job,) = machine.handle(JobDone(restore.job, Restored(A, base, 9)))
+        assert job == RunJob(Job(JobKind.PROCESS, A, order=order))
+    assert isinstance(job, RunJob)
+    assert SendToCoordinator(TaskFailed(failure)) in machine.handle(JobDone(job.job, StateLost(failure)))
 
 
 def test_it_says_what_it_does_before_it_does_it() -> None:
@@ -320,7 +355,7 @@ def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[Client
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: bool) -> None:
     """It is tried again when the next is due, not at once, and at the end if the last one failed."""
-    machine = _member(every=2)
+    machine = _member(snapshot_bytes=200)
     machine.handle(Received(_assign(1, {A: START}, {})))
     base, tried = START, []
     for batch in range(6):

@@ -16,11 +16,13 @@ import pytest
 from task_assignor.runtime import (
     CommitLog,
     CommitLogException,
+    KeyValueStore,
     LaunchPlan,
     LocalProcessLauncher,
     RebalanceLog,
     Topic,
     Topology,
+    WindowStore,
     read_output,
     write_topic,
 )
@@ -53,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     write_streams(root / "topics", rows=600, keys=20, partitions=2)
     write_topic(root / "topics", "more", stream(300, 7, seed=3), partitions=2, key=["key"], timestamp="at")
-    options = attrs.evolve(QUICK, max_batch_rows=60, snapshot_every_batches=2)
+    options = attrs.evolve(QUICK, max_batch_rows=60, snapshot_changelog_bytes=1)
     application(root, _topology(), clients=1, options=options).run()
     return root
 
@@ -84,9 +86,13 @@ def _use(root: Path) -> dict[str, pa.Table]:
             for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
                 restored = StreamTask(task, _topology().sub_topology_of(task), environment)
                 restored.restore(Restore(START, progress.changes(task), progress.position(task)))
-                for name, store in restored._stores.items():
-                    table = in_order(store.snapshot())
+                for name, store in restored._state.stores.items():
+                    assert isinstance(store, (KeyValueStore, WindowStore))
+                    rows = store.all() if isinstance(store, KeyValueStore) else store.rows
+                    assert rows is not None
+                    table = in_order(rows)
                     assert table.equals(found.setdefault(f"{task} {name}", table)), "snapshot and changelog differ"
+                restored.close()
         for output in ("joined", "totals-out"):
             found[output] = read_output(root / "run", output)
     return found

@@ -117,8 +117,8 @@ def test_clients_that_cannot_be_are_refused(tmp_path: Path, clients: Any, messag
     [
         ({"max_batch_rows": 0}, "max_batch_rows .0. of a RuntimeOptions must be an int of at least 1"),
         (
-            {"snapshot_every_batches": -1},
-            "snapshot_every_batches .-1. of a RuntimeOptions must be an int of at least 0",
+            {"snapshot_changelog_bytes": -1},
+            "snapshot_changelog_bytes .-1. of a RuntimeOptions must be an int of at least 0",
         ),
         ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
         ({"heartbeat_interval_ms": 9, "session_timeout_ms": 9}, "must be less than the session_timeout_ms"),

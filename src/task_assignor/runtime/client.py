@@ -41,6 +41,9 @@ from task_assignor.runtime.protocol import (
 from task_assignor.sdk import TaskId
 
 STORY_LENGTH = 40
+MAX_LOSSES = 3
+"""So often in a row a task's state on disk may turn out to be damaged."""
+_STEPS = 8
 
 
 class ClientPhase(enum.Enum):
@@ -87,7 +90,18 @@ class SnapshotFailed:
     """A snapshot could not be written: the task goes on without it, and another one is tried when the next is due."""
 
 
-Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | None
+@attrs.frozen
+class StateLost:
+    """What a store had on disk could not be read any more; the task's stores are empty now, and can be built anew.
+
+    Args:
+        failure: what to tell if that happens again and again.
+    """
+
+    failure: TaskFailure
+
+
+Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | StateLost | None
 
 
 @attrs.frozen
@@ -217,8 +231,12 @@ class _Task:
     """Its readiness was told since the assignment."""
     snapshot: Position = START
     """What the newest snapshot holds that was written."""
-    snapshot_tried: int = -1
-    """Batch at which the last one could not be written."""
+    unsaved_bytes: int = 0
+    """Of changelogs, since a snapshot was written or tried; after an assignment at most so many."""
+    unsaved_since: int = 0
+    """Heartbeats of the client when the last one was written or tried."""
+    losses: int = 0
+    """How often its state was lost since it last processed a batch."""
     closing: bool = False
 
     @property
@@ -241,12 +259,15 @@ class ClientMachine:
 
     Args:
         threads: jobs that may run at the same time.
-        snapshot_every_batches: a task's state is written after so many batches; 0: only at the end.
+        snapshot_bytes: a task's state is written when its changelogs have grown by so much; 0: never for that.
+        snapshot_heartbeats: and after so many heartbeats, if they have grown at all; 0: never for that.
     """
 
-    def __init__(self, threads: int = 1, snapshot_every_batches: int = 10) -> None:
+    def __init__(self, threads: int = 1, snapshot_bytes: int = 64 << 20, snapshot_heartbeats: int = 120) -> None:
         self._threads = threads
-        self._snapshot_every = snapshot_every_batches
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_heartbeats = snapshot_heartbeats
+        self._heartbeats = 0
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, _Task] = {}
         self._running: dict[TaskId, tuple[str, int]] = {}
@@ -322,6 +343,7 @@ class ClientMachine:
             case JobDone(job, outcome):
                 yield from self._finish(job, outcome)
             case HeartbeatDue():
+                self._heartbeats += 1
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
 
@@ -353,6 +375,7 @@ class ClientMachine:
                     if task_id in self._tasks:
                         self._tasks[task_id].committed = change.position
                         self._tasks[task_id].changes.append(change)
+                        self._tasks[task_id].unsaved_bytes += change.size
             case Refused(reason, may_rejoin):
                 if may_rejoin:
                     yield from self._lose_membership()
@@ -375,6 +398,7 @@ class ClientMachine:
                 task.committed = position
                 if task_id in assign.changes:
                     task.changes = list(assign.changes[task_id])
+                    task.unsaved_bytes = sum(change.size for change in task.changes)
         for task in self._tasks.values():
             yield from self._report(task)
 
@@ -421,8 +445,16 @@ class ClientMachine:
                 task.position = outcome.position
                 self._restored_rows += outcome.rows
                 yield from self._report(task, outcome)
+            case StateLost(failure):
+                task.position = None
+                task.losses += 1
+                if task.losses > MAX_LOSSES and task.role and self._phase is ClientPhase.MEMBER:
+                    task.order = None
+                    self._running_told.pop(job.task, None)
+                    yield SendToCoordinator(TaskFailed(failure))
             case TaskResult():
                 task.position = outcome.position
+                task.losses = 0
                 assert job.order is not None
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
                 # An order that was taken back, or given under an older membership, is not answered.
@@ -431,10 +463,11 @@ class ClientMachine:
                     self._running_told.pop(job.task, None)
                     yield SendToCoordinator(TaskDone(outcome))
             case SnapshotFailed():
-                task.snapshot_tried = task.committed.batch
+                self._snapshot_was_tried(task)
                 task.closing = task.closing or self._phase is ClientPhase.STOPPING
             case None if job.kind is JobKind.SNAPSHOT:
                 task.snapshot = task.position or START
+                self._snapshot_was_tried(task)
                 if self._phase is ClientPhase.STOPPING:
                     task.closing = True
             case None if task.role and self._phase is not ClientPhase.STOPPING:
@@ -486,18 +519,21 @@ class ClientMachine:
         """It has just processed a batch that is not committed yet; its state will be right then."""
         return task.order is None and task.position is not None and task.position.batch > task.committed.batch
 
-    def _snapshot_is_due(self, task: _Task) -> bool:
-        return (
-            self._snapshot_every > 0
-            and bool(task.role)
-            and task.is_current
-            and task.committed.batch - max(task.snapshot.batch, task.snapshot_tried)
-            >= self._snapshot_every + self._delay_of(task)
-        )
+    def _snapshot_was_tried(self, task: _Task) -> None:
+        task.unsaved_bytes, task.unsaved_since = 0, self._heartbeats
 
-    def _delay_of(self, task: _Task) -> int:
-        """Batches by which a task's first snapshot is late, so that not all tasks write theirs in the same batch."""
-        return task.task.partition % self._snapshot_every if task.snapshot == START else 0
+    def _snapshot_is_due(self, task: _Task) -> bool:
+        if not task.role or not task.is_current or not task.unsaved_bytes:
+            return False
+        is_large = 0 < self._snapshot_bytes <= task.unsaved_bytes - self._delay_of(task, self._snapshot_bytes)
+        waited = self._heartbeats - task.unsaved_since
+        is_old = 0 < self._snapshot_heartbeats <= waited - self._delay_of(task, self._snapshot_heartbeats)
+        return is_large or is_old
+
+    @staticmethod
+    def _delay_of(task: _Task, limit: int) -> int:
+        """By how much a task's first snapshot is late, so that not all tasks write theirs at the same time."""
+        return task.task.partition % _STEPS * limit // _STEPS if task.snapshot == START else 0
 
     def _last_snapshot(self, free: list[_Task]) -> Job | None:
         for task in free:

@@ -34,8 +34,9 @@ from task_assignor.runtime.client import (
     SendToCoordinator,
     SnapshotFailed,
     StartHeartbeats,
+    StateLost,
 )
-from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.errors import ClientException, TaskCorruptedException
 from task_assignor.runtime.files import Syncer
 from task_assignor.runtime.heartbeat import HeartbeatProcess
 from task_assignor.runtime.launcher import ClientBootstrap
@@ -46,6 +47,7 @@ from task_assignor.runtime.protocol import (
     TaskResult,
     ToCoordinator,
 )
+from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
 from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.transport import Channel, connect
@@ -100,8 +102,11 @@ class _ClientShell:
                 for topic in bootstrap.topology.sources
             },
             bootstrap.options.compression,
+            StoreMemory(bootstrap.options.state_memory_bytes),
         )
-        self._machine = ClientMachine(bootstrap.spec.threads, bootstrap.options.snapshot_every_batches)
+        options = bootstrap.options
+        heartbeats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
+        self._machine = ClientMachine(bootstrap.spec.threads, options.snapshot_changelog_bytes, heartbeats)
         self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent | _ReadyToSend]] = queue.SimpleQueue()
         self._channel: Channel | None = None
         self._heartbeats: HeartbeatProcess | None = None
@@ -246,6 +251,9 @@ class _ClientShell:
                 return task.process(job.order)
             assert job.restore is not None
             return task.restore(job.restore)
+        except TaskCorruptedException as error:
+            _log.warning("The state of task %s on disk is damaged and built anew: %s", job.task, error)
+            return StateLost(failure_of(job.task, error))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)

@@ -84,6 +84,10 @@ class LateRecordException(BadRecordException):
     """A record is older than its source promised, and the setting is to stop at such."""
 
 
+class TaskCorruptedException(StreamsException):
+    """What a store has on disk cannot be read any more; it is built anew from a snapshot or the changelog."""
+
+
 class ClientException(StreamsException):
     """The clients could not be started, were all lost, or one failed for a reason of its own."""
 

@@ -79,7 +79,8 @@ class TaskRestored:
         role: "active" or "standby".
         rows: rows read from changelogs.
         snapshot_rows: rows read from a local snapshot.
-        origin: what it started from: "memory", "snapshot", "changelog" (nothing local) or "new" (nothing to restore).
+        origin: what it started from: "memory", "disk" (stores on disk, where they were left), "snapshot", "changelog"
+            (nothing local) or "new" (nothing to restore).
         batch: the state is that after this batch.
         seconds: how long it took.
     """

@@ -14,6 +14,7 @@ import cloudpickle
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.files import local_path
+from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.runtime.topics import check_name
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
@@ -93,7 +94,11 @@ class RuntimeOptions:
         startup_timeout_ms: the run fails if not enough clients are there in this time.
         min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
-        snapshot_every_batches: a client writes a local snapshot of a task after so many of its batches; 0: only at the end.
+        snapshot_changelog_bytes: a client writes a local snapshot of a task when its changelogs have grown by so much since
+            the last one; 0: never for that reason. At the end it always does.
+        snapshot_interval_ms: and at the latest after this time, if they have grown at all; 0: never for that reason.
+        state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
+            not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many failures in a row the run fails.
@@ -111,7 +116,9 @@ class RuntimeOptions:
     startup_timeout_ms: int = attrs.field(default=60_000, validator=_positive)
     min_clients: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
     rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
-    snapshot_every_batches: int = attrs.field(default=10, validator=_not_negative)
+    snapshot_changelog_bytes: int = attrs.field(default=64 << 20, validator=_not_negative)
+    snapshot_interval_ms: int = attrs.field(default=60_000, validator=_not_negative)
+    state_memory_bytes: int = attrs.field(default=DEFAULT_BYTES, validator=_positive)
     assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
     max_attempts: int = attrs.field(default=10, validator=_positive)
     max_assignment_retries: int = attrs.field(default=20, validator=_positive)

@@ -53,6 +53,11 @@ class Change:
     position: Position
     changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.seal.size for file in self.changelogs.values())
+
 
 @attrs.frozen
 class TaskOrder:
@@ -132,7 +137,7 @@ class Restored:
         position: where its state is now.
         rows: rows read from changelogs.
         snapshot_rows: rows read from a local snapshot.
-        origin: "memory", "snapshot", "changelog" or "new".
+        origin: "memory", "disk", "snapshot", "changelog" or "new".
         seconds: how long it took.
     """
 

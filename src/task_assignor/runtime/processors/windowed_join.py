@@ -273,10 +273,10 @@ class JoinProcessor(Processor):
             self._right_store.append(new_right, right, right_norm)
         found = []
         if left is not None and (all_right := self._right_store.frame) is not None:
-            norms = (left_norm, self._right_store.sum_over_chunks(self._key_norm))
+            norms = (left_norm, self._right_store.sum_over_segments(self._key_norm))
             found.append(self._match(left, all_right, norms, new_is_left=True))
         if old_left is not None and right is not None:
-            norms = (right_norm, self._left_store.sum_over_chunks(self._key_norm))
+            norms = (right_norm, self._left_store.sum_over_segments(self._key_norm))
             found.append(self._match(right, old_left, norms, new_is_left=False))
         if left is not None:
             self._left_store.append(new_left, left, left_norm)
@@ -371,7 +371,7 @@ class JoinProcessor(Processor):
         if rows is not None and rows.height:
             partners = other_store.frame
             if partners is not None:
-                norms = (self._key_norm(rows), other_store.sum_over_chunks(self._key_norm))
+                norms = (self._key_norm(rows), other_store.sum_over_segments(self._key_norm))
                 rows = rows.with_row_index(_ROW)
                 met = self._near(rows, partners, norms, few_is_left=is_left).select(pl.col(_ROW).unique())
                 rows = rows.join(met.collect(), on=_ROW, how="anti").drop(_ROW)

@@ -1,17 +1,34 @@
-"""What all stores have in common. Files are written elsewhere.
+"""What all stores have in common: changes, the way back, and snapshots made of sealed parts. Who decides when is elsewhere.
+
+A store goes from one *kept* state to the next. What changes after that can be taken back (`rollback`) until it is kept
+under a name of its own (`keep`): the batch it belongs to failed, or somebody else's try was committed. A store on disk
+writes changes and name together, so what is found there after a crash is exactly the state of that name.
 
 A store is rebuilt from a snapshot (`load`) and the changes since (`apply`, batch by batch). All three - live store,
 replayed store, snapshot - hold the same rows; a test says so.
+
+A **snapshot** is a list of parts, files that never change once they are written. A part that an older snapshot has is not
+written again. Parts are in one folder per store; which of them are needed, snapshots and the store itself say.
 """
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException, TopicException
+from task_assignor.runtime.files import open_arrow, write_arrow
+from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.topics import check_name
+
+PARTS: Final = "parts"
+"""Folder of the parts in the folder of a store."""
 
 
 def check_store_name(name: object) -> None:
@@ -20,6 +37,60 @@ def check_store_name(name: object) -> None:
         check_name("store", name)
     except TopicException as error:
         raise StoreException(str(error)) from None
+
+
+@attrs.frozen
+class Part:
+    """A file of a snapshot.
+
+    Args:
+        name: its name in the folder of the parts.
+        seal: what it is known by.
+    """
+
+    name: str
+    seal: Seal
+
+    def to_json(self) -> list[Any]:
+        """The part as a list."""
+        return [self.name, *self.seal.to_json()]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> Part:
+        """What `to_json` wrote."""
+        name, *seal = document
+        if not isinstance(name, str) or "/" in name or name.startswith("."):
+            raise ValueError(f"{name!r} is no name of a part")
+        return cls(name, Seal(*seal))
+
+
+@attrs.frozen
+class SavedStore:
+    """A store in a snapshot.
+
+    Args:
+        kind: what can load it.
+        parts: its parts, in order.
+        state: what else it takes, as JSON knows it.
+    """
+
+    kind: str
+    parts: tuple[Part, ...]
+    state: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the description of a snapshot."""
+        return {"kind": self.kind, "parts": [part.to_json() for part in self.parts], "state": dict(self.state)}
+
+    def check(self, kind: str) -> None:
+        """Raise ValueError if something else wrote it."""
+        if self.kind != kind:
+            raise ValueError(f"it was written by a store of kind {self.kind!r}, and this one is {kind!r}")
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> SavedStore:
+        """What `to_json` wrote."""
+        return cls(document["kind"], tuple(map(Part.from_json, document["parts"])), document["state"])
 
 
 class Store(ABC):
@@ -42,17 +113,73 @@ class Store(ABC):
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch, as `drain_changes` gave them; they are not changes of this store's own."""
 
+    @property
     @abstractmethod
-    def snapshot(self) -> pa.Table:
-        """Everything the store holds, for `load`."""
+    def kept(self) -> str:
+        """Name of the kept state; "": it is empty."""
 
     @abstractmethod
-    def load(self, snapshot: pa.Table) -> None:
-        """Replace what the store holds by a snapshot."""
+    def keep(self, name: str) -> None:
+        """Keep all changes so far, which were drained: the state has this name now, and there is no way back.
+
+        Raises:
+            OSError: the disk says no; the state is still the one that was kept before.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Go back to the kept state."""
+
+    @abstractmethod
+    def save(self) -> SavedStore:
+        """Write the parts that are not there yet; what is kept is what is saved.
+
+        Raises:
+            OSError: the disk says no.
+        """
+
+    @abstractmethod
+    def load(self, saved: SavedStore, name: str) -> None:
+        """Replace everything, and keep it under a name.
+
+        Raises:
+            CorruptLogException: a part is missing or damaged; the store is worth nothing until it is cleared or loaded.
+            ValueError: another kind of store wrote it; the same holds.
+        """
 
     @abstractmethod
     def clear(self) -> None:
         """Forget everything."""
+
+    def parts_in_use(self) -> Iterable[str]:
+        """Names of the parts that the store reads or builds upon."""
+        return ()
+
+    def close(self) -> None:
+        """Give back files and memory; what is kept on disk stays."""
+
+
+def write_part(folder: Path, table: pa.Table) -> Part:
+    """Write a table as a part with a name that nobody else has. It is not synced."""
+    name = f"{uuid.uuid4().hex}.arrow"
+    return Part(name, write_arrow(folder / PARTS / name, table))
+
+
+def open_part(folder: Path, part: Part, store: str) -> pa.Table:
+    """The table of a part, mapped into memory.
+
+    Raises:
+        CorruptLogException: the file is missing, or is not the one that was sealed.
+    """
+    return open_arrow(folder / PARTS / part.name, part.seal, "snapshot", store, -1, -1)
+
+
+def has_part(folder: Path, part: Part) -> bool:
+    """The file of a part is there, as far as its size tells."""
+    try:
+        return (folder / PARTS / part.name).stat().st_size == part.seal.size
+    except OSError:
+        return False
 
 
 def described(schema: pa.Schema) -> str:

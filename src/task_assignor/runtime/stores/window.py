@@ -1,10 +1,18 @@
-"""The window store: rows with a time, in memory, kept until they cannot matter any more. Files are written elsewhere."""
+"""The window store: rows with a time, kept until they cannot matter any more.
+
+They are in segments: rows that came together, each segment with its range of times. Expiry drops segments whole, and cuts
+those that it divides. Beyond a limit the oldest segments are on disk, mapped into memory; the parts of a snapshot are the
+same files.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import numpy as np
@@ -12,16 +20,29 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.stores.store import Store, check_store_name, described
+from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.store import (
+    Part,
+    SavedStore,
+    Store,
+    check_store_name,
+    described,
+    has_part,
+    open_part,
+    write_part,
+)
 
 if TYPE_CHECKING:
     import polars as pl
 
 _METADATA: Final = b"task_assignor.store"
+KIND: Final = "window"
 DEAD_SHARE: Final = 0.5
-"""A chunk of a window store is copied once this share of its rows has expired; until then their memory is not freed."""
-MAX_CHUNKS: Final = 32
-"""More chunks than this are merged: a read of the store costs something for every chunk."""
+"""A segment in memory is copied once this share of its rows has expired; until then their memory is not freed."""
+MAX_SEGMENTS: Final = 32
+"""More segments than this are merged: a read of the store costs something for every one."""
+SEGMENT_ROWS: Final = 1 << 20
+"""Segments are not merged to more rows than this."""
 
 
 @attrs.frozen
@@ -48,76 +69,146 @@ class WindowStoreSpec:
         """Changes when old snapshots and changelogs no longer fit."""
         return f"window({self.time})"
 
-    def create(self) -> WindowStore:
-        """An empty store."""
-        return WindowStore(self)
+    def create(self, folder: Path | None = None, memory: StoreMemory | None = None) -> WindowStore:
+        """An empty store.
+
+        Args:
+            folder: where its files are; None: a temporary one, if it needs any.
+            memory: what all stores of a process share; None: as if it were the only one.
+        """
+        return WindowStore(self, folder, memory or StoreMemory())
 
 
-class _Chunk:
-    """Rows that were appended together, with their range of times. The polars frame is made when somebody reads it."""
+class _Segment:
+    """Rows that were appended together, with their range of times. It does not change, but for what is cached."""
 
-    __slots__ = ("_frame", "dead", "first", "is_sorted", "last", "number", "table")
+    __slots__ = (
+        "_before",
+        "_frame",
+        "_source",
+        "dead",
+        "first",
+        "is_mapped",
+        "is_sorted",
+        "last",
+        "number",
+        "part",
+        "rows",
+    )
 
     def __init__(
-        self, table: pa.Table, time: str, frame: pl.DataFrame | None = None, number: float | None = None
+        self,
+        source: pa.Table,
+        time: str,
+        *,
+        before: int | None = None,
+        frame: pl.DataFrame | None = None,
+        number: float | None = None,
+        part: Part | None = None,
+        is_mapped: bool = False,
+        dead: int = 0,
     ) -> None:
-        self.table = table
-        times = self.times(time)
-        self.first, self.last = int(times.min()), int(times.max())
+        self._source = source
+        self._before = before
+        """Older rows of the source have expired; None: none has."""
+        times: npt.NDArray[np.int64] = source.column(time).to_numpy()
         self.is_sorted = bool((times[1:] >= times[:-1]).all())
-        self.dead = 0
-        """Rows before the table that are still in memory."""
+        if before is not None:
+            times = times[times >= before]
+        self.rows = len(times)
+        self.first, self.last = int(times.min()), int(times.max())
+        self.dead = dead
+        """Rows that have expired and are still in memory."""
         self._frame = frame
         self.number = number
-        """What `WindowStore.sum_over_chunks` was told of it."""
+        """What `WindowStore.sum_over_segments` was told of it."""
+        self.part = part
+        """The file that has its rows, and maybe expired ones."""
+        self.is_mapped = is_mapped
 
-    def times(self, time: str) -> npt.NDArray[np.int64]:
-        column = self.table.column(time)
-        numbers: npt.NDArray[np.int64] = column.to_numpy()
-        return numbers
-
-    def since(self, before_ms: int, time: str) -> _Chunk:
-        """The rows that are not older; there are some, and some that are."""
-        times = self.times(time)
-        if not self.is_sorted:
-            return _Chunk(self.table.filter(pa.array(times >= before_ms)), time)
-        # A slice costs nothing, but keeps all in memory.
-        start = int(np.searchsorted(times, before_ms))
-        dead = self.dead + start
-        if dead >= DEAD_SHARE * (self.dead + len(times)):
-            return _Chunk(self.table.take(pa.array(np.arange(start, len(times)))), time)
-        chunk = _Chunk(self.table.slice(start), time, None if self._frame is None else self._frame[start:], self.number)
-        chunk.dead = dead
-        return chunk
+    def table(self, time: str) -> pa.Table:
+        if self._before is None:
+            return self._source
+        times = self._source.column(time).to_numpy()
+        return self._source.filter(pa.array(times >= self._before))
 
     @property
-    def frame(self) -> pl.DataFrame:
-        if self._frame is None:
-            import polars as pl
+    def resident_bytes(self) -> int:
+        """Bytes in memory; expired rows count as long as they are there."""
+        if self.is_mapped and self._frame is None:
+            return 0
+        return int(self.nbytes * (1 + self.dead / max(self.rows, 1)))
 
-            frame = pl.from_arrow(self.table)
-            assert isinstance(frame, pl.DataFrame)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows."""
+        return int(self._source.nbytes)
+
+    def since(self, before_ms: int, time: str) -> _Segment:
+        """The rows that are not older; there are some, and some that are."""
+        if not self.is_sorted:
+            if self.is_mapped:
+                return _Segment(self._source, time, before=before_ms, part=self.part, is_mapped=True)
+            return _Segment(self._source.filter(pa.array(self._source.column(time).to_numpy() >= before_ms)), time)
+        # A slice costs nothing, but keeps all in memory.
+        start = int(np.searchsorted(self._source.column(time).to_numpy(), before_ms))
+        dead = 0 if self.is_mapped else self.dead + start
+        if dead >= DEAD_SHARE * (dead + self.rows - start):
+            rows = pa.array(np.arange(start, self.rows))
+            return _Segment(self._source.take(rows), time, part=self.part)
+        frame = None if self._frame is None else self._frame[start:]
+        return _Segment(
+            self._source.slice(start),
+            time,
+            frame=frame,
+            number=self.number,
+            part=self.part,
+            is_mapped=self.is_mapped,
+            dead=dead,
+        )
+
+    def frame(self, time: str, *, keep: bool = True) -> pl.DataFrame:
+        """The rows as a polars frame, which may take as much memory again."""
+        if self._frame is not None:
+            return self._frame
+        import polars as pl
+
+        frame = pl.from_arrow(self.table(time))
+        assert isinstance(frame, pl.DataFrame)
+        if keep:
             self._frame = frame
-        return self._frame
+        return frame
+
+    def forget_frame(self) -> None:
+        """Give its memory back."""
+        self._frame = None
+
+
+@attrs.frozen(eq=False)
+class _State:
+    """All that makes a state of the store; a state does not change, the next one is another."""
+
+    segments: tuple[_Segment, ...] = ()
+    schema: pa.Schema | None = None
+    stream_time: int | None = None
+    expired_before: int | None = None
+    logged: tuple[int | None, int | None] = (None, None)
+    """Stream time and expiry that the changelog knows."""
 
 
 class WindowStore(Store):
-    """Rows with a time, in the order in which they came. What was expired stays so, here and on every client.
+    """Rows with a time, in the order in which they came. What was expired stays so, here and on every client."""
 
-    Attributes:
-        stream_time: newest time seen in the log that feeds the store, ms; None: nothing seen. Part of the state.
-        expired_before: rows older than this are forgotten, ms; None: none are. Part of the state.
-    """
-
-    def __init__(self, spec: WindowStoreSpec) -> None:
+    def __init__(self, spec: WindowStoreSpec, folder: Path | None, memory: StoreMemory) -> None:
         self._spec = spec
-        self._chunks: list[_Chunk] = []
+        self._time = spec.time
+        self._given = folder
+        self._own: tempfile.TemporaryDirectory[str] | None = None
+        self._memory = memory
+        self._state = self._kept_state = _State()
+        self._kept = ""
         self._pending: list[pa.Table] = []
-        self._schema: pa.Schema | None = None
-        self._logged: tuple[int | None, int | None] = (None, None)
-        """Stream time and expiry that the changelog knows."""
-        self.stream_time: int | None = None
-        self.expired_before: int | None = None
+        memory.join()
 
     @property
     def name(self) -> str:
@@ -125,7 +216,17 @@ class WindowStore(Store):
         return self._spec.name
 
     def __len__(self) -> int:
-        return sum(chunk.table.num_rows for chunk in self._chunks)
+        return sum(segment.rows for segment in self._state.segments)
+
+    @property
+    def stream_time(self) -> int | None:
+        """Newest time seen in the log that feeds the store, ms; None: nothing seen. Part of the state."""
+        return self._state.stream_time
+
+    @property
+    def expired_before(self) -> int | None:
+        """Rows older than this are forgotten, ms; None: none are. Part of the state."""
+        return self._state.expired_before
 
     def append(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
         """Add rows; all tables must have equal columns.
@@ -133,7 +234,7 @@ class WindowStore(Store):
         Args:
             rows: the rows.
             frame: the same rows as a polars frame, if the caller has made one: it is kept for reading.
-            number: what `sum_over_chunks` would measure of it, if the caller has.
+            number: what `sum_over_segments` would measure of it, if the caller has.
 
         Raises:
             StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
@@ -144,141 +245,225 @@ class WindowStore(Store):
     def observe(self, time_ms: int) -> None:
         """Move the stream time forward; an older time changes nothing."""
         if self.stream_time is None or time_ms > self.stream_time:
-            self.stream_time = time_ms
+            self._become(stream_time=time_ms)
 
     def expire(self, before_ms: int) -> None:
         """Forget the rows older than `before_ms`, those too that are added later in this batch; an older one changes nothing."""
         if self.expired_before is None or before_ms > self.expired_before:
-            self.expired_before = before_ms
+            self._become(expired_before=before_ms)
         self._forget()
 
+    def _become(self, **changes: Any) -> None:
+        self._state = attrs.evolve(self._state, **changes)
+
     def _forget(self) -> None:
-        before = self.expired_before
-        if before is not None:
-            self._chunks = [
-                chunk if chunk.first >= before else chunk.since(before, self._spec.time)
-                for chunk in self._chunks
-                if chunk.last >= before
+        before, segments = self.expired_before, self._state.segments
+        if before is not None and any(segment.first < before for segment in segments):
+            left = [
+                segment if segment.first >= before else segment.since(before, self._time)
+                for segment in segments
+                if segment.last >= before
             ]
+            self._become(segments=tuple(left))
 
     @property
     def rows(self) -> pa.Table | None:
         """What the store holds; None: nothing, and no columns are known yet."""
-        if not self._chunks:
-            return None if self._schema is None else self._schema.empty_table()
-        return pa.concat_tables([chunk.table for chunk in self._chunks])
+        state = self._state
+        if not state.segments:
+            return None if state.schema is None else state.schema.empty_table()
+        return pa.concat_tables([segment.table(self._time) for segment in state.segments])
 
     @property
     def frame(self) -> pl.DataFrame | None:
         """The same as a polars frame; None: no rows."""
-        if not self._chunks:
+        if not self._state.segments:
             return None
         import polars as pl
 
-        return pl.concat([chunk.frame for chunk in self._chunks], rechunk=False)
+        return pl.concat(list(self._frames()), rechunk=False)
 
-    def sum_over_chunks(self, measure: Callable[[pl.DataFrame], float]) -> float:
-        """The sum of a number over the pieces that the store is made of; each is measured once, before rows of it expire.
+    def _frames(self) -> Iterator[pl.DataFrame]:
+        """Those of rows on disk are kept as long as there is room."""
+        segments = self._state.segments
+        room = self._memory.window_bytes - sum(segment.resident_bytes for segment in segments)
+        for segment in segments:
+            is_new = segment.resident_bytes == 0
+            yield segment.frame(self._time, keep=not is_new or segment.nbytes <= room)
+            room -= segment.nbytes if is_new else 0
+
+    def sum_over_segments(self, measure: Callable[[pl.DataFrame], float]) -> float:
+        """The sum of a number over the segments of the store; each is measured once, before rows of it expire.
 
         Args:
-            measure: the number of a piece; always the same function.
+            measure: the number of a segment; always the same function.
         """
         total = 0.0
-        for chunk in self._chunks:
-            if chunk.number is None:
-                chunk.number = measure(chunk.frame)
-            total += chunk.number
+        for segment in self._state.segments:
+            if segment.number is None:
+                segment.number = measure(segment.frame(self._time, keep=not segment.is_mapped))
+            total += segment.number
         return total
+
+    # Changes.
 
     def drain_changes(self) -> pa.Table | None:
         """The rows appended since the last call, with stream time and expiry in the schema's metadata."""
         # What was appended after `expire` in this batch: a replay knows the end of the batch only.
         self._forget()
-        state = (self.stream_time, self.expired_before)
-        if not self._pending and state == self._logged:
+        known = (self.stream_time, self.expired_before)
+        if not self._pending and known == self._state.logged:
             return None
         pending, self._pending = self._pending, []
-        self._logged = state
+        self._become(logged=known)
         if pending:
             return self._with_state(pa.concat_tables(pending))
-        return self._with_state((self._schema or pa.schema([(self._spec.time, pa.int64())])).empty_table())
+        return self._with_state((self._state.schema or pa.schema([(self._time, pa.int64())])).empty_table())
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
-        stream_time, expired_before, has_columns = self._state_of(changes)
-        if changes.num_rows or has_columns:
+        known = json.loads((changes.schema.metadata or {}).get(_METADATA, b"{}"))
+        if changes.num_rows or known.get("hasColumns", False):
             self._add(changes.replace_schema_metadata(None))
-        if stream_time is not None:
-            self.observe(stream_time)
-        if expired_before is not None:
-            self.expire(expired_before)
-        self._logged = (self.stream_time, self.expired_before)
+        self._move(known)
 
-    def snapshot(self) -> pa.Table:
-        """Everything, for `load`."""
-        rows = self.rows
-        return self._with_state(pa.schema([(self._spec.time, pa.int64())]).empty_table() if rows is None else rows)
+    def _move(self, known: Mapping[str, Any]) -> None:
+        if known.get("streamTime") is not None:
+            self.observe(known["streamTime"])
+        if known.get("expiredBefore") is not None:
+            self.expire(known["expiredBefore"])
+        self._become(logged=(self.stream_time, self.expired_before))
 
-    def load(self, snapshot: pa.Table) -> None:
-        """Replace everything."""
+    @property
+    def kept(self) -> str:
+        """Name of the kept state; "": it is empty."""
+        return self._kept
+
+    def keep(self, name: str) -> None:
+        """Keep all changes so far; what is too much for memory goes to disk."""
+        limit = self._memory.window_bytes
+        segments = list(self._state.segments)
+        resident = sum(segment.resident_bytes for segment in segments)
+        for number, segment in enumerate(segments):
+            if resident <= limit:
+                break
+            resident -= segment.resident_bytes
+            if segment.is_mapped:
+                segment.forget_frame()
+            else:
+                segments[number] = self._mapped(segment)
+        self._become(segments=tuple(segments))
+        self._kept_state, self._kept = self._state, name
+
+    def _mapped(self, segment: _Segment) -> _Segment:
+        """The same rows, on disk."""
+        part = write_part(self._folder, segment.table(self._time).combine_chunks())
+        return self._open(part, segment.number)
+
+    def _open(self, part: Part, number: float | None = None) -> _Segment:
+        table = open_part(self._folder, part, self.name)
+        return _Segment(table, self._time, number=number, part=part, is_mapped=True)
+
+    def rollback(self) -> None:
+        """Go back to the kept state."""
+        self._state, self._pending = self._kept_state, []
+
+    # Snapshots.
+
+    def save(self) -> SavedStore:
+        """Write the segments that are not there yet."""
+        state = self._kept_state
+        for segment in state.segments:
+            if segment.part is None or not has_part(self._folder, segment.part):
+                segment.part = write_part(self._folder, segment.table(self._time).combine_chunks())
+        schema = state.schema
+        known = {
+            "streamTime": state.stream_time,
+            "expiredBefore": state.expired_before,
+            "schema": None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii"),
+        }
+        return SavedStore(KIND, tuple(segment.part for segment in state.segments if segment.part is not None), known)
+
+    def load(self, saved: SavedStore, name: str) -> None:
+        """Replace everything; the segments are read where they are."""
+        saved.check(KIND)
         self.clear()
-        self.apply(snapshot)
+        schema = saved.state["schema"]
+        if schema is not None:
+            self._become(schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))))
+        self._become(segments=tuple(self._open(part) for part in saved.parts))
+        self._move(saved.state)
+        self._kept_state, self._kept = self._state, name
 
     def clear(self) -> None:
         """Forget everything."""
-        self._chunks, self._pending = [], []
-        self._schema, self._logged = None, (None, None)
-        self.stream_time, self.expired_before = None, None
+        self._state = self._kept_state = _State()
+        self._kept, self._pending = "", []
+
+    def parts_in_use(self) -> set[str]:
+        """Names of the parts that the store reads or builds upon."""
+        segments = [*self._state.segments, *self._kept_state.segments]
+        return {segment.part.name for segment in segments if segment.part is not None}
+
+    def close(self) -> None:
+        """Give back files and memory."""
+        self.clear()
+        self._memory.leave()
+        if self._own is not None:
+            self._own.cleanup()
+            self._own = None
+
+    @property
+    def _folder(self) -> Path:
+        if self._given is not None:
+            return self._given
+        self._own = self._own or tempfile.TemporaryDirectory(prefix="task-assignor-")
+        return Path(self._own.name)
 
     def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
-        if self._schema is None:
-            if self._spec.time not in rows.schema.names or rows.schema.field(self._spec.time).type != pa.int64():
+        schema = self._state.schema
+        if schema is None:
+            if self._time not in rows.schema.names or rows.schema.field(self._time).type != pa.int64():
                 raise StoreException(
-                    f"The window store {self.name} needs a column {self._spec.time!r} of int64 milliseconds; "
+                    f"The window store {self.name} needs a column {self._time!r} of int64 milliseconds; "
                     f"the rows have {described(rows.schema)}."
                 )
-            self._schema = rows.schema
-        elif not rows.schema.equals(self._schema):
+            self._become(schema=rows.schema)
+        elif not rows.schema.equals(schema):
             raise StoreException(
-                f"The window store {self.name} holds rows of {described(self._schema)}; rows of "
+                f"The window store {self.name} holds rows of {described(schema)}; rows of "
                 f"{described(rows.schema)} cannot be added."
             )
-        if rows.column(self._spec.time).null_count:
-            raise StoreException(f"The window store {self.name} cannot hold rows without {self._spec.time}.")
+        if rows.column(self._time).null_count:
+            raise StoreException(f"The window store {self.name} cannot hold rows without {self._time}.")
         if rows.num_rows:
-            self._chunks.append(_Chunk(rows, self._spec.time, frame, number))
-            if len(self._chunks) > MAX_CHUNKS:
-                self._merge()
+            segments = (*self._state.segments, _Segment(rows, self._time, frame=frame, number=number))
+            full = sum(segment.rows >= SEGMENT_ROWS // 2 for segment in segments)
+            self._become(segments=segments if len(segments) - full <= MAX_SEGMENTS else self._merged(segments))
 
-    def _merge(self) -> None:
-        """Merge neighbours up to an eighth of the store, so that a row is copied rarely and old chunks still expire."""
-        target = len(self) // 8
-        groups: list[list[_Chunk]] = []
+    def _merged(self, segments: Sequence[_Segment]) -> tuple[_Segment, ...]:
+        """Neighbours together, up to an eighth of the store, so that a row is copied rarely and old segments still expire."""
+        target = min(sum(segment.rows for segment in segments) // 8, SEGMENT_ROWS)
+        groups: list[list[_Segment]] = []
         size = 0
-        for chunk in self._chunks:
-            size += chunk.table.num_rows
+        for segment in segments:
+            size += segment.rows
             if groups and size <= target:
-                groups[-1].append(chunk)
+                groups[-1].append(segment)
             else:
-                groups.append([chunk])
-                size = chunk.table.num_rows
-        self._chunks = [
-            group[0]
-            if len(group) == 1
-            else _Chunk(pa.concat_tables([chunk.table for chunk in group]).combine_chunks(), self._spec.time)
-            for group in groups
-        ]
+                groups.append([segment])
+                size = segment.rows
+        return tuple(group[0] if len(group) == 1 else self._together(group) for group in groups)
+
+    def _together(self, group: Sequence[_Segment]) -> _Segment:
+        tables = [segment.table(self._time) for segment in group]
+        return _Segment(pa.concat_tables(tables).combine_chunks(), self._time)
 
     def _with_state(self, table: pa.Table) -> pa.Table:
         state = {
             "streamTime": self.stream_time,
             "expiredBefore": self.expired_before,
             # Else the table has no rows, and its columns only stand for those that nobody knows yet.
-            "hasColumns": self._schema is not None,
+            "hasColumns": self._state.schema is not None,
         }
         return table.replace_schema_metadata({_METADATA: json.dumps(state).encode()})
-
-    @staticmethod
-    def _state_of(table: pa.Table) -> tuple[int | None, int | None, bool]:
-        state = json.loads((table.schema.metadata or {}).get(_METADATA, b"{}"))
-        return state.get("streamTime"), state.get("expiredBefore"), state.get("hasColumns", False)

@@ -1,0 +1,349 @@
+"""Rows on disk, in RocksDB: for state that is larger than memory. What they mean is in `key_value`.
+
+A database is in a folder of its own below `live`; changes and the name of the state they lead to are one write batch, so
+after a crash it is found in a state that has a name. It is not synced: after a power failure it is in an older one, whole
+all the same.
+
+Its table files never change. A snapshot takes those that the last one has not got, by hard links, and RocksDB's few small
+files; a database is made from a snapshot by links, too. So neither copies the state.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.files import corrupt, read_json, write_json
+from task_assignor.runtime.storage import DamagedDocumentError, Seal
+from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.rows import Change, Rows
+from task_assignor.runtime.stores.store import PARTS, Part, SavedStore, has_part
+from task_assignor.sdk import MissingExtraException
+
+try:
+    import rocksdict
+except ImportError as error:
+    raise MissingExtraException("rocksdb", "A store on disk", error.name or "rocksdict") from error
+
+_log = logging.getLogger(__name__)
+KIND: Final = "rocksdb"
+LIVE: Final = "live"
+_STATE: Final = "state"
+"""Column family of name and number of rows: no key of a row can be in its way."""
+_NAME: Final = b"name"
+_ROWS: Final = b"rows"
+_TABLE: Final = ".sst"
+_WRITE_BUFFER: Final = 16 << 20
+_OPEN_FILES: Final = 256
+_REMEMBERED_KEYS: Final = 1 << 20
+_READ_BYTES: Final = 1 << 20
+
+
+def _options(memory: StoreMemory) -> rocksdict.Options:
+    cache, manager = memory.cache()
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_block_size(8 << 10)
+    # Indexes and filters of many rows are large, too: they are in the cache, in pieces, like everything else.
+    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    table.set_bloom_filter(10, block_based=False)
+    table.set_partition_filters(True)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_top_level_index_and_filter(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_manager(manager)
+    options.set_write_buffer_size(_WRITE_BUFFER)
+    options.set_max_open_files(_OPEN_FILES)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+    options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+class DiskRows(Rows):
+    """Rows in a database on disk.
+
+    Args:
+        folder: where databases and parts are; None: a temporary folder.
+        store: name of the store, for messages.
+        memory: what all stores of the process share.
+
+    Raises:
+        OSError: the disk says no.
+    """
+
+    def __init__(self, folder: Path | None, store: str, memory: StoreMemory) -> None:
+        self._own = tempfile.TemporaryDirectory(prefix="task-assignor-") if folder is None else None
+        self._folder = Path(self._own.name) if self._own is not None else folder or Path()
+        self._store = store
+        self._options = _options(memory)
+        self._tables: dict[str, Part] = {}
+        """File of the database -> the part that it is."""
+        self._there: dict[bytes, bool] = {}
+        """Whether keys that were looked up are there: what is read is often written then."""
+        self._open_any()
+
+    # Databases.
+
+    def _open_any(self) -> None:
+        """Open the database that a former process left, or a new one."""
+        live = self._folder / LIVE
+        found = [path for path in live.iterdir() if path.is_dir()] if live.is_dir() else []
+        is_open = False
+        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
+            if is_open and not _is_locked(path):
+                self._remove(path)
+            elif not is_open:
+                try:
+                    self._open(path)
+                    is_open = True
+                except BlockingIOError:
+                    # Of a process that still lives: a zombie of this client, which nobody listens to any more.
+                    continue
+                except TaskCorruptedException as error:
+                    _log.warning("The database %s of store %s is damaged and not used: %s", path, self._store, error)
+                    self._remove(path)
+        if not is_open:
+            self._open(live / uuid.uuid4().hex)
+
+    def _open(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        with self._errors():
+            self._db = rocksdict.Rdict(
+                str(path), self._options, {"default": self._options, _STATE: rocksdict.Options(raw_mode=True)}
+            )
+            state = self._db.get_column_family(_STATE)
+            self.name = (state.get(_NAME) or b"").decode()
+            self._rows = int(state.get(_ROWS) or b"0")
+            state.close()
+        self._there = {}
+        try:
+            self._tables = {name: Part.from_json(part) for name, part in read_json(self._list)["tables"].items()}
+        except (OSError, DamagedDocumentError, KeyError, TypeError, ValueError):
+            self._tables = {}
+
+    @property
+    def _list(self) -> Path:
+        """File that says which tables of the database are parts."""
+        return self._path.with_suffix(".json")
+
+    def _remember(self, tables: dict[str, Part]) -> None:
+        self._tables = tables
+        write_json(self._list, {"tables": {name: part.to_json() for name, part in tables.items()}}, is_durable=False)
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """RocksDB's errors as ours."""
+        try:
+            yield
+        except (TaskCorruptedException, OSError):
+            raise
+        except Exception as error:
+            text = f"The store {self._store} on disk ({self._path}): {error}"
+            if _is_of_lock(error):
+                raise BlockingIOError(errno.EWOULDBLOCK, text) from error
+            if any(sign in str(error) for sign in ("Corruption", "No such file", "does not exist")):
+                raise TaskCorruptedException(text) from error
+            raise OSError(errno.ENOSPC if "No space left" in str(error) else errno.EIO, text) from error
+
+    # Rows.
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of some keys."""
+        if not keys:
+            return []
+        # In their order the database finds and takes them in half the time.
+        asked: list[Any] = sorted(keys)
+        with self._errors():
+            values: list[bytes | None] = self._db.get(asked)  # type: ignore[assignment]  # a list for a list
+        found = dict(zip(asked, values, strict=True))
+        if len(self._there) < _REMEMBERED_KEYS:
+            self._there.update((key, value is not None) for key, value in found.items())
+        return [found[key] for key in keys]
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """All rows in the order of their keys."""
+        rows = 0
+        with self._errors():
+            for item in self._db.items():
+                rows += 1
+                yield item  # type: ignore[misc]  # bytes, in raw mode
+        if rows != self._rows:
+            # Where a block is damaged, the iterator just ends.
+            raise TaskCorruptedException(
+                f"The store {self._store} on disk ({self._path}) gave {rows} of {self._rows} rows: Corruption."
+            )
+
+    def write(self, changes: Mapping[bytes, Change], name: str) -> None:
+        """Make some changes and give the state a name."""
+        if not changes and name == self.name:
+            return
+        there, rows = self._there, self._rows
+        unknown = [key for key in changes if key not in there]
+        there.update((key, value is not None) for key, value in zip(unknown, self.get_many(unknown), strict=True))
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key in sorted(changes):
+            value = changes[key]
+            if value is not None:
+                batch.put(key, value)
+                rows += not there[key]
+            elif there[key]:
+                batch.delete(key)
+                rows -= 1
+        self._there = {}
+        with self._errors():
+            state = self._db.get_column_family_handle(_STATE)
+            batch.put(_NAME, name.encode(), state)
+            batch.put(_ROWS, str(rows).encode(), state)
+            self._db.write(batch)
+        self._rows, self.name = rows, name
+
+    # Snapshots.
+
+    def save(self) -> SavedStore:
+        """Write the parts that are not there yet."""
+        copy = self._folder / f".{uuid.uuid4().hex}.tmp"
+        tables, files = {}, {}
+        try:
+            with self._errors():
+                self._db.flush()
+                rocksdict.Checkpoint(self._db).create_checkpoint(str(copy))
+            for path in sorted(copy.iterdir()):
+                known = self._tables.get(path.name)
+                if known is None or not has_part(self._folder, known):
+                    known = self._take(path)
+                files[path.name] = known
+                if path.suffix == _TABLE:
+                    tables[path.name] = known
+            self._remember(tables)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+        return SavedStore(KIND, tuple(files.values()), {"files": [*files], "rows": self._rows})
+
+    def _take(self, path: Path) -> Part:
+        """Make a file a part."""
+        name = f"{uuid.uuid4().hex}{path.suffix or '.rocksdb'}"
+        target = self._folder / PARTS / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+        return Part(name, _seal_of(target))
+
+    def load(self, saved: SavedStore, name: str) -> None:
+        """Replace everything."""
+        saved.check(KIND)
+        path = self._folder / LIVE / uuid.uuid4().hex
+        half = self._folder / f".{path.name}.tmp"
+        half.mkdir(parents=True)
+        tables = {}
+        try:
+            for file, part in zip(saved.state["files"], saved.parts, strict=True):
+                source = self._folder / PARTS / part.name
+                self._check(source, part)
+                if file.endswith(_TABLE):
+                    _link(source, half / file)
+                    tables[file] = part
+                else:
+                    # These it will change.
+                    shutil.copyfile(source, half / file)
+            path.parent.mkdir(exist_ok=True)
+            half.rename(path)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+        self._drop()
+        try:
+            self._open(path)
+        except TaskCorruptedException as error:
+            raise corrupt(path, "snapshot", self._store, -1, -1, error) from error
+        if (self.name, self._rows) != (name, saved.state["rows"]):
+            raise ValueError(f"it is the state {self.name!r}, not {name!r}")
+        self._remember(tables)
+
+    def _check(self, path: Path, part: Part) -> None:
+        try:
+            found = _seal_of(path)
+        except OSError as error:
+            raise corrupt(path, "snapshot", self._store, -1, -1, error) from error
+        if found != part.seal:
+            wrong = ValueError(f"its seal is {found.to_json()}, but {part.seal.to_json()} was written")
+            raise corrupt(path, "snapshot", self._store, -1, -1, wrong)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._drop()
+        self._open(self._folder / LIVE / uuid.uuid4().hex)
+
+    def _drop(self) -> None:
+        self._close()
+        self._remove(self._path)
+
+    def parts_in_use(self) -> set[str]:
+        """Names of the parts that the next snapshot builds upon."""
+        return {part.name for part in self._tables.values()}
+
+    def _close(self) -> None:
+        with suppress(Exception):  # it says that it is closed, or that its disk is gone
+            self._db.close()
+
+    def close(self) -> None:
+        """Give back files and memory."""
+        self._close()
+        if self._own is not None:
+            self._own.cleanup()
+
+
+def _is_locked(path: Path) -> bool:
+    """A living process has the database open."""
+    try:
+        rocksdict.Rdict(
+            str(path), rocksdict.Options(raw_mode=True), {"default": rocksdict.Options(raw_mode=True)}
+        ).close()
+    except Exception as error:  # noqa: BLE001 - rocksdict knows no other
+        return _is_of_lock(error)
+    return False
+
+
+def _is_of_lock(error: Exception) -> bool:
+    return any(sign in str(error) for sign in ("lock hold by", "While lock file"))
+
+
+def _seal_of(path: Path) -> Seal:
+    checksum = size = 0
+    with path.open("rb") as file:
+        while data := file.read(_READ_BYTES):
+            checksum = zlib.crc32(data, checksum)
+            size += len(data)
+    return Seal(0, size, f"{checksum:08x}")
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # File systems without hard links.
+        shutil.copyfile(source, target)

@@ -1,0 +1,302 @@
+"""The stores of one task: where each of them is, and their snapshots in the state directory. Logs are read elsewhere.
+
+All stores of a task go from batch to batch together. They are kept when it is known that their batch counts; until then
+the way back is open. After a crash each store may be elsewhere: one in memory is nowhere, one on disk where it was kept.
+
+    <task>/snapshots/<batch>-<generation>.json   what a snapshot is made of
+    <task>/stores/<store>/parts/                 files that never change, shared by snapshots
+    <task>/stores/<store>/live/                  databases of stores on disk
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.files import read_json, write_json
+from task_assignor.runtime.protocol import START, Position
+from task_assignor.runtime.storage import DamagedDocumentError
+from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.store import PARTS, SavedStore, Store
+
+_log = logging.getLogger(__name__)
+FORMAT_VERSION: Final = 3
+KEPT_SNAPSHOTS: Final = 2
+"""If the newest is damaged, or its batch was not committed, an older one and the tail of the changelog will do."""
+
+
+class StoreDeclaration(Protocol):
+    """What a task must know of a store before there is one."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+
+    @property
+    def logged(self) -> bool:
+        """Its changes are kept in a changelog."""
+
+    def create(self, folder: Path | None = None, memory: StoreMemory | None = None) -> Store:
+        """The store."""
+
+
+@attrs.frozen
+class StateOwner:
+    """Whose state it is: another one's is not used.
+
+    Args:
+        application_id: `application.id`.
+        run_id: identity of the run folder.
+        task: the task, as text.
+    """
+
+    application_id: str
+    run_id: str
+    task: str
+
+
+@attrs.frozen
+class Snapshot:
+    """A snapshot in a state directory.
+
+    Args:
+        path: its description.
+        position: what it holds.
+        stores: store -> what it is made of.
+    """
+
+    path: Path
+    position: Position
+    stores: Mapping[str, SavedStore]
+
+
+def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
+    """The snapshots in the folder of a task, newest first; whether they count is not checked. Others' are passed over."""
+    found = []
+    for path in (folder / "snapshots").glob("[0-9]*.json"):
+        try:
+            document = read_json(path)
+            if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
+                stores = {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()}
+                found.append(Snapshot(path, Position(*document["position"]), stores))
+        except DamagedDocumentError as error:
+            _log.warning("The snapshot %s of task %s is damaged and not used: %s", path, owner.task, error)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return sorted(found, key=lambda snapshot: (snapshot.position.batch, snapshot.position.generation), reverse=True)
+
+
+class TaskState:
+    """The stores of a task.
+
+    Args:
+        folder: folder of the task in the state directory.
+        owner: whose state it is.
+        declarations: the stores.
+        memory: what all stores of the process share.
+
+    Attributes:
+        stores: the stores, by name.
+        logged: names of those with a changelog.
+        position: where all stores are.
+    """
+
+    def __init__(
+        self, folder: Path, owner: StateOwner, declarations: Iterable[StoreDeclaration], memory: StoreMemory
+    ) -> None:
+        self._folder = folder
+        self._owner = owner
+        declarations = tuple(declarations)
+        self.stores: Mapping[str, Store] = {
+            found.name: found.create(self._store_folder(found.name), memory) for found in declarations
+        }
+        self.logged = tuple(found.name for found in declarations if found.logged)
+        for name in self.stores.keys() - set(self.logged):
+            self.stores[name].clear()
+        self.position = self._kept = START
+        self._saved: Position | None = None
+        """What the last snapshot holds."""
+
+    def _store_folder(self, name: str) -> Path:
+        return self._folder / "stores" / name
+
+    # From batch to batch.
+
+    def keep(self) -> None:
+        """All stores are at `position`, and that counts.
+
+        Raises:
+            OSError: the disk says no.
+        """
+        self._keep(self.stores.values(), self.position)
+        self._kept = self.position
+
+    def _keep(self, stores: Iterable[Store], position: Position) -> None:
+        name = self._name_of(position)
+        for store in stores:
+            if store.kept != name:
+                store.keep(name)
+
+    def _name_of(self, position: Position) -> str:
+        """What a store calls the state: a database may be left by another run."""
+        return json.dumps([self._owner.run_id, *attrs.astuple(position)]) if position.batch >= 0 else ""
+
+    def _at(self, name: str) -> Position | None:
+        """Where a store was kept; None: that was in another run."""
+        kept = self.stores[name].kept
+        if not kept:
+            return START
+        run_id, *position = json.loads(kept)
+        return Position(*position) if run_id == self._owner.run_id else None
+
+    def rollback(self) -> None:
+        """Back to where the stores were kept."""
+        for store in self.stores.values():
+            store.rollback()
+        self.position = self._kept
+
+    def is_at(self, position: Position) -> bool:
+        """All stores are there, kept or not."""
+        if position.batch < 0 and self.position.batch < 0:
+            # What a former process left was not held against anything yet.
+            for store in self.stores.values():
+                if store.kept:
+                    store.clear()
+        return self.position.is_same_try(position)
+
+    # Restoring.
+
+    def rewind(self, counts: Callable[[Position], bool]) -> tuple[str, int]:
+        """Bring each store to the newest state that counts: as it is, on disk, of a snapshot, or none.
+
+        Args:
+            counts: the state was made by tries that were all committed, and is not newer than what is wanted.
+
+        Returns:
+            "memory", "disk", "snapshot" or "changelog", and the rows that a snapshot gave.
+        """
+        origin = "memory" if self.position.batch >= 0 else "disk"
+        if self.position.batch >= 0 and counts(self.position):
+            self.keep()
+        self.rollback()
+        before = self._kept
+        good = {name: at for name in self.logged if (at := self._at(name)) is not None and counts(at)}
+        rows, loaded = self._load_newest(good, counts)
+        for name in self.logged:
+            if good.setdefault(name, START) == START:
+                self.stores[name].clear()
+        # Those that are ahead take part again when the others have come to where they are.
+        least = before if counts(before) else START
+        self.position = self._kept = min(good.values(), key=lambda position: position.batch, default=least)
+        if self.position != before:
+            for name in self.stores.keys() - set(self.logged):
+                self.stores[name].clear()
+        newest = max((position.batch for position in good.values()), default=-1)
+        return "snapshot" if loaded else origin if newest >= 0 else "changelog", rows
+
+    def _load_newest(self, good: dict[str, Position], counts: Callable[[Position], bool]) -> tuple[int, bool]:
+        """Load what is newer in a snapshot than what is `good`; gives rows, and whether anything was loaded."""
+        for snapshot in list_snapshots(self._folder, self._owner):
+            position = snapshot.position
+            behind = [name for name in self.logged if name not in good or good[name].batch < position.batch]
+            if not behind:
+                break
+            if not counts(position):
+                continue
+            try:
+                for name in behind:
+                    # What is half loaded is worth nothing.
+                    good.pop(name, None)
+                    self.stores[name].load(snapshot.stores[name], self._name_of(position))
+                    good[name] = position
+            except (CorruptLogException, KeyError, TypeError, ValueError) as error:
+                _log.warning(
+                    "The snapshot %s of task %s is damaged; an older one or the changelog is read instead: %s",
+                    snapshot.path,
+                    self._owner.task,
+                    error,
+                )
+                snapshot.path.unlink(missing_ok=True)
+                continue
+            self._saved = position
+            return sum(len(self.stores[name]) for name in behind), True
+        return 0, False
+
+    def lacks(self, name: str, batch: int) -> bool:
+        """A store does not have the changes of a batch yet."""
+        at = self._at(name)
+        return at is None or at.batch < batch
+
+    def apply(self, position: Position, changes: Mapping[str, pa.Table]) -> None:
+        """Make the committed changes of a batch in those stores that lack them."""
+        behind = [self.stores[name] for name in self.logged if self.lacks(name, position.batch)]
+        for store in behind:
+            if store.name in changes:
+                store.apply(changes[store.name])
+        self._keep(behind, position)
+        self._keep((store for name, store in self.stores.items() if name not in self.logged), position)
+        self.position = self._kept = position
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for store in self.stores.values():
+            store.clear()
+        self.position = self._kept = START
+
+    # Snapshots.
+
+    def save(self) -> bool:
+        """Write a snapshot, and remove what none needs any more. False: there was nothing new to write.
+
+        Snapshots are not synced: one that a power failure damages is noticed by its checksums, and only saved time.
+
+        Raises:
+            OSError: the disk says no; older snapshots are still there.
+        """
+        position = self.position
+        if position.batch < 0 or not self.logged or position == self._saved:
+            return False
+        self.keep()
+        document: dict[str, Any] = {
+            "formatVersion": FORMAT_VERSION,
+            "owner": attrs.asdict(self._owner),
+            "position": attrs.astuple(position),
+            "stores": {name: self.stores[name].save().to_json() for name in self.logged},
+        }
+        path = self._folder / "snapshots" / f"{position.batch:012d}-{position.generation:08d}.json"
+        write_json(path, document, is_durable=False)
+        self._saved = position
+        self._clean(path)
+        return True
+
+    def _clean(self, newest: Path) -> None:
+        """Remove older snapshots, those of others, and parts that nothing needs."""
+        snapshots = {snapshot.path: snapshot for snapshot in list_snapshots(self._folder, self._owner)}
+        older = sorted(path for path in snapshots if path.name < newest.name)
+        for path in newest.parent.iterdir():
+            if path not in snapshots or path in older[: 1 - KEPT_SNAPSHOTS]:
+                path.unlink(missing_ok=True)
+                snapshots.pop(path, None)
+        for name, store in self.stores.items():
+            folder = self._store_folder(name)
+            needed = set(store.parts_in_use())
+            for snapshot in snapshots.values():
+                needed |= {part.name for part in snapshot.stores[name].parts} if name in snapshot.stores else set()
+            for path in (folder / PARTS).iterdir() if (folder / PARTS).is_dir() else ():
+                if path.name not in needed:
+                    path.unlink(missing_ok=True)
+            for path in folder.glob(".*.tmp"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Give back files and memory; what is kept on disk stays."""
+        for store in self.stores.values():
+            store.close()
