@@ -73,6 +73,8 @@ def test_a_state_and_a_group_in_one_file(run: Runner, written: Written) -> None:
         ({"members": [{"id": "a", "topics": ["t"], "user_data": "xy"}]}, "hexadecimal"),
         ({"members": [*GROUP["members"], *GROUP["members"]]}, "twice"),
         ({"racks": {"t": [["r"]]}}, "racks of 1"),
+        ({"rakcs": {}}, "racks is meant"),
+        ({"topics": {"t": 10**8}}, "at most 50000000"),
     ],
 )
 def test_a_wrong_group_is_one_error_and_hides_no_other(
@@ -98,10 +100,36 @@ def test_names_that_are_none(run: Runner, written: Written) -> None:
     assert run("plan", group, "--assignor", "min-cost", "--json").code == 1
     for_state = run("plan", state, "--assignor", "range")
     assert for_state.code == 2
-    assert "no consumer group" in for_state.err
+    assert "must be a consumer group" in for_state.err
+    assert "consumer groups are: cooperative-sticky, copartitioned" in run("plan", group, "--assignor", "no-such").err
     standbys = run("plan", group, "--assignor", "copartitioned", "--set", "num.standby.replicas=-1", "--json")
     assert standbys.code == 1
     assert "standbys" in standbys.lines[0]["error"]
+
+
+def test_whatever_is_no_group_is_one_error_where_only_groups_can_be_meant(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join([json.dumps(GROUP), "not json", json.dumps(document()), json.dumps(GROUP)]) + "\n")
+    done = run("plan", str(path), "--assignor", "range", "--json")
+    assert done.code == 2
+    assert [list(line)[-1] for line in done.lines] == ["metrics", "error", "error", "metrics"]
+    assert "is not JSON" in done.lines[1]["error"]
+    assert "must be a consumer group" in done.lines[2]["error"]
+
+
+def test_settings_that_change_nothing_and_topics_that_are_not_there_are_told(run: Runner, written: Written) -> None:
+    path = written("g.json", {**GROUP, "members": [{"id": "a", "topics": ["t", "gone"]}]})
+    done = run("plan", path, "--assignor", "range", "--set", "client.rack=x")
+    assert "client.rack changes nothing in a consumer group" in done.err
+    assert "gone is subscribed to, but is not among the topics." in done.out
+
+
+def test_settings_of_an_application_count_for_groups_too(run: Runner, written: Written, tmp_path: Path) -> None:
+    path, settings = written("g.json", GROUP), tmp_path / "app.properties"
+    for standbys, copies in (("0", 0), ("1", 4)):
+        settings.write_text(f"num.standby.replicas={standbys}\n")
+        (answer,) = run("plan", path, "-a", "copartitioned", "--config", str(settings), "--json").lines
+        assert sum(len(numbers) for found in answer["standby"].values() for numbers in found.values()) == copies
 
 
 def test_standard_input_and_strange_names(run: Runner) -> None:

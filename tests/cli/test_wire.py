@@ -40,6 +40,16 @@ def test_a_wrong_line_hides_no_other(run: Runner) -> None:
     assert "$.hex" in errors[3]["error"]
 
 
+def test_what_is_missing_or_no_version_is_told(run: Runner) -> None:
+    sticky = {"op": "sticky_userdata", "action": "decode"}
+    asked = [sticky, {**sticky, "action": "encode", "version": 9, "owned": {}}, {**sticky, "hex": None}]
+    done = run("wire", "-", stdin="\n".join(map(json.dumps, asked)).encode())
+    missing, version, nothing = done.lines
+    assert "$.hex: The value must be pairs of hexadecimal digits, or null; it is missing." in missing["error"]
+    assert "$.version" in version["error"]
+    assert nothing["response"]["owned"] == []
+
+
 def test_bytes_are_explained_with_the_user_data_in_them(run: Runner) -> None:
     sticky = "0000000100017400000001000000000000002a"
     subscription = "0001000000010001740000001300" + sticky[2:] + "00000000"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -11,8 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.cli.json_values import JsonValue
-from task_assignor.cli.output import FINDING, FINE, place_of, printable, write_error, write_json, write_pretty
-from task_assignor.cli.planning import ASSIGNOR_KEY, error_to_json
+from task_assignor.cli.output import (
+    FINDING,
+    FINE,
+    place_of,
+    printable,
+    write_error,
+    write_json,
+    write_line,
+    write_pretty,
+)
+from task_assignor.cli.planning import ASSIGNOR_KEY, error_to_json, read_settings
 from task_assignor.group import GroupException
 from task_assignor.group.consumers import (
     AssignmentMetrics,
@@ -39,7 +49,7 @@ from task_assignor.group.wire import (
     encode_stream_join_user_data,
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
-from task_assignor.sdk.text import counted, listed, shown
+from task_assignor.sdk.text import counted, listed, nearest, shown
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 _STANDBYS: Final = "num.standby.replicas"
@@ -47,6 +57,9 @@ _STANDBYS: Final = "num.standby.replicas"
 _MEMBER: Final = frozenset(
     {"id", "topics", "owned", "generation", "claims", "user_data", "rack", "instance", "previous", "epoch"}
 )
+# A document may hold more, as the vectors do; what looks like one of these is a slip of the hand.
+_GROUP: Final = ("id", "kind", "topics", "members", "racks")
+_SLIP: Final = 0.8
 _ASSIGNORS: Final[Mapping[str, Callable[[], ConsumerAssignor]]] = {
     "range": RangeAssignor,
     "roundrobin": RoundRobinAssignor,
@@ -69,6 +82,7 @@ class GroupPlan:
     assignor: ConsumerAssignor
     assignment: ConsumerAssignment
     metrics: AssignmentMetrics
+    unknown_topics: Sequence[str] = ()
 
     def to_json(self, record: StateRecord) -> dict[str, Any]:
         """The answer as one JSON object."""
@@ -111,23 +125,36 @@ class GroupPlanner:
 
     Args:
         settings: settings in Kafka's keys; without an assignor each document says it as `kind`.
+        file: a `.properties` file with more of them, of an application: the assignor that it names is one of tasks.
+
+    Raises:
+        ConfigException: the file cannot be read.
     """
 
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], file: Path | None = None) -> None:
+        whole = {**({} if file is None else read_settings(file)[0]), **settings}
         self._name = settings.get(ASSIGNOR_KEY)
-        self._standbys = settings.get(_STANDBYS)
+        self._standbys = whole.get(_STANDBYS)
+        self._keys = sorted(settings)
 
     @property
     def is_only_for_groups(self) -> bool:
         """Whether the name is that of a consumer-level assignor, and of no task assignor."""
         return self._name in _ASSIGNORS and self._name not in registered_assignors()
 
-    def not_for_states(self, line: int) -> str:
-        """The error for a state where only groups can be meant."""
-        where = f"Line {line} of the file" if line else "The file"
+    @property
+    def unused(self) -> list[str]:
+        """A sentence for each setting that changes nothing in a group."""
+        used = {ASSIGNOR_KEY} | ({_STANDBYS} if self._name in (None, "copartitioned") else set())
+        return [f"The setting {key} changes nothing in a consumer group." for key in self._keys if key not in used]
+
+    def why_no_group(self, record: StateRecord) -> str:
+        """What is wrong with a document that is no group where only groups can be meant."""
+        if record.error is not None and not isinstance(record.document, dict):
+            return str(record.error)
         return (
-            f"{where} holds no consumer group, and the assignor {self._name} decides about no tasks. "
-            f"Task assignors are: {listed(registered_assignors())}."
+            f"$: The document must be a consumer group, with topics and members: the assignor {self._name} decides about no "
+            f"tasks. Task assignors are: {listed(registered_assignors())}."
         )
 
     def plan(self, document: JsonValue) -> GroupPlan:
@@ -136,19 +163,26 @@ class GroupPlanner:
         Raises:
             SnapshotException: the document is wrong, or names no assignor.
         """
+        for key, value in document.members():
+            close = None if key in _GROUP else nearest(key, _GROUP, _SLIP)
+            if close is not None:
+                raise SnapshotException(f"{value.path}: The member is not known. Maybe {close} is meant.")
         name = str(self._name or (document["kind"].text_or_none() or "").replace("_", "-"))
         if name not in _ASSIGNORS:
             raise SnapshotException(
-                f"$: The assignor of a consumer group ({shown(name)}) must be one of: {listed(_ASSIGNORS)}. Maybe use --assignor."
+                f"$: The assignor of a consumer group ({shown(name) if name else 'not given'}) must be one of: "
+                f"{listed(_ASSIGNORS)}. Maybe use --assignor."
             )
         try:
             assignor = self._assignor(name)
             topics = GroupTopics(
-                {topic: count.whole() for topic, count in document["topics"].members()}, _racks(document["racks"])
+                {topic: count.whole(low=0, high=_INT32[1]) for topic, count in document["topics"].members()},
+                _racks(document["racks"]),
             )
             members = [_member(name, member) for member in document["members"]]
             assignment = assignor.assign(topics, members)
-            return GroupPlan(assignor, assignment, measure(assignor, topics, members, assignment))
+            unknown = {topic for member in members for topic in member.topics} - topics.counts.keys()
+            return GroupPlan(assignor, assignment, measure(assignor, topics, members, assignment), sorted(unknown))
         except GroupException as error:
             raise SnapshotException(f"$: {error}") from None
 
@@ -164,22 +198,35 @@ class GroupPlanner:
         return _ASSIGNORS[name]()
 
 
+def consumer_assignors() -> str:
+    """The names of the consumer-level assignors, as part of a sentence."""
+    return listed(_ASSIGNORS)
+
+
 def show_group(planner: GroupPlanner, record: StateRecord, *, as_json: bool, file: str) -> int:
     """Write the plan for a group, or why there is none; returns the exit code."""
     try:
         found = planner.plan(JsonValue(record.document))
     except StreamsException as error:
-        if as_json:
-            write_json(error_to_json(record.id, record.line, str(error)))
-        else:
-            write_error(f"{place_of(file, record.line)}: {error}")
+        show_error(record, str(error), as_json=as_json, file=file)
         return FINDING
     if as_json:
         write_json(found.to_json(record))
     else:
         title = [] if record.id is None else [Text(printable(str(record.id)), style="bold")]
         write_pretty(*title, found.table(), found.summary())
+        if found.unknown_topics:
+            there = "is subscribed to, but is" if len(found.unknown_topics) == 1 else "are subscribed to, but are"
+            write_line(printable(f"{listed(found.unknown_topics)} {there} not among the topics."))
     return FINE
+
+
+def show_error(record: StateRecord, error: str, *, as_json: bool, file: str) -> None:
+    """Write why there is no plan for a document."""
+    if as_json:
+        write_json(error_to_json(record.id, record.line, error))
+    else:
+        write_error(f"{place_of(file, record.line)}: {error}")
 
 
 def _racks(value: JsonValue) -> dict[str, list[tuple[str, ...] | None]]:

@@ -23,7 +23,7 @@ from task_assignor.cli.output import (
     write_line,
     write_pretty,
 )
-from task_assignor.sdk import TopicPartition
+from task_assignor.sdk import ConfigException, TopicPartition
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import counted, ranges
 
@@ -77,6 +77,10 @@ def connect(bootstrap_server: str | None, config: Path | None, timeout_ms: int) 
     settings = read_config(config)
     if bootstrap_server is not None:
         settings["bootstrap.servers"] = bootstrap_server
+    if "bootstrap.servers" not in settings:
+        raise ConfigException(
+            "Where is the cluster? Give --bootstrap-server HOST:PORT, or --config FILE with the setting bootstrap.servers."
+        )
     return Cluster(settings, timeout_ms)
 
 

@@ -20,6 +20,8 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 
+# Each makes a task.
+_MOST_PARTITIONS: Final = 10_000_000
 _PUBLIC, _INTERNAL = "task.assignor.class", "internal.task.assignor.class"
 _LEGACY: Final = "org.apache.kafka.streams.processor.internals.assignment."
 # Kafka's own names of what is built in here.
@@ -56,7 +58,7 @@ def answer_lead(request: JsonValue, decide: Decide = lambda factory: factory) ->
         None if fallback is None else decide(fallback),
     )
     members = sorted((_member(member) for member in request["members"]), key=lambda member: member.member_id)
-    topics = {topic: count.whole(low=0, high=2**31 - 1) for topic, count in request["topics"].members()}
+    topics = {topic: count.whole(low=0, high=_MOST_PARTITIONS) for topic, count in request["topics"].members()}
     told = [
         {
             "id": number,
@@ -118,10 +120,10 @@ def _shapes(request: JsonValue) -> list[SubTopologyShape]:
 def _config(value: JsonValue) -> StreamsConfig:
     settings: dict[str, object] = {}
     for name, setting in value.members():
-        text = setting.text()
-        settings[_PUBLIC if name == _INTERNAL else name] = (
-            _KAFKA.get(text, text) if name in (_PUBLIC, _INTERNAL) else text
-        )
+        if name in (_PUBLIC, _INTERNAL):
+            settings[_PUBLIC] = _KAFKA.get(setting.text(), setting.text())
+        else:
+            settings[name] = setting.value if isinstance(setting.value, (bool, int, float)) else setting.text()
     return StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:9092", **settings})
 
 

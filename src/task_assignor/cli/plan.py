@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from task_assignor.cli.group_plans import GroupPlanner, is_group, show_group
+from task_assignor.cli.group_plans import GroupPlanner, consumer_assignors, is_group, show_error, show_group
 from task_assignor.cli.options import Settings, input_argument, json_option
 from task_assignor.cli.output import (
+    BAD_INPUT,
     FINE,
     place_of,
     printable,
@@ -24,7 +25,7 @@ from task_assignor.cli.output import (
     write_pretty,
     write_to_stderr,
 )
-from task_assignor.cli.planning import Plan, Planner, parse_settings
+from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import ConfigException, TaskAssignment, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
@@ -59,15 +60,17 @@ def plan(
     """
     survive_any_text()
     given = parse_settings(settings or [], assignor)
-    groups = GroupPlanner(given)
+    groups = GroupPlanner(given, config)
     try:
         # What is the name of no task assignor can only be meant for groups.
         planner = Planner({} if groups.is_only_for_groups else given, config)
     except ConfigException as error:
         if with_traceback and error.__cause__ is not None:
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
+        if any(problem.key == ASSIGNOR_KEY for problem in error.problems):
+            write_to_stderr(f"Note: The assignors of consumer groups are: {consumer_assignors()}.\n")
         raise
-    for sentence in planner.unused:
+    for sentence in groups.unused if groups.is_only_for_groups else planner.unused:
         write_to_stderr(f"Warning: {printable(sentence)}\n")
     worst = FINE
     for record in iter_states(state):
@@ -75,7 +78,9 @@ def plan(
             worst = max(worst, show_group(groups, record, as_json=as_json, file=state))
             continue
         if groups.is_only_for_groups:
-            raise ConfigException(groups.not_for_states(record.line))
+            show_error(record, groups.why_no_group(record), as_json=as_json, file=state)
+            worst = max(worst, BAD_INPUT)
+            continue
         found = planner.plan(record)
         worst = max(worst, found.exit_code)
         where = place_of(state, record.line)

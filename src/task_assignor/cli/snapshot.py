@@ -72,5 +72,7 @@ def _document(
 def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigException(f"The topology file {path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise ConfigException(f"The topology file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise ConfigException(f"The topology file {path} must be UTF-8.") from None

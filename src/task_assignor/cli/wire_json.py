@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 
 def answer_wire(request: JsonValue) -> Json:
-    """The response to a request of `conformance/wire`'s form; bytes and values that do not fit are an `error` in it.
+    """The response to a request of the form of `tests/vectors/wire`; bytes and values that do not fit are an `error` in it.
 
     Raises:
         SnapshotException: it is no such request.
@@ -78,6 +78,15 @@ def explain_bytes(data: bytes) -> list[Json]:
             told["user_data_may_be"] = explain_bytes(bytes.fromhex(told["user_data"]))
         found.append({"format": name, **told})
     return found
+
+
+def _hex(request: JsonValue) -> bytes | None:
+    """The bytes to be read; null where members send none."""
+    if "hex" not in request.value:
+        raise SnapshotException(
+            f"{request.path}.hex: The value must be pairs of hexadecimal digits, or null; it is missing."
+        )
+    return request["hex"].bytes_or_none()
 
 
 def _subscription_encode(request: JsonValue) -> Json:
@@ -118,12 +127,12 @@ def assignment_json(data: bytes) -> Json:
 
 
 def _sticky_encode(request: JsonValue) -> Json:
-    generation = request["generation"].whole(-1) if request["version"].whole() >= 1 else None
+    generation = request["generation"].whole(-1) if request["version"].whole(low=0, high=1) else None
     return {"hex": encode_sticky_user_data(StickyUserData(request["owned"].numbers_by_topic(), generation)).hex()}
 
 
 def _sticky_decode(request: JsonValue) -> Json:
-    data = request["hex"].bytes_or_none()
+    data = _hex(request)
     if not data:
         return {"owned": [], "generation": None}
     try:
@@ -238,11 +247,11 @@ def _pairs(partitions: Iterable[TopicPartition]) -> list[list[Any]]:
 
 
 def _decoding(decode: Callable[[bytes], Json]) -> Callable[[JsonValue], Json]:
-    return lambda request: decode(request["hex"].bytes_or_none() or b"")
+    return lambda request: decode(_hex(request) or b"")
 
 
 def _streams_decoding(decode: Callable[[bytes], Json]) -> Callable[[JsonValue], Json]:
-    return lambda request: {"decoded": decode(request["hex"].bytes_or_none() or b"")}
+    return lambda request: {"decoded": decode(_hex(request) or b"")}
 
 
 _ANSWERS: Final[dict[tuple[str, str], Callable[[JsonValue], Json]]] = {

@@ -227,9 +227,7 @@ class Cluster:
             error = failure[0]
             if isinstance(error, KafkaClusterException) or not isinstance(error, Exception):
                 raise error
-            raise KafkaClusterException(
-                f"Cannot {what} at {where}: {type(error).__name__}: {error}{self._advice(error)}"
-            ) from error
+            raise KafkaClusterException(f"Cannot {what} at {where}: {_told(error)}{self._advice(error)}") from error
         return answer[0]
 
     def _advice(self, error: Exception) -> str:
@@ -265,6 +263,12 @@ class _Admin(KafkaAdminClient):  # type: ignore[misc]
                 member["member_metadata"], member["member_assignment"] = metadata, assignment
             groups[group.group_id] = shown
         return groups
+
+
+def _told(error: Exception) -> str:
+    """Its class, which kafka-python mostly says itself, and its message."""
+    name, said = type(error).__name__, str(error)
+    return said if said.startswith(name) else f"{name}: {said}"
 
 
 def _racks(racks: list[str | None]) -> frozenset[str] | None:

@@ -18,7 +18,8 @@ from task_assignor.sdk.ids import java_string_key
 from task_assignor.sdk.text import shown
 
 Owned = Mapping[str, Sequence[int]]
-MOST_PARTITIONS = 2**31 - 1
+# More than any cluster has, and what a machine of today can place.
+MOST_PARTITIONS = 50_000_000
 
 
 # Without type variables: mypy's attrs plug-in cannot solve those.
@@ -39,7 +40,8 @@ class GroupTopics:
         racks: topic -> racks that hold a replica, partition by partition; None, or a topic that is missing: not known.
 
     Raises:
-        GroupException: a number of partitions is negative, or the racks are not those of all partitions.
+        GroupException: a number of partitions is negative, all of them are more than 50 million, or the racks are not
+            those of all partitions.
     """
 
     counts: Mapping[str, int]
@@ -47,10 +49,13 @@ class GroupTopics:
 
     def __attrs_post_init__(self) -> None:
         for topic, count in self.counts.items():
-            if type(count) is not int or not 0 <= count <= MOST_PARTITIONS:
+            if type(count) is not int or count < 0:
                 raise GroupException(
                     f"The number of partitions of the topic {topic!r} ({shown(count)}) must be an int, at least 0."
                 )
+        total = sum(self.counts.values())
+        if total > MOST_PARTITIONS:
+            raise GroupException(f"The topics have {total} partitions; at most {MOST_PARTITIONS} can be placed.")
         for topic, racks in self.racks.items():
             if len(racks) != self.counts.get(topic, -1):
                 raise GroupException(
