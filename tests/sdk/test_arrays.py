@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.sdk.arrays import are_in, distinct
+from task_assignor.sdk.arrays import are_in, distinct, numbered, order_by, rows_of, values_of
+from tests.budget import examples
 
 NUMBERS = st.lists(st.integers(-5, 20) | st.sampled_from([-(2**63), 2**63 - 1]), max_size=12)
 
@@ -24,3 +25,30 @@ def test_membership_is_that_of_numpy(values: list[int], known: list[int]) -> Non
     columns = np.array(values, dtype=np.int64), np.array(known, dtype=np.int64)
 
     assert are_in(*columns).tolist() == np.isin(*columns).tolist()
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_rows_are_ordered_as_lexsort_orders_them(data: st.DataObject) -> None:
+    """Also where the keys do not fit into one number, and where only one of them does."""
+    rows = data.draw(st.sampled_from([0, 1, 7, 600]))
+    keys = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        bits, seed = data.draw(st.integers(0, 62)), data.draw(st.integers(0, 99))
+        keys.append(np.random.default_rng(seed).integers(-(2**bits), 2**bits, rows, endpoint=True))
+
+    assert order_by(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
+    assert numbered(keys[0]).tolist() == np.unique(keys[0], return_inverse=True)[1].reshape(-1).tolist()
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 12)))
+def test_numbers_are_looked_up_in_an_ascending_column(known: list[int], wanted: list[int]) -> None:
+    """The first row of each, its value, and -1 or the default where there is none."""
+    known.sort()
+    column, values = np.array(known, dtype=np.int64), np.arange(len(known)) * 10
+    rows = [known.index(one) if one in known else -1 for one in wanted]
+
+    assert rows_of(column, np.array(wanted, dtype=np.int64)).tolist() == rows
+    found = values_of(column, values, np.array(wanted, dtype=np.int64), -5)
+    assert found.tolist() == [row * 10 if row >= 0 else -5 for row in rows]

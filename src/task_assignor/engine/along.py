@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.engine.items import rank_within
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int64Array
 
 
@@ -17,7 +18,7 @@ def along(at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array) 
         head: (A,) their heads.
         flow: (A,) how many go along each.
     """
-    order = np.argsort(tail, kind="stable")
+    order = order_by(tail)
     return _sent(at, tail, np.repeat(head[order], flow[order]))
 
 
@@ -46,5 +47,5 @@ def _sent(at: Int64Array, tail: Int64Array, to: Int64Array) -> Int64Array:
     leaves[tail] = True
     items = np.flatnonzero(leaves[at])
     after = at.copy()
-    after[items[np.argsort(at[items], kind="stable")]] = to
+    after[items[order_by(at[items])]] = to
     return after

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import attrs
 import numpy as np
+import numpy.typing as npt
 
+from task_assignor.sdk.arrays import numbered
 from task_assignor.sdk.columns import Int64Array
 
-
-def numbered(keys: Int64Array) -> Int64Array:
-    """(N,) the place of each key, from 0, among the distinct ones."""
-    if not len(keys):
-        return np.zeros(0, dtype=np.int64)
-    most = int(keys.max())
-    if int(keys.min()) >= 0 and most <= 4 * len(keys) + 1_000:
-        is_there = np.zeros(most + 1, dtype=np.bool_)
-        is_there[keys] = True
-        places: Int64Array = (np.cumsum(is_there) - 1)[keys]
-        return places
-    return np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+_LARGEST: Final = 2**62
 
 
 def labels_of_lists(items: int, item: Int64Array, value: Int64Array) -> Int64Array:
@@ -55,11 +48,19 @@ class Classes:
     first: Int64Array
 
     @classmethod
-    def alike(cls, *labels: Int64Array) -> Classes:
-        """Items are of one class if all their labels, from 0, are equal."""
-        label = labels[0]
-        for other in labels[1:]:
-            label = numbered(label * (int(other.max(initial=0)) + 1) + other)
+    def alike(cls, *labels: npt.NDArray[np.integer[Any] | np.bool_]) -> Classes:
+        """Items are of one class if all their labels are equal; classes are in the order of the labels, the first counts most."""
+        label, size = np.zeros(len(labels[0]), dtype=np.int64), 1
+        for other in labels:
+            low, high = int(other.min(initial=0)), int(other.max(initial=0))
+            if high - low >= 2**31:
+                other, low = numbered(other.astype(np.int64)), 0
+                high = int(other.max())
+            if size > _LARGEST // (high - low + 1):
+                label = numbered(label)
+                size = int(label.max()) + 1
+            label = label * (high - low + 1) + (other.astype(np.int64) - low)
+            size *= high - low + 1
         of = numbered(label)
         first = np.zeros(int(of.max(initial=-1)) + 1, dtype=np.int64)
         first[of[::-1]] = np.arange(len(of))[::-1]

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.classes import Classes
 from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
     MOST_PAIRS,
@@ -19,12 +20,12 @@ from task_assignor.engine.copy_flow import (
     Special,
     TooManyPairsError,
     bit_count,
-    labels,
     place_freed,
 )
 from task_assignor.engine.copy_goals import Rows
 from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
 from task_assignor.engine.items import rank_within
+from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 NONE: Final = -1
@@ -48,7 +49,7 @@ def _kept(rows: Rows) -> BoolArray:
     is_open = number[rows.claim_row] > rows.needs[rows.claim_row]
     if int(is_open.sum()) * 2 > MOST_PAIRS:
         # Too many that could have one copy or another: each has the best.
-        order = np.lexsort((rows.claim_owner, rows.claim_rank, rows.claim_row))
+        order = order_by(rows.claim_row, rows.claim_rank, rows.claim_owner)
         best = np.empty(len(order), dtype=np.bool_)
         best[order] = rank_within(rows.claim_row[order]) < rows.needs[rows.claim_row[order]]
         plain, is_open = best, np.zeros_like(is_open)
@@ -77,7 +78,7 @@ def _kept(rows: Rows) -> BoolArray:
     change = 2 * (owners + 2) * (int(rows.claim_place.max(initial=0)) + 1)
     flows = solve(Network(supplies, arcs, changes=(change,)))
     kept = np.zeros(len(rows.claim_row), dtype=np.bool_)
-    order = np.lexsort((rows.claim_row, rows.claim_rank, rows.claim_owner))
+    order = order_by(rows.claim_owner, rows.claim_rank, rows.claim_row)
     order = order[plain[order]]
     kept[order] = rank_within(rows.claim_owner[order]) < flows[stays][rows.claim_owner[order]]
     kept[_of_rows(rows, chosen, of_row, count, arc, flows[wished])] = True
@@ -98,9 +99,9 @@ def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int6
         column = np.zeros(len(rows.item), dtype=np.int64)
         column[rows.claim_row[here]] = 1 + rows.claim_owner[here] * places + rows.claim_place[here]
         columns.append(column[has])
-    first, of_row, count = labels(columns)
-    number[has] = of_row
-    return has[first], number, count
+    classes = Classes.alike(*columns)
+    number[has] = classes.of
+    return has[classes.first], number, classes.size
 
 
 def _of_rows(
@@ -110,10 +111,10 @@ def _of_rows(
     if not len(chosen):
         return chosen
     members = np.flatnonzero(of_row >= 0)
-    members = members[np.argsort(of_row[members], kind="stable")]
+    members = members[order_by(of_row[members])]
     start = np.cumsum(count) - count
     of_class = of_row[rows.claim_row[arc]]
-    order = np.argsort(of_class, kind="stable")
+    order = order_by(of_class)
     copies = flow[order]
     of_copy, owner = np.repeat(of_class[order], copies), np.repeat(rows.claim_owner[arc][order], copies)
     position = rank_within(of_copy)
@@ -144,12 +145,11 @@ def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, o
         return np.full(len(row), NONE, dtype=np.int64)
     cells = int(of_owner.max()) + 1
     keys = rows.claim_row[is_open] * cells + of_owner[rows.claim_owner[is_open]]
-    order = np.lexsort((rows.claim_rank[is_open], keys))
+    order = order_by(keys, rows.claim_rank[is_open])
     keys, is_open = keys[order], is_open[order]
     wanted = row * cells + cell
-    where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found = (keys[where] == wanted) & (rank_within(wanted) == 0)
-    return np.where(found, rows.claim_owner[is_open[where]], NONE)
+    former = values_of(keys, rows.claim_owner[is_open], wanted, NONE)
+    return np.where(rank_within(wanted) == 0, former, NONE)
 
 
 def _sorted(holders: Int64Array) -> Int64Array:
@@ -375,7 +375,7 @@ def _parts(cost_row: Int64Array, zones: int) -> Int64Array:
     """(E,) part of each copy, so that no part has too many pairs of row and zone: rows of all sorts are in each part."""
     rows, number = np.unique(cost_row, return_inverse=True)
     parts = -(-len(rows) // max(MOST_PAIRS // zones, 1))
-    order = np.argsort((np.arange(len(rows)) * GOLDEN) % (1 << 32), kind="stable")
+    order = order_by((np.arange(len(rows)) * GOLDEN) % (1 << 32))
     part = np.empty_like(order)
     part[order] = np.arange(len(rows)) % max(parts, 1)
     return part[number.reshape(-1)]

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.items import rank_within
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 NONE: Final = -1
@@ -51,7 +52,7 @@ def deal(
     slots = _slots(np.bincount(cell, minlength=int(of_owner.max(initial=0)) + 1), owner[owner >= 0], of_owner, room)
     # Copy after copy of all rows, each time in an order that is no order: owner after owner meets each row but once.
     turn = (row[rest] * GOLDEN) % (1 << 32)
-    owner[rest[np.lexsort((turn, rank_within(row[rest]), cell[rest]))]] = slots
+    owner[rest[order_by(cell[rest], rank_within(row[rest]), turn)]] = slots
     moved = (places[0] * table.shape[1] + places[1])[rest]
     table[places] = owner
     return table if _Swaps(table, moved, of_owner).settle() else None
@@ -78,7 +79,7 @@ def _stayers(
     low, high = room
     owner = np.full(len(cell), NONE, dtype=np.int64)
     stays = np.flatnonzero((former >= 0) & (of_owner[former] == cell))
-    stays = stays[np.argsort(is_away[stays], kind="stable")]
+    stays = stays[order_by(is_away[stays])]
     rank = rank_within(former[stays])
     sure = rank < low[former[stays]]
     owner[stays[sure]] = former[stays[sure]]
@@ -106,12 +107,12 @@ def _slots(
     # One more each in turn, as many as the cell has beyond that.
     owner = np.repeat(np.arange(len(low)), spare)
     turn = rank_within(owner)
-    order = np.lexsort((owner, turn, of_owner[owner]))
+    order = order_by(of_owner[owner], turn, owner)
     owner = owner[order]
     chosen = owner[rank_within(of_owner[owner]) < (number - taken)[of_owner[owner]]]
     counts += np.bincount(chosen, minlength=len(low))
     # The owners with most first: their copies need most rows.
-    order = np.lexsort((-counts, of_owner))
+    order = order_by(of_owner, -counts)
     return np.repeat(order, counts[order])
 
 
@@ -135,7 +136,7 @@ class _Swaps:
             if number in (0, SWAP_ROUNDS // 2):
                 # With those that move first: who was there before had better stay.
                 pool = self.moved if not number else self.every
-                pool = pool[np.argsort(self.of_owner[flat[pool]], kind="stable")]
+                pool = pool[order_by(self.of_owner[flat[pool]])]
                 cells = self.of_owner[flat[pool]]
                 start = np.searchsorted(cells, np.arange(int(self.of_owner.max()) + 2))
             own = self.of_owner[flat[bad]]

@@ -6,14 +6,16 @@ copies are freed in `engine/copies.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.classes import Classes
 from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.engine.items import rank_within
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 Bits = npt.NDArray[np.uint64]
@@ -124,24 +126,6 @@ def bit_count(bits: Bits) -> Int64Array:
     return counts
 
 
-def labels(columns: Sequence[npt.NDArray[np.integer]]) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(K,) first row, (R,) class of each row, (K,) number of rows: rows of one class are equal in all columns."""
-    number, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        low, high = int(column.min(initial=0)), int(column.max(initial=0))
-        shifted = column if high - low < 2**31 else np.unique(column, return_inverse=True)[1].reshape(-1)
-        if shifted is not column:
-            low, high = 0, int(shifted.max(initial=0))
-        width = high - low + 1
-        if size > _LARGEST // width:
-            number = np.unique(number, return_inverse=True)[1].reshape(-1)
-            size = int(number.max(initial=0)) + 1
-        number = number * width + (shifted.astype(np.int64) - low)
-        size *= width
-    _, first, of_row, count = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
-    return first, of_row.reshape(-1), count
-
-
 class TooManyPairsError(Exception):
     """There are more pairs of class and cell than one flow should have."""
 
@@ -168,9 +152,12 @@ class FreedFlow:
     def __init__(self, freed: Freed, cells: Cells, prices: Prices, most_pairs: int = MOST_PAIRS) -> None:
         self.freed, self.cells = freed, cells
         self.q = len(cells.zone)
-        self._classify()
-        self.classes = len(self.first)
-        if self.classes * self.q > max(most_pairs, 0):
+        # Rows of one class have their holders in the same cells.
+        self.classes: int = int(np.count_nonzero(np.bincount(freed.blocked[:, 0] + 1))) if freed.blocked.size else 0
+        if self.classes * self.q <= most_pairs:
+            self._classify()
+            self.classes = len(self.first)
+        if self.classes * self.q > most_pairs:
             raise TooManyPairsError
         first = self.first
         self.supply = freed.supply[first]
@@ -193,9 +180,9 @@ class FreedFlow:
         columns += list(freed.present.T)
         columns += list(np.sort(freed.blocked, axis=1).T)
         chosen = np.flatnonzero(is_told[special.row])
-        chosen = chosen[np.lexsort((special.cell[chosen], special.row[chosen]))]
+        chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
         row = special.row[chosen]
-        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        rank = rank_within(row)
         for step in range(int(rank.max(initial=-1)) + 1):
             here = chosen[rank == step]
             column = np.zeros(len(freed.supply), dtype=np.int64)
@@ -204,15 +191,17 @@ class FreedFlow:
                 1 + (special.cell[here] * 2 + special.is_away[here]) * places + special.place[here]
             )
             columns.append(column)
-        self.first, self.of_row, self.count = labels(columns)
+        classes = Classes.alike(*columns)
+        self.first, self.of_row, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
 
     def pairs(self, low: Int64Array, high: Int64Array) -> tuple[Int64Array, Int64Array]:
         """See `place_freed`."""
         special = self.freed.special
         of_class = self.of_row[special.row]
-        kinds, kind, number = labels([of_class, special.cell, special.is_away.astype(np.int64), special.place])
-        number = np.minimum(number, self.capacity[of_class[kinds], special.cell[kinds]])
+        alike = Classes.alike(of_class, special.cell, special.is_away, special.place)
+        kinds, kind = alike.first, alike.of
+        number = np.minimum(alike.size, self.capacity[of_class[kinds], special.cell[kinds]])
         s_class, s_cell = of_class[kinds], special.cell[kinds]
         self.base = self.capacity.copy()
         np.subtract.at(self.base, (s_class, s_cell), number)
@@ -322,9 +311,9 @@ class FreedFlow:
         # Rows that are alike in all: what goes to their special places is dealt out with the rest.
         told = self.is_told[s_class]
         np.add.at(every, (s_class[told], s_cell[told]), s_flow[told])
-        order = np.lexsort((special.row, special.prefer, kind))
+        order = order_by(kind, special.prefer, special.row)
         rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order)) - np.searchsorted(kind[order], kind[order])
+        rank[order] = rank_within(kind[order])
         stays = (rank < s_flow[kind]) & ~told[kind]
         is_open = np.ones(len(self.of_row), dtype=np.bool_)
         is_open[special.row[stays]] = False
@@ -338,15 +327,15 @@ class FreedFlow:
         """
         of_class = self.of_row[rows]
         size = np.bincount(of_class, minlength=self.classes)
-        order = np.argsort(of_class, kind="stable")
+        order = order_by(of_class)
         start = np.cumsum(size) - size
         step = np.maximum(size // np.maximum(every.max(axis=1, initial=0), 1), 1)
         rank = np.arange(len(order)) - np.repeat(start, size)
-        order = order[np.lexsort((rank, rank % np.repeat(step, size), of_class[order]))]
+        order = order[order_by(of_class[order], rank % np.repeat(step, size), rank)]
         row, cell = np.nonzero(every)
         key = self.freed.cover_key[self.first[row]]
         value = np.where(key >= 0, self.cells.value[cell, key], 0) if self.cells.value.shape[1] else np.zeros_like(cell)
-        by_value = np.lexsort((cell, value, row))
+        by_value = order_by(row, value, cell)
         row, cell = row[by_value], cell[by_value]
         copies = every[row, cell]
         of_copy, cell = np.repeat(row, copies), np.repeat(cell, copies)

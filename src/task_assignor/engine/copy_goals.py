@@ -9,8 +9,9 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
-from task_assignor.engine.items import Pairs
+from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.levels import even_levels
+from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 
 NONE: Final = -1
@@ -150,7 +151,7 @@ class Rows:
         row[self.item] = np.arange(len(self.item))
         claims = problem.claims.where(row[problem.claims.item] >= 0)
         claims = claims.where(self.main[row[claims.item]] != claims.owner)
-        claims = claims.where(np.lexsort((claims.owner, claims.item)))
+        claims = claims.where(order_by(claims.item, claims.owner))
         self.claim_row, self.claim_owner, self.claim_rank = row[claims.item], claims.owner, claims.rank
         self.claim_place = claims.places()
         self.claim_key = self.claim_row * self.owners + self.claim_owner
@@ -173,11 +174,7 @@ class Rows:
 
     def claim_of(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """Number of the claim of each pair; -1: there is none."""
-        if not len(self.claim_key):
-            return np.full(len(row), NONE, dtype=np.int64)
-        key = row * self.owners + owner
-        where = np.minimum(np.searchsorted(self.claim_key, key), len(self.claim_key) - 1)
-        return np.where((self.claim_key[where] == key) & (owner >= 0), where, NONE)
+        return np.where(owner >= 0, rows_of(self.claim_key, row * self.owners + owner), NONE)
 
     def total(self, holders: Int64Array) -> Total:
         """How good the placement is."""
@@ -193,9 +190,9 @@ class Rows:
         """Holders of copies in any order."""
         holders = np.full((len(self.item), self.most + 1), NONE, dtype=np.int64)
         holders[:, 0] = self.main
-        order = np.lexsort((owner, row))
+        order = order_by(row, owner)
         row, owner = row[order], owner[order]
-        holders[row, 1 + np.arange(len(row)) - np.searchsorted(row, row)] = owner
+        holders[row, 1 + rank_within(row)] = owner
         return holders
 
     def of_owners(self) -> Cells:
@@ -204,7 +201,7 @@ class Rows:
 
     def of_kinds(self, keys: int) -> Cells:
         """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
-        used = np.argsort([len(np.unique(column)) for column in self.value.T], kind="stable")[:keys]
+        used = order_by(np.array([len(np.unique(column)) for column in self.value.T], dtype=np.int64))[:keys]
         value = np.full_like(self.value, NONE)
         value[:, used] = self.value[:, used]
         known, of_owner = np.unique(value, axis=0, return_inverse=True)

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
 _HALF: Final = 32
@@ -37,7 +37,7 @@ def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
     whole, rest = np.divmod(numerator, weight)
     high, rest = np.divmod(rest << _HALF, weight)
     low = (rest << _HALF) // weight
-    order = np.lexsort((low, high, whole))
+    order = order_by(whole, high, low)
     is_next = np.zeros(len(order), dtype=np.bool_)
     for digits in (whole, high, low):
         is_next[1:] |= digits[order[1:]] != digits[order[:-1]]
@@ -68,9 +68,9 @@ def even_counts(
         missing = total - int(counts.sum())
         owner = np.repeat(np.arange(len(weight)), np.minimum(most - counts, at_once))
         step = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        tie = owner if demand is None else np.lexsort((np.arange(len(weight)), -demand)).argsort()[owner]
+        tie = owner if demand is None else order_by(-demand, np.arange(len(weight))).argsort()[owner]
         price = order_of_prices(2 * (counts[owner] + step) + 1, weight[owner])
-        taken = np.bincount(owner[np.lexsort((tie, price))[:missing]], minlength=len(weight))
+        taken = np.bincount(owner[order_by(price, tie)[:missing]], minlength=len(weight))
         if int(taken.sum()) == missing and not (taken[most - counts > taken] >= at_once).any():
             return counts + taken
         at_once *= 4

@@ -15,6 +15,7 @@ import numpy as np
 from task_assignor.engine.copy_goals import copy_bounds
 from task_assignor.engine.even import even_counts, is_more_even
 from task_assignor.engine.problem import Problem
+from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 
 MOST_LOOKED_AT: Final = 30_000_000
@@ -187,23 +188,15 @@ class _Costs:
         self.has_state[state.item] = True
         self.claims = np.sort(claims.owner * items + claims.item)
         keys = state.owner * items + state.item
-        order = np.argsort(keys, kind="stable")
+        order = order_by(keys)
         self.state, self.place = keys[order], state.places()[order]
 
     def of(self, items: Int64Array, owner: int) -> Int64Array:
         """(M,) the cost of each of the items at the owner."""
         keys = owner * self.items + items
-        kept = _rows(self.claims, keys) >= 0
-        rows = _rows(self.state, keys)
+        kept = rows_of(self.claims, keys) >= 0
+        rows = rows_of(self.state, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
         behind[rows >= 0] = self.place[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
         return np.where(self.is_claimed[items] & ~kept, _LOST, 0) + behind
-
-
-def _rows(sorted_keys: Int64Array, keys: Int64Array) -> Int64Array:
-    """Row of each key; -1: not there."""
-    if not len(sorted_keys):
-        return np.full(len(keys), -1, dtype=np.int64)
-    rows = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
-    return np.where(sorted_keys[rows] == keys, rows, -1)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.residual import circles, prices
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
 
@@ -313,7 +314,7 @@ def most_flow(
     tail = np.concatenate([tails[forward], heads[backward]])
     head = np.concatenate([heads[forward], tails[backward]])
     room = np.concatenate([spare[forward], flows[backward]])
-    order = np.argsort(tail * nodes + head, kind="stable")
+    order = order_by(tail * nodes + head)
     changes = np.zeros(len(order), dtype=np.int64)
     changes[order] = _ask_most(tail[order], head[order], room[order], source, sink)
     result = flows.copy()
@@ -353,7 +354,7 @@ def _order(tails: Int64Array, heads: Int64Array, nodes: int) -> npt.NDArray[np.i
     keys = tails * nodes + heads
     if (keys[1:] >= keys[:-1]).all():
         return None
-    return np.argsort(keys, kind="stable")
+    return order_by(keys)
 
 
 def _ask(

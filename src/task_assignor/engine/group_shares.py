@@ -14,7 +14,7 @@ import numpy as np
 from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import quotas
-from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 MOST_PAIRS: Final = 500_000
@@ -223,7 +223,7 @@ class _Extras:
         """Extras that no wish decides, group by group: to owners that have most left to take, and do not have one yet."""
         left = left.copy()
         missing = self.number - np.bincount(group, minlength=len(self.groups))
-        order = np.argsort(group, kind="stable")
+        order = order_by(group)
         start = np.searchsorted(group[order], np.arange(len(self.groups) + 1)).tolist()
         found: list[tuple[Int64Array, Int64Array]] = []
         everyone = np.arange(len(self.weight))

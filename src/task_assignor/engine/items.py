@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 
@@ -40,21 +40,18 @@ class Pairs:
 
     def places(self) -> Int64Array:
         """(N,) how many of the pairs of the same item have a smaller rank."""
-        order = np.lexsort((self.rank, self.item))
+        order = order_by(self.item, self.rank)
         item, rank = self.item[order], self.rank[order]
-        position = np.arange(len(order))
         is_next = item[1:] != item[:-1]
-        first = np.maximum.accumulate(np.where(np.append(True, is_next), position, 0))
-        level = np.maximum.accumulate(np.where(np.append(True, is_next | (rank[1:] != rank[:-1])), position, 0))
-        places = np.empty_like(first)
-        places[order] = level - first
+        places = np.empty_like(order)
+        places[order] = starts_of(is_next | (rank[1:] != rank[:-1])) - starts_of(is_next)
         return places
 
     def newest(self) -> Pairs:
         """Those of the greatest rank of each item, sorted by item, then owner."""
         pairs, keys = self, self.item * (int(self.owner.max(initial=0)) + 1) + self.owner
         if not (keys[1:] > keys[:-1]).all():
-            pairs = self.where(np.argsort(keys, kind="stable"))
+            pairs = self.where(order_by(keys))
         if not len(pairs) or pairs.rank.min() == pairs.rank.max():
             return pairs
         newest = np.full(int(pairs.item[-1]) + 1, np.iinfo(np.int64).min)
@@ -79,11 +76,16 @@ def quotas(weight: Int64Array, items: int) -> tuple[Int64Array, Int64Array]:
 
 def rank_within(keys: Int64Array) -> Int64Array:
     """(N,) how many equal keys come before, in the order given."""
-    if not len(keys):
-        return np.zeros(0, dtype=np.int64)
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.searchsorted(ordered, ordered, side="left")
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[order] = np.arange(len(keys)) - starts
+    if (keys[1:] >= keys[:-1]).all():
+        return np.arange(len(keys)) - starts_of(keys[1:] != keys[:-1])
+    order = order_by(keys)
+    rank = np.empty_like(order)
+    rank[order] = rank_within(keys[order])
     return rank
+
+
+def starts_of(is_next: BoolArray) -> Int64Array:
+    """(N,) the first row of each row's run, where each of N - 1 rows says whether the next one begins another run."""
+    first = np.append(False, is_next) * np.arange(len(is_next) + 1)
+    starts: Int64Array = np.maximum.accumulate(first)
+    return starts

@@ -18,11 +18,12 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.bounds import Bounds
-from task_assignor.engine.classes import Classes, labels_of_lists, numbered
+from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Problem, RackCosts
+from task_assignor.sdk.arrays import numbered, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -182,7 +183,7 @@ class ActivesNetwork:
         is_first[self.classes.first] = True
         claims = claims.where(is_first[claims.item])
         of_class = self.classes.of[claims.item]
-        order = np.argsort(of_class, kind="stable")
+        order = order_by(of_class)
         self.claims = Pairs.of(of_class[order], claims.owner[order])
         claimants = np.bincount(self.claims.item, minlength=len(self.classes))
         self.shared = np.flatnonzero(claimants > 1)

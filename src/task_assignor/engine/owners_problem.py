@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import values_of
 from task_assignor.sdk.columns import Int64Array
 
 NOBODY: Final = -1
@@ -85,14 +86,9 @@ class OwnersProblem:
 
     def cell_costs(self, rows: Int64Array, cells: Int64Array) -> Int64Array:
         """Cost of items of the rows in the cells."""
-        costs: Int64Array = self.default_cost[rows]
-        if len(self.entry_row):
-            cells_of_all = len(self.cell_hub)
-            keys = self.entry_row * cells_of_all + self.entry_cell
-            wanted = rows * cells_of_all + cells
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
-        return costs
+        of_all = len(self.cell_hub)
+        keys = self.entry_row * of_all + self.entry_cell
+        return values_of(keys, self.entry_cost, rows * of_all + cells, self.default_cost[rows])
 
     def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
         """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
@@ -101,12 +97,9 @@ class OwnersProblem:
             costs = costs + self.place_cost[places]
         wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
         costs = np.where(wrong_hub, FORBIDDEN, costs)
-        if len(self.exception_row):
-            count = len(self.place_cell)
-            keys, wanted = self.exception_row * count + self.exception_place, rows * count + places
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            costs = np.where(keys[where] == wanted, self.exception_cost[where], costs)
-        return costs
+        count = len(self.place_cell)
+        keys = self.exception_row * count + self.exception_place
+        return values_of(keys, self.exception_cost, rows * count + places, costs)
 
     def item_costs(self, places: Int64Array) -> Int64Array:
         """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""

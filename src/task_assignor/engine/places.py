@@ -19,7 +19,7 @@ import numpy as np
 
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
-from task_assignor.sdk.arrays import are_in, distinct
+from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_ARCS: Final = 40_000_000
@@ -206,7 +206,7 @@ class _Graph:
         items = np.arange(len(problem.item_row))
         # Staying is the only way of a class here; those that it has no room for are the movers.
         stays = np.zeros(len(items), dtype=np.bool_)
-        order = np.argsort(self.item_class, kind="stable")
+        order = order_by(self.item_class)
         chosen = flows[self.stay] > 0
         way = _ways(
             self.item_class[order], self.weight[order], self.class_of_stay[chosen], flows[self.stay][chosen], last=False
@@ -221,7 +221,7 @@ class _Graph:
         of_row = np.concatenate([self.direct_row, self.entry_row, self.hub_row])
         amount = np.concatenate([flows[self.direct], flows[self.entry], flows[self.to_hub]])
         used = np.flatnonzero(amount)
-        order = used[np.lexsort((np.abs(way[used]), way[used] >= 0, of_row[used]))]
+        order = used[order_by(of_row[used], way[used] >= 0, np.abs(way[used]))]
         taken = _ways(problem.item_row[movers], self.weight[movers], of_row[order], amount[order])
         movers, ways = movers[taken >= 0], way[order][taken[taken >= 0]]
         place[movers[ways < 0]] = -1 - ways[ways < 0]
@@ -251,7 +251,7 @@ def _sums(keys: Int64Array, weights: Int64Array, count: int) -> Int64Array:
 
 def _sorted_by(keys: Int64Array, items: Int64Array) -> Int64Array:
     """The items sorted by key, then number."""
-    return items[np.argsort(keys[items], kind="stable")]
+    return items[order_by(keys[items])]
 
 
 def _ways(
@@ -313,7 +313,7 @@ def _exceptions(
     direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
     apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)
-    by_cell = np.argsort(problem.place_cell, kind="stable")
+    by_cell = order_by(problem.place_cell)
     size = np.bincount(problem.place_cell, minlength=len(problem.cell_hub))
     start = np.cumsum(size) - size
     arcs = int(size[apart_cell].sum())

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.items import Pairs, quotas
+from task_assignor.sdk.arrays import values_of
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 
 NOBODY: Final = -1
@@ -61,12 +62,8 @@ class RackCosts:
 
     def costs(self, row: Int64Array, rack: Int64Array) -> Int64Array:
         """(M,) cost of items of the rows on the racks."""
-        costs: Int64Array = self.default_cost[row]
-        if len(self.entry_row):
-            keys, wanted = self.entry_row * self.racks + self.entry_rack, row * self.racks + rack
-            where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            costs = np.where(keys[where] == wanted, self.entry_cost[where], costs)
-        return costs
+        keys = self.entry_row * self.racks + self.entry_rack
+        return values_of(keys, self.entry_cost, row * self.racks + rack, self.default_cost[row])
 
 
 @attrs.frozen(eq=False)

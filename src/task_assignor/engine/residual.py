@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int64Array
 
 _MOST_ROUNDS: Final = 30
@@ -18,7 +19,7 @@ def prices(
     source = np.concatenate([tails[spare > 0], heads[flows > 0]])
     target = np.concatenate([heads[spare > 0], tails[flows > 0]])
     length = np.concatenate([cost[spare > 0], -cost[flows > 0]])
-    order = np.argsort(target, kind="stable")
+    order = order_by(target)
     source, length = source[order], length[order]
     reached, starts = np.unique(target[order], return_index=True)
     distance = np.zeros(nodes, dtype=np.int64)
@@ -58,7 +59,7 @@ def _spread(number: Int64Array, source: Int64Array, target: Int64Array) -> Int64
     if not len(source):
         return number
     number = number.copy()
-    order = np.argsort(target, kind="stable")
+    order = order_by(target)
     source = source[order]
     reached, starts = np.unique(target[order], return_index=True)
     while True:

@@ -17,7 +17,7 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.network import KINDS, ActivesNetwork, Best
-from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 _NO_STATE, _STATE_ELSEWHERE = 0, 1
@@ -191,7 +191,7 @@ class StateNetwork:
         has_useful = np.zeros(len(may_leave), dtype=np.bool_)
         has_useful[state.item[is_near]] = True
         state = state.where(has_useful[state.item])
-        state = state.where(np.lexsort((state.owner, state.rank, state.item)))
+        state = state.where(order_by(state.item, state.rank, state.owner))
         state = Pairs(state.item, state.owner, state.places())
         state = state.where(self._has_open_place(state))
         return state.where(self._is_useful(state))
@@ -210,7 +210,7 @@ class StateNetwork:
         group_of[first] = np.arange(len(first))
         state = state.where(group_of[state.item] >= 0)
         group = group_of[state.item]
-        order = np.argsort(group, kind="stable")
+        order = order_by(group)
         options = Pairs(group[order], state.owner[order], state.rank[order])
         return _Groups(items, classes, best.classes.of[first], label[first], options)
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.flow import CostRangeError
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int64Array
 
 Costs = Callable[[Int64Array, "Int64Array | slice"], npt.NDArray[np.integer]]
@@ -58,7 +59,7 @@ class _Search:
         for part in self._parts(np.arange(items)):
             self.place[part] = costs(part, slice(None)).argmin(axis=1)
         self._excess = np.bincount(self.place, minlength=self._places) - numbers
-        by_place = np.argsort(self.place, kind="stable")
+        by_place = order_by(self.place)
         self._items = np.split(by_place, np.cumsum(np.bincount(self.place, minlength=self._places))[:-1])
         # What the cheapest item asks for going from one place (row) to another (column), and how many ask that.
         self._price = np.full((self._places, self._places), _NO_WAY, dtype=np.int64)

@@ -11,8 +11,11 @@ import heapq
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from operator import lt
 from typing import Any, Final
+
+import numpy as np
 
 from task_assignor.kafka_order.java_order import process_hash
 from task_assignor.kafka_order.least_loaded import least_loaded
@@ -26,6 +29,8 @@ What goes through the whole queue counts for as many as take that long: filling 
 in it an eighth.
 """
 _CLIENT: Final = 2**32 - 1
+_NOBODY: Final = -1
+_SEVERAL: Final = -2
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
@@ -79,7 +84,7 @@ class ClientQueue:
         most_sifted: int = MOST_SIFTED,
     ) -> None:
         self.counts = list(counts)
-        self._threads = list(threads)
+        self.threads = list(threads)
         self._hashes = _Hashes(process_ids)
         self._left = most_sifted
         self._is_first_filling = True
@@ -89,6 +94,11 @@ class ClientQueue:
         self._is_doubtful = False
         self._heap: _Heap | None = None
         self._lightest: _Lightest | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every poll from now on takes the exact minimum: the queue's inside makes no difference any more."""
+        return self._left <= 0
 
     def poll(self, candidates: Collection[int]) -> int:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
@@ -102,7 +112,7 @@ class ClientQueue:
         if self._left <= 0:
             if isinstance(candidates, AllBut):
                 return self._least_loaded(candidates)
-            return least_loaded(candidates, self.counts, self._threads)
+            return least_loaded(candidates, self.counts, self.threads)
         if self._is_doubtful:
             if self._heap is None:
                 self._heap = self._built()
@@ -123,7 +133,7 @@ class ClientQueue:
         self.counts[client] = before + difference
         if self._left <= 0 and self._lightest is None:
             return
-        load = (before + difference) / self._threads[client]
+        load = (before + difference) / self.threads[client]
         if self._lightest is not None:
             self._lightest.put(client, load)
         if self._left <= 0:
@@ -149,9 +159,9 @@ class ClientQueue:
 
     def _least_loaded(self, candidates: Collection[int]) -> int:
         if not isinstance(candidates, AllBut):
-            return least_loaded(candidates, self.counts, self._threads)
+            return least_loaded(candidates, self.counts, self.threads)
         if self._lightest is None:
-            self._lightest = _Lightest(count / own for count, own in zip(self.counts, self._threads, strict=True))
+            self._lightest = _Lightest(count / own for count, own in zip(self.counts, self.threads, strict=True))
         return self._lightest.of(candidates)
 
     def _forget(self) -> None:
@@ -161,9 +171,9 @@ class ClientQueue:
 
     def _built(self) -> _Heap:
         """The queue as it is now: filled as it was, then everything done since."""
-        loads = [count / threads for count, threads in zip(self.counts, self._threads, strict=True)]
+        loads = [count / threads for count, threads in zip(self.counts, self.threads, strict=True)]
         for client, count in self._counts_before.items():
-            loads[client] = count / self._threads[client]
+            loads[client] = count / self.threads[client]
         heap = _Heap(loads, self._hashes)
         order: Sequence[int] = range(len(loads))
         if not self._is_first_filling:
@@ -230,11 +240,14 @@ class _Heap:
     def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
         self._sifted = 0
         self._hashes = hashes
-        self._entries = [_entry(load, client) for client, load in enumerate(loads)]
+        bits: list[int] = np.array(loads, dtype=np.float64).view(np.int64).tolist()
+        self._entries = [own << 32 | client for client, own in enumerate(bits)]
         self._heap: list[int] = []
         self._is_in = [False] * len(loads)
         self._is_in_order = True
-        self._is_touched = False
+        self._moved = _NOBODY
+        """The one client whose entry may be out of order, or `_SEVERAL`: perhaps any is."""
+        self._place = 0
 
     def take_sifted(self) -> int:
         """How many clients were taken out since the last call."""
@@ -245,33 +258,41 @@ class _Heap:
         """The load of a client is another from now on; if it is in, it stays where it is."""
         entry = _entry(load, client)
         if self._is_in[client]:
-            self._heap[self._heap.index(self._entries[client])] = entry
-            self._is_touched = True
+            self._place = self._heap.index(self._entries[client])
+            self._heap[self._place] = entry
+            self._moved = client if self._moved in (_NOBODY, client) else _SEVERAL
         self._entries[client] = entry
 
     def offer(self, *clients: int) -> None:
         """Put clients in, one by one; those that are in are taken out first."""
+        heap = self._heap
         for client in clients:
             if self._is_in[client]:
                 self._remove(client)
             self._is_in[client] = True
-            heapq.heappush(self._heap, self._entries[client])
-        if self._is_touched:
-            heap = self._heap
+            if self._moved >= 0 and _is_above(self._place, len(heap)):
+                # What is pushed meets the entry that may be out of order, and may stop there too early.
+                self._moved = _SEVERAL
+            heapq.heappush(heap, self._entries[client])
+        if self._moved != _NOBODY:
             # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
             self._is_in_order = all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2]))
-            self._is_touched = not self._is_in_order
+            self._moved = _NOBODY if self._is_in_order else _SEVERAL
 
     def poll(self, candidates: Collection[int]) -> int:
         """Take clients out until one is a candidate, and put the others in again."""
-        rejected: list[int] = []
-        heap = self._heap
-        pop = heapq.heappop if self._is_in_order else _pop_as_java
-        client = pop(heap) & _CLIENT
-        while client not in candidates:
-            rejected.append(client)
-            client = pop(heap) & _CLIENT
-        entries = self._entries
+        heap, entries = self._heap, self._entries
+        if self._moved >= 0:
+            self._moved = _SEVERAL
+        if self._is_in_order and not isinstance(candidates, AllBut):
+            # They come out in order, so the lightest candidate ends it. Nothing here is Python's own: this takes most time.
+            chosen = min(map(entries.__getitem__, candidates))
+            rejected = [entry & _CLIENT for entry in iter(partial(heapq.heappop, heap), chosen)]
+            client = chosen & _CLIENT
+        else:
+            rejected, pop = [], heapq.heappop if self._is_in_order else _pop_as_java
+            while (client := pop(heap) & _CLIENT) not in candidates:
+                rejected.append(client)
         for other in self._hashes.order(rejected):
             heapq.heappush(heap, entries[other])
         self._is_in[client] = False
@@ -280,12 +301,24 @@ class _Heap:
 
     def _remove(self, client: int) -> None:
         heap = self._heap
-        place = heap.index(self._entries[client])
+        if self._moved == client:
+            # Without it all others are in order.
+            place, self._moved = self._place, _NOBODY
+        else:
+            place = heap.index(self._entries[client])
+            self._moved = self._moved if self._moved == _NOBODY else _SEVERAL
         last = heap.pop()
         if place < len(heap):
             _sift_down(heap, place, last)
             if heap[place] == last:
                 _sift_up(heap, place, last)
+
+
+def _is_above(place: int, leaf: int) -> bool:
+    """Whether the way from the leaf to the root passes the place."""
+    while leaf > place:
+        leaf = (leaf - 1) >> 1
+    return leaf == place
 
 
 def _entry(load: float, client: int) -> int:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from task_assignor.kafka_order.java_order import hash_map_order
 from task_assignor.kafka_order.least_loaded import LoadHeap
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, int32_column, int64_column
 from task_assignor.sdk.configs import AssignmentConfigs
 
@@ -69,7 +70,7 @@ def default_standbys(
     held: dict[int, list[int]] = {}
     if len(placed_task):
         np.subtract.at(wanted, placed_task, 1)
-        order = np.lexsort((placed_client, placed_task))
+        order = order_by(placed_task, placed_client)
         for task, client in zip(placed_task[order].tolist(), placed_client[order].tolist(), strict=True):
             held.setdefault(task, []).append(client)
     counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
@@ -83,7 +84,7 @@ def default_standbys(
         chosen_task, chosen_client, missing = place(columns, configs, stateful, owners, lacking, held, counts)
     task = np.concatenate([placed_task, chosen_task])
     client = np.concatenate([placed_client, chosen_client])
-    order = np.lexsort((client, task))
+    order = order_by(task, client)
     short = np.flatnonzero(missing)
     short = short[np.argsort(stateful[short])]
     return Standbys(task[order], client[order], stateful[short], missing[short])

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, TaskColumns
 from task_assignor.sdk.ids import ProcessId
 from task_assignor.sdk.java_hash import bucket_count, string_hash
@@ -32,7 +33,7 @@ def poll_order(keys: Int64Array) -> Int64Array:
     Returns:
         (N,) row numbers.
     """
-    order = np.argsort(keys, kind="stable")
+    order = order_by(keys)
     ascending = keys[order]
     if not len(keys) or (ascending[1:] != ascending[:-1]).all():
         return order
@@ -150,7 +151,7 @@ def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Ar
     hashed = np.uint64(31) * hashed + tasks.partition[keys].astype(np.uint64)
     hashed = (np.uint64(31) * hashed + names[tasks.topology[keys] + 1]) & np.uint64(0xFFFFFFFF)
     bucket = (hashed ^ (hashed >> np.uint64(16))) & np.uint64(bucket_count(len(keys)) - 1)
-    return np.argsort(bucket, kind="stable")
+    return order_by(bucket)
 
 
 def process_hash(process_id: ProcessId) -> int:

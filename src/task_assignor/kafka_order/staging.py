@@ -6,16 +6,19 @@ public face is in `refiner.py`.
 
 from __future__ import annotations
 
+import bisect
 import enum
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
+from task_assignor.kafka_order.least_loaded import least_loaded
+from task_assignor.sdk.arrays import csr_rows, order_by, rows_of, values_of
 from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
@@ -61,12 +64,6 @@ class Moves:
     wanted: Int32Array = attrs.field(converter=int32_column, repr=False)
     placed: Int32Array = attrs.field(converter=int32_column, repr=False)
     kind: Int8Array = attrs.field(converter=int8_column, repr=False)
-
-    @classmethod
-    def of(cls, numbers: list[int]) -> Moves:
-        """Movements from their numbers in turn: task, wanted, placed, kind, and so on."""
-        table = np.array(numbers, dtype=np.int32).reshape(-1, 4)
-        return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
     def __len__(self) -> int:
         return len(self.task)
@@ -127,15 +124,13 @@ def refine_columns(
 
     placed = np.flatnonzero((active_owner >= 0) & columns.tasks.has_changelog)
     behind = placed[lags.are_behind(placed, active_owner[placed])]
-    behind = behind[np.lexsort((behind, lags.caught_up_count[behind]))]
-    rows = lags.rows_of(behind)
-    for task in behind.tolist():
-        owner[task] = plan.move_active(task, int(owner[task]), standbys.of(task), rows)
+    behind = behind[order_by(lags.caught_up_count[behind], behind)]
+    plan.move_actives(behind, owner, standbys, lags.rows_of(behind))
     active_moves = plan.take_moves()
 
     pair_task, pair_client = standbys.pairs()
     # Kafka looks at the standbys client by client; ties in its queue depend on that order.
-    order = np.lexsort((pair_task, pair_client))
+    order = order_by(pair_client, pair_task)
     pair_task, pair_client = pair_task[order], pair_client[order]
     warm_ups = np.array(plan.warm_ups, dtype=np.int64).reshape(-1, 2)
     is_warm_up = np.isin(pair_task.astype(np.int64) * clients + pair_client, warm_ups[:, 0] * clients + warm_ups[:, 1])
@@ -146,9 +141,7 @@ def refine_columns(
     # Kafka fills a new queue of clients for the standbys.
     plan.queue = ClientQueue(columns.clients.process_ids, plan.queue.counts, threads)
     order = poll_order(lags.caught_up_count[pair_task] * max(len(columns.tasks), 1) + pair_task)
-    rows = lags.rows_of(pair_task)
-    for task, client in zip(pair_task[order].tolist(), pair_client[order].tolist(), strict=True):
-        plan.move_standby(task, client, int(owner[task]), standbys.of(task), rows)
+    plan.move_standbys(pair_task[order], pair_client[order], owner, standbys, lags.rows_of(pair_task))
     pair_task, pair_client = standbys.pairs()
     return Refined(owner, pair_task, pair_client, active_moves, plan.take_moves())
 
@@ -197,12 +190,7 @@ class Lags:
     def of(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
         """(N,) the lags of pairs."""
         key = client.astype(np.int64) * max(len(self._columns.tasks), 1) + task
-        lag = self._default[task].copy()
-        if len(self._key):
-            row = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
-            found = self._key[row] == key
-            lag[found] = self._columns.lags.lag[row[found]]
-        return lag
+        return values_of(self._key, self._columns.lags.lag, key, self._default[task])
 
     def are_behind(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> BoolArray:
         """(N,) whether the client is not caught up while another one is further."""
@@ -217,18 +205,19 @@ class Lags:
         wanted[tasks] = True
         pairs = self._columns.lags
         rows = np.flatnonzero(wanted[pairs.task])
-        rows = rows[np.lexsort((pairs.lag[rows], pairs.task[rows]))]
+        rows = rows[order_by(pairs.task[rows], pairs.lag[rows])]
         caught_up = rows[self._is_caught_up[rows]]
         return LagRows(
             clients=len(self._columns.clients),
             offsets=offsets_of(pairs.task[rows], number),
             client=pairs.client[rows],
             lag=pairs.lag[rows],
-            caught_up_offsets=offsets_of(pairs.task[caught_up], number).tolist(),
-            caught_up_client=pairs.client[caught_up].tolist(),
+            caught_up_offsets=offsets_of(pairs.task[caught_up], number),
+            caught_up_client=pairs.client[caught_up],
             default=self._default,
             has_others=self._has_others,
-            others_caught_up=self._others_caught_up.tolist(),
+            others_caught_up=self._others_caught_up,
+            are_listed=not self._others_caught_up[wanted].any(),
         )
 
 
@@ -236,18 +225,19 @@ class Lags:
 class LagRows:
     """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default.
 
-    What is read for every task is in lists, of which one entry is read faster than of an array.
+    `are_listed`: clients that are caught up on one of the tasks have a row for it.
     """
 
     clients: int
     offsets: Int64Array
     client: Int32Array
     lag: Int64Array
-    caught_up_offsets: list[int]
-    caught_up_client: list[int]
+    caught_up_offsets: Int64Array
+    caught_up_client: Int32Array
     default: Int64Array
     has_others: BoolArray
-    others_caught_up: list[bool]
+    others_caught_up: BoolArray
+    are_listed: bool
 
     def _rows(self, task: int) -> slice:
         return slice(int(self.offsets[task]), int(self.offsets[task + 1]))
@@ -258,10 +248,18 @@ class LagRows:
 
     def caught_up(self, task: int) -> list[int] | AllBut:
         """The clients that are caught up, in no particular order."""
-        found = self.caught_up_client[self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]]
+        found: list[int] = self.caught_up_client[
+            self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]
+        ].tolist()
         if not self.others_caught_up[task]:
             return found
         return AllBut(self.clients, set(self.client[self._rows(task)].tolist()).difference(found))
+
+    def all_caught_up(self, tasks: Int32Array | Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(position in `tasks`, client) of all that are caught up and have a row."""
+        counts = np.diff(self.caught_up_offsets)[tasks]
+        rows = csr_rows(self.caught_up_offsets, tasks)
+        return np.repeat(np.arange(len(tasks)), counts), self.caught_up_client[rows].astype(np.int64)
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -284,14 +282,21 @@ class _Plan:
         self.queue = queue
         self._left = warm_ups_left
         self._moves: list[int] = []
+        self._noted: list[Int64Array] = []
         self.warm_ups: list[tuple[int, int]] = []
         """(task, client) of the warm-ups for active tasks."""
 
     def take_moves(self) -> Moves:
         """The movements since the last call."""
-        moves = Moves.of(self._moves)
+        self._note(*np.zeros((4, 0), dtype=np.int64))
+        table = np.concatenate(self._noted)
+        self._noted = []
+        return Moves(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+    def _note(self, *columns: Int64Array | Int32Array) -> None:
+        """Write down the movements one by one, if there are any, then these."""
+        self._noted += [np.array(self._moves, dtype=np.int64).reshape(-1, 4), np.stack(columns, axis=1)]
         self._moves = []
-        return moves
 
     def _copy_to(self, placed: int, wanted: int) -> MoveKind:
         """One more copy on `placed`; the one on `wanted` stays if there is a warm-up left."""
@@ -329,20 +334,107 @@ class _Plan:
         self._moves += (task, wanted, placed, kind)
         return placed
 
+    def move_actives(self, tasks: Int64Array, owner: Int32Array, standbys: _StandbySets, lags: LagRows) -> None:
+        """`move_active` for all these tasks, of which no two are the same; `owner` is changed.
+
+        A task without a caught-up standby empties Kafka's queue and fills it again, and so is placed by loads alone. All in
+        a row are placed at once; but for the last one, from which on the queue is looked at.
+        """
+        wanted = owner[tasks].astype(np.int64)
+        row, client = lags.all_caught_up(tasks)
+        is_standby = standbys.have(tasks[row], client)
+        swaps = np.zeros(len(tasks), dtype=np.bool_)
+        swaps[row[is_standby]] = True
+        offered = is_standby | ~swaps[row]
+        candidates = _Candidates.of(row[offered], client[offered], wanted)
+        stops, done = [*np.flatnonzero(swaps).tolist(), len(tasks)], 0
+        while done < len(tasks):
+            stop = stops[bisect.bisect_left(stops, done)]
+            stop -= stop < len(tasks)
+            if self.queue.is_plain:
+                stop = len(tasks)
+            if self._left > 0 or not lags.are_listed or stop <= done:
+                task = int(tasks[done])
+                owner[task] = self.move_active(task, int(wanted[done]), standbys.of(task), lags)
+                done += 1
+                continue
+            part = slice(done, stop)
+            # Where nobody is caught up it does not depend on loads who is furthest.
+            furthest = {one: next(lags.by_lag(int(tasks[one]))) for one in candidates.missing(part)}
+            for one, placed in furthest.items():
+                swaps[one] = placed in standbys.of(int(tasks[one]))
+            owner[tasks[part]] = found = self._settled(part, candidates, ~swaps[part], furthest.__getitem__)
+            kind = np.where(swaps[part], MoveKind.SWAP, MoveKind.NO_WARM_UP_LEFT)
+            self._note(tasks[part], wanted[part], found, kind)
+            changed = np.flatnonzero(swaps[part])
+            standbys.replace(tasks[part][changed], found[changed], wanted[part][changed])
+            done = stop
+
+    def move_standbys(
+        self, tasks: Int32Array, clients: Int32Array, owner: Int32Array, standbys: _StandbySets, lags: LagRows
+    ) -> None:
+        """`move_standby` for all these pairs of task and client: at once, where loads alone count from there on."""
+        done = 0
+        while done < len(tasks) and not (self._left <= 0 and self.queue.is_plain and lags.are_listed):
+            task = int(tasks[done])
+            self.move_standby(task, int(clients[done]), int(owner[task]), standbys.of(task), lags)
+            done += 1
+        tasks, clients = tasks[done:], clients[done:]
+        row, client = lags.all_caught_up(tasks)
+        # Of a task with several standbys that move, those before count.
+        several = np.bincount(tasks, minlength=len(owner))[tasks] > 1
+        offered = (client != owner[tasks[row]]) & ~standbys.have(tasks[row], client) & ~several[row]
+        candidates = _Candidates.of(row[offered], client[offered], clients)
+
+        def ask(number: int) -> int:
+            task, wanted = int(tasks[number]), int(clients[number])
+            placed = self._other_standby(task, wanted, int(owner[task]), standbys.of(task), lags)
+            if placed >= 0 and several[number]:
+                standbys.of(task).remove(wanted)
+                standbys.of(task).add(placed)
+            return placed
+
+        placed = self._settled(slice(0, len(tasks)), candidates, np.ones(len(tasks), dtype=np.bool_), ask)
+        moved = placed >= 0
+        alone = moved & ~several
+        standbys.replace(tasks[alone], clients[alone], placed[alone])
+        kind = np.full(int(moved.sum()), MoveKind.NO_WARM_UP_LEFT)
+        self._note(tasks[moved], clients[moved], placed[moved], kind)
+
+    def _settled(
+        self, part: slice, candidates: _Candidates, is_copied: BoolArray, ask: Callable[[int], int]
+    ) -> Int64Array:
+        """Row by row the candidate of least load, which has one more task from then on, and the wanted client one fewer.
+
+        Args:
+            part: which rows.
+            candidates: who can have them.
+            is_copied: whether loads change, for each of these rows.
+            ask: says who it is for rows without candidates; -1: nothing happens.
+        """
+        counts, threads, chosen = self.queue.counts, self.queue.threads, []
+        stops, clients = candidates.stops, candidates.clients
+        start = stops[part.start - 1] if part.start else 0
+        for number, copied in enumerate(is_copied.tolist(), part.start):
+            stop = stops[number]
+            if stop - start == 1:
+                placed = clients[start]
+            elif start == stop:
+                placed = ask(number)
+            else:
+                placed = least_loaded(clients[start:stop], counts, threads)
+            start = stop
+            chosen.append(placed)
+            if copied and placed >= 0:
+                counts[placed] += 1
+                counts[candidates.wanted[number]] -= 1
+        return np.array(chosen, dtype=np.int64)
+
     def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
         """Keep the standby on a client that is further, if there is one that has the task in no role."""
-        caught_up, holders = lags.caught_up(task), standbys | {owner}
-        if isinstance(caught_up, AllBut):
-            placed = self.queue.poll(caught_up.without(holders))
-        else:
-            placed = self.queue.poll([client for client in caught_up if client not in holders])
+        placed = self._other_standby(task, wanted, owner, standbys, lags)
         if placed < 0:
-            for client in lags.by_lag(task):
-                if client == wanted:
-                    return
-                if client not in standbys and client != owner:
-                    placed = client
-                    break
+            return
         standbys.add(placed)
         kind = self._copy_to(placed, wanted)
         if kind is MoveKind.NO_WARM_UP_LEFT:
@@ -350,23 +442,79 @@ class _Plan:
         self.queue.offer(placed, wanted)
         self._moves += (task, wanted, placed, kind)
 
+    def _other_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> int:
+        """A client that is further than the wanted one and has the task in no role; -1: there is none."""
+        caught_up, holders = lags.caught_up(task), standbys | {owner}
+        if isinstance(caught_up, AllBut):
+            placed = self.queue.poll(caught_up.without(holders))
+        else:
+            placed = self.queue.poll([client for client in caught_up if client not in holders])
+        if placed >= 0:
+            return placed
+        further = itertools.takewhile(lambda client: client != wanted, lags.by_lag(task))
+        return next((client for client in further if client not in holders), -1)
+
+
+@attrs.frozen(eq=False)
+class _Candidates:
+    """Who can have rows, in lists, of which one entry is read faster than of an array.
+
+    Args:
+        stops: where the candidates of each row end.
+        clients: candidates, row by row.
+        wanted: the client of each row that loses a task.
+    """
+
+    stops: list[int]
+    clients: list[int]
+    wanted: list[int]
+
+    @classmethod
+    def of(cls, row: Int64Array, client: Int64Array, wanted: Int64Array | Int32Array) -> _Candidates:
+        """From pairs, sorted by row."""
+        return cls(offsets_of(row, len(wanted))[1:].tolist(), client.tolist(), wanted.tolist())
+
+    def missing(self, part: slice) -> list[int]:
+        """The rows that have none."""
+        stops = np.array(self.stops[part], dtype=np.int64)
+        start = self.stops[part.start - 1] if part.start else 0
+        rows: list[int] = (part.start + np.flatnonzero(np.diff(stops, prepend=start) == 0)).tolist()
+        return rows
+
 
 class _StandbySets:
     """Standbys per task: sets where they may change, columns for the rest."""
 
     def __init__(self, task: Int32Array, client: Int32Array, tasks: int) -> None:
-        order = np.lexsort((client, task))
-        self._task, self._client = task[order], client[order]
-        self._offsets = offsets_of(self._task, tasks).tolist()
-        self._clients: list[int] = self._client.tolist()
-        self._sets: dict[int, set[int]] = {}
         self._tasks = tasks
+        self._fill(task, client)
+
+    def _fill(self, task: Int32Array, client: Int32Array) -> None:
+        order = order_by(task, client)
+        self._task, self._client = task[order], client[order]
+        self._offsets = offsets_of(self._task, self._tasks)
+        self._sets: dict[int, set[int]] = {}
 
     def of(self, task: int) -> set[int]:
         """The clients that have a standby of the task; the caller may change the set."""
         if task not in self._sets:
-            self._sets[task] = set(self._clients[self._offsets[task] : self._offsets[task + 1]])
+            self._sets[task] = set(self._client[self._offsets[task] : self._offsets[task + 1]].tolist())
         return self._sets[task]
+
+    def have(self, task: Int64Array | Int32Array, client: Int64Array) -> BoolArray:
+        """(N,) whether the client has a standby of the task."""
+        keys, wanted = (_keys(*pairs) for pairs in (self.pairs(), (task, client)))
+        return rows_of(keys, wanted) >= 0
+
+    def replace(self, task: Int64Array | Int32Array, client: Int64Array | Int32Array, other: Int64Array) -> None:
+        """Of these pairs of task and client, each one there, another client has the standby from now on."""
+        if not len(task):
+            return
+        own_task, own_client = self.pairs()
+        rows = rows_of(_keys(own_task, own_client), _keys(task, client))
+        own_client = own_client.copy()
+        own_client[rows] = other
+        self._fill(own_task, own_client)
 
     def pairs(self) -> tuple[Int32Array, Int32Array]:
         """(task, client) as they are now, sorted by task, then client."""
@@ -379,5 +527,11 @@ class _StandbySets:
         holders = np.fromiter(itertools.chain.from_iterable(self._sets.values()), dtype=np.int32, count=len(changed))
         task = np.concatenate([self._task[kept], changed.astype(np.int32)])
         client = np.concatenate([self._client[kept], holders])
-        order = np.lexsort((client, task))
+        order = order_by(task, client)
         return task[order], client[order]
+
+
+def _keys(task: Int64Array | Int32Array, client: Int64Array | Int32Array) -> Int64Array:
+    """A number for each pair, that orders as they do."""
+    keys: Int64Array = (task.astype(np.int64) << 32) | client
+    return keys

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array, offsets_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -110,7 +111,7 @@ class _Holdings:
     """Which rows each client has; made into lists only for the clients that are asked for."""
 
     def __init__(self, client: Int32Array, clients: int) -> None:
-        self._order = np.argsort(client, kind="stable")
+        self._order = order_by(client)
         self._offsets = offsets_of(client[self._order], clients)
         self._lists: dict[int, list[int]] = {}
 

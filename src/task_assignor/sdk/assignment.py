@@ -10,6 +10,7 @@ from types import MappingProxyType
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     MISSING,
@@ -144,7 +145,7 @@ class AssignmentColumns:
         client = np.concatenate([owners[owned], holders])
         task = np.concatenate([owned, standbys])
         role = np.concatenate([np.full(len(owned), Role.ACTIVE), np.full(len(standbys), Role.STANDBY)])
-        order = np.lexsort((task, role, client))
+        order = order_by(client, role, task)
         if deadline_ms is None:
             deadline_ms = np.full(len(state.clients), MISSING)
         return cls(state, client[order], task[order], role[order], deadline_ms)
@@ -288,7 +289,7 @@ class KafkaStreamsAssignment:
             rows = self._columns.rows_of(self._client)
             tasks, roles = self._columns.task[rows], self._columns.role[rows]
             # By task: what `tasks` shows. Of a task that is there twice the last row counts.
-            order = np.argsort(tasks, kind="stable")
+            order = order_by(tasks)
             ids = self._columns.state.tasks.task_ids(tasks[order].tolist())
             # The columns stay: as long as nothing was changed they are the quicker face.
             self._tasks = {

@@ -37,6 +37,7 @@ from task_assignor.sdk.arrays import (
     int64_column,
     offsets_of,
     read_only,
+    values_of,
 )
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
@@ -518,11 +519,8 @@ class StateColumns:
         wanted: npt.NDArray[np.integer],
         tasks: npt.NDArray[np.integer],
     ) -> Int64Array:
-        found = np.where(self.tasks.has_changelog[tasks], self.tasks.end_offset_sum[tasks], MISSING)
-        if len(known):
-            rows = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            found = np.where(known[rows] == wanted, lags[rows], found)
-        return found
+        default = np.where(self.tasks.has_changelog[tasks], self.tasks.end_offset_sum[tasks], MISSING)
+        return values_of(known, lags, wanted, default)
 
     def lag_row(self, client: int) -> Int64Array:
         """(T,) lags of one client; `MISSING` for tasks without lags (no changelog and none given)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +18,12 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignmentException,
 )
+from task_assignor.sdk.arrays import numbered
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import counted
 from task_assignor.utils.placement import Placement
 from task_assignor.validation.rows import AssignmentRows, rows_of
 
-_SPARSE: Final = 16
-"""Up to so many times more numbers than tasks are counted, not sorted."""
 Assignments = (
     Mapping[ProcessId, KafkaStreamsAssignment]
     | TaskAssignment
@@ -148,9 +146,4 @@ def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
             f"The groups of tasks that stay together must be {tasks} whole numbers, one per task in the order of their ids, "
             f"but are an array of shape {groups.shape} and kind {groups.dtype}."
         )
-    if tasks and 0 <= int(groups.min()) <= int(groups.max()) <= _SPARSE * tasks:
-        is_used = np.zeros(int(groups.max()) + 1, dtype=np.bool_)
-        is_used[groups] = True
-        numbers: Int64Array = (np.cumsum(is_used) - 1)[groups]
-        return numbers
-    return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbered(groups.astype(np.int64))

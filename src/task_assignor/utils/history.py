@@ -8,6 +8,7 @@ import numpy as np
 
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import MISSING, UNKNOWN_OFFSET_SUM, Role, StateColumns
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import LATEST_OFFSET
 
 _UNKNOWN_LAG: Final = 2**62
@@ -27,7 +28,7 @@ def previous_state(columns: StateColumns) -> Pairs:
     chosen = columns.tasks.has_changelog[previous.task]
     client, task, role = (column[chosen] for column in (previous.client, previous.task, previous.role))
     keys = client * np.int64(max(len(columns.tasks), 1)) + task
-    order = np.argsort(keys, kind="stable")
+    order = order_by(keys)
     # A client that had a task in both roles counts once, as its active owner: rows are sorted by client, then role.
     order = order[np.append(True, np.diff(keys[order]) > 0)] if len(order) else order
     client, task, role = client[order], task[order], role[order]

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.group_shares import GroupShares, Wishes
-from task_assignor.engine.items import Pairs
+from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.problem import Goal as ItemGoal
 from task_assignor.engine.problem import Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
+from task_assignor.sdk.arrays import distinct_and_numbers, numbered, order_by, rows_of
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 from task_assignor.utils.given import check_has_clients, numbers_of_groups
 from task_assignor.utils.goals import Goal, inexact_actives
@@ -80,7 +81,7 @@ class _Units:
     def of(cls, columns: StateColumns, group: Int64Array) -> _Units:
         tasks = columns.tasks
         width = int(tasks.partition.max(initial=0)) + 1
-        keys, unit = np.unique(group * width + tasks.partition, return_inverse=True)
+        keys, unit = distinct_and_numbers(group * width + tasks.partition)
         is_stateful = np.zeros(len(keys), dtype=np.bool_)
         is_stateful[unit[tasks.is_stateful]] = True
         return cls(columns, unit, keys // width, is_stateful)
@@ -114,21 +115,21 @@ class _Units:
     def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
         """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
         wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
-        owner = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return Pairs(pairs.item, owner, pairs.rank).where(keys[owner] == wanted)
+        owner = rows_of(keys, wanted)
+        return Pairs(pairs.item, owner, pairs.rank).where(owner >= 0)
 
     def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
         """How much of the join groups clients claim, and how much of their state they have."""
         claimant = self._claimants(claims)
         claimed = np.flatnonzero(claimant >= 0)
         warm = state.where(claimant[state.item] != state.owner)
-        best = warm.where(np.lexsort((warm.owner, warm.rank, warm.item)))
-        best = best.where(np.unique(best.item, return_index=True)[1])
+        best = warm.where(order_by(warm.item, warm.rank, warm.owner))
+        best = best.where(rank_within(best.item) == 0)
         units = np.concatenate([claimed, warm.item, best.item])
         owners = np.concatenate([claimant[claimed], warm.owner, best.owner])
         clients = len(self.columns.clients)
-        keys, pair = np.unique(self.join_group[units] * clients + owners, return_inverse=True)
-        parts = np.split(pair.reshape(-1), np.cumsum([len(claimed), len(warm.item)]))
+        keys, pair = distinct_and_numbers(self.join_group[units] * clients + owners)
+        parts = np.split(pair, np.cumsum([len(claimed), len(warm.item)]))
         counts = (np.bincount(part, minlength=len(keys)) for part in parts)
         return Wishes(keys // clients, keys % clients, *counts)
 
@@ -136,18 +137,21 @@ class _Units:
         """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
         weight = self.columns.clients.num_processing_threads
         number = np.bincount(claims.item, minlength=len(self.join_group))
-        _, pair = np.unique(self.join_group[claims.item] * len(weight) + claims.owner, return_inverse=True)
-        alone = np.bincount(pair.reshape(-1), number[claims.item] == 1)[pair.reshape(-1)]
-        order = np.lexsort((claims.owner, alone / weight[claims.owner], claims.item))[::-1]
         claimant = np.full(len(self.join_group), -1, dtype=np.int64)
-        claimant[claims.item[order]] = claims.owner[order]
+        claimant[claims.item] = claims.owner
+        is_shared = number[claims.item] > 1
+        if is_shared.any():
+            pair, several = numbered(self.join_group[claims.item] * len(weight) + claims.owner), claims.where(is_shared)
+            alone = np.bincount(pair, ~is_shared)[pair[is_shared]]
+            order = np.lexsort((several.owner, alone / weight[several.owner], several.item))[::-1]
+            claimant[several.item[order]] = several.owner[order]
         return claimant
 
     def _claims(self) -> Pairs:
         """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
         client, task = self.columns.previous.pairs(Role.ACTIVE)
         generation = self.columns.clients.generation
-        age = np.unique(np.where(generation == MISSING, -1, generation), return_inverse=True)[1].reshape(-1)
+        age = numbered(np.where(generation == MISSING, -1, generation))
         stateful = self.columns.tasks.is_stateful[task].astype(np.int64)
         unit, owner, (many, all_tasks) = self._sums(client, task, (stateful, np.ones(len(task), dtype=np.int64)))
         base = int(all_tasks.max(initial=0)) + 1
@@ -166,10 +170,10 @@ class _Units:
     ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, ...]]:
         """Values of (client, task) pairs, added up by (unit, client)."""
         clients = max(len(self.columns.clients), 1)
-        keys, inverse = np.unique(self.unit[task] * clients + client, return_inverse=True)
+        keys, inverse = distinct_and_numbers(self.unit[task] * clients + client)
         sums = []
         for value in values:
             total = np.zeros(len(keys), dtype=np.int64)
-            np.add.at(total, inverse.reshape(-1), value)
+            np.add.at(total, inverse, value)
             sums.append(total)
         return keys // clients, keys % clients, tuple(sums)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk import MISSING, AssignmentColumns, StateColumns, StateException
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, check_length, check_range, int32_column, int64_column
 
 
@@ -64,7 +65,7 @@ class Placement:
             )
         keys = task * np.int64(len(state.clients) + 1) + client
         if (keys[1:] <= keys[:-1]).any():
-            order = np.argsort(keys, kind="stable")
+            order = order_by(keys)
             task, client = task[order], client[order]
         deadlines = np.full(len(state.clients), MISSING) if deadline_ms is None else deadline_ms
         return cls(state, active_owner, task, client, deadlines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.checks import INT32_MAX
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGIES, RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
@@ -164,8 +164,8 @@ def _min_traffic(
     placed = owner.copy()
     # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.
     given = np.bincount(owner[moved], minlength=len(rack))
-    by_rack = np.argsort(rack, kind="stable")
-    placed[moved[np.argsort(target[moved], kind="stable")]] = np.repeat(by_rack, given[by_rack])
+    by_rack = order_by(rack)
+    placed[moved[order_by(target[moved])]] = np.repeat(by_rack, given[by_rack])
     return placed
 
 

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils.given import Assignments, inexact_of, known_rows
@@ -282,7 +283,7 @@ class _RoleRows:
         goal: Goal,
     ) -> AssignmentResult:
         """A new assignment of the rows."""
-        order = np.lexsort((task, role, client))
+        order = order_by(client, role, task)
         is_proven = outcome.cost_after == outcome.lower_bound
         return AssignmentResult(
             AssignmentColumns(self.state.columns, client[order], task[order], role[order], self.deadline_ms),

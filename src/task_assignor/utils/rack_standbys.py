@@ -10,7 +10,7 @@ import numpy as np
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.engine.items import Pairs
-from task_assignor.sdk.arrays import are_in
+from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import StateException
@@ -80,7 +80,7 @@ def optimize_standby_columns(
         StateException: a client has a task twice, or numbers out of range.
     """
     task, client = np.asarray(standby_task, dtype=np.int64), np.asarray(standby_client, dtype=np.int64)
-    order = np.lexsort((client, task))
+    order = order_by(task, client)
     task, client = task[order], client[order]
     traffic_cost = check_cost("traffic cost", traffic_cost)
     non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)
@@ -121,7 +121,7 @@ def optimize_standby_columns(
     moves = int((~are_in(found.item * clients + found.owner, held.item * clients + held.owner)).sum())
     client = client.copy()
     client[movable] = found.owner
-    order = np.lexsort((client, task))
+    order = order_by(task, client)
     return StandbyOutcome(
         task[order].astype(np.int32),
         client[order].astype(np.int32),

@@ -14,6 +14,7 @@ from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyProblem, Room, Traffic
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
+from task_assignor.sdk.arrays import distinct_and_numbers, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, csr_rows, offsets_of
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of
 from task_assignor.utils.goals import Goal, inexact_standbys
@@ -134,11 +135,11 @@ def _pairs(
     found = place_copies(problem)
     task, client = found.item, found.owner
     if together is not None:
-        member = logged[np.argsort(unit[logged], kind="stable")]
+        member = logged[order_by(unit[logged])]
         offsets = offsets_of(unit[member], units)
         task = member[csr_rows(offsets, found.item)]
         client = np.repeat(found.owner, np.diff(offsets)[found.item])
-        order = np.lexsort((client, task))
+        order = order_by(task, client)
         task, client = task[order], client[order]
     inexact = inexact_standbys(found.exact)
     if not configs.rack_aware_assignment_tags:
@@ -154,11 +155,11 @@ def _state(columns: StateColumns, unit: Int64Array, units: int) -> Pairs:
     if units == len(unit):
         return Pairs(unit[state.item], state.owner, state.rank)
     clients = max(len(columns.clients), 1)
-    keys, inverse = np.unique(unit[state.item] * clients + state.owner, return_inverse=True)
-    number = np.bincount(inverse.reshape(-1), minlength=len(keys))
+    keys, inverse = distinct_and_numbers(unit[state.item] * clients + state.owner)
+    number = np.bincount(inverse, minlength=len(keys))
     # Sums of lags, in units so large that they cannot overflow.
     lag = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(lag, inverse.reshape(-1), np.minimum(state.rank, (1 << _LAG_BITS) - 1))
+    np.add.at(lag, inverse, np.minimum(state.rank, (1 << _LAG_BITS) - 1))
     missing = int(number.max(initial=0)) - number
     return Pairs(keys // clients, keys % clients, (missing << _LAG_BITS) + np.minimum(lag, (1 << _LAG_BITS) - 1))
 

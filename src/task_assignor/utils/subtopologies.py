@@ -15,6 +15,7 @@ import numpy as np
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.owners_problem import OwnersProblem
 from task_assignor.engine.places import min_cost_places
+from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import rack_costs, solver_costs, swapped
 from task_assignor.utils.rack_rows import RackRows, grouped
@@ -57,7 +58,7 @@ class Subtopologies:
     def balanced(self) -> tuple[Int64Array, int]:
         """(N,) new clients, and how many moves there may be too many; 0: it is the optimum."""
         # Of several tasks that could go, those go first of which their client has too many.
-        order = np.argsort(~_Kinds.of(self).are_above(self.client, self.client >= 0), kind="stable")
+        order = order_by(~_Kinds.of(self).are_above(self.client, self.client >= 0))
         kinds = _Kinds.of(self._in_order(order))
         target = kinds.target()
         placed = kinds.dealt(target)
@@ -143,9 +144,9 @@ class _Kinds:
         Tasks that have left their client come last.
         """
         tasks = np.flatnonzero(chosen)
-        tasks = tasks[np.argsort(client[tasks] != self.tasks.client[tasks], kind="stable")]
+        tasks = tasks[order_by(client[tasks] != self.tasks.client[tasks])]
         keys = client[tasks] * len(self.group_size) + self.tasks.group[tasks]
-        order = np.argsort(keys, kind="stable")
+        order = order_by(keys)
         tasks, keys = tasks[order], keys[order]
         turn = np.arange(len(keys)) - np.searchsorted(keys, keys)
         above = np.zeros(len(client), dtype=np.bool_)
@@ -182,9 +183,9 @@ class _Kinds:
         turn = np.arange(len(free)) - np.repeat(np.cumsum(room) - room, room)
         # Tasks of one group go to one client after the other.
         movers = np.flatnonzero(~stays)
-        movers = movers[np.lexsort((tasks.group[movers], target[movers]))]
+        movers = movers[order_by(target[movers], tasks.group[movers])]
         placed = tasks.client.copy()
-        placed[movers] = free[np.lexsort((free, turn, self.kind[free]))]
+        placed[movers] = free[order_by(self.kind[free], turn, free)]
         return self._within_shares(placed, movers)
 
     def _dealt_by_flow(self, target: Int64Array, stays: BoolArray) -> Int64Array:
@@ -206,14 +207,14 @@ class _Kinds:
         placed = tasks.client.copy()
         key = tasks.client * groups + tasks.group
         items = np.flatnonzero(stays)
-        items = items[np.argsort(key[items], kind="stable")]
+        items = items[order_by(key[items])]
         turn = np.arange(len(items)) - np.searchsorted(key[items], key[items])
         is_mover = ~stays
         is_mover[items[turn >= staying[key[items]]]] = True
         movers = np.flatnonzero(is_mover)
-        movers = movers[np.lexsort((tasks.group[movers], target[movers]))]
+        movers = movers[order_by(target[movers], tasks.group[movers])]
         used = np.flatnonzero(coming)
-        used = used[np.argsort(source[used], kind="stable")]
+        used = used[order_by(source[used])]
         placed[movers] = np.repeat(of_client[used], coming[used])
         return placed
 
@@ -225,7 +226,7 @@ class _Kinds:
             if not len(above):
                 return placed
             partners = movers if number < MOST_ROUNDS // 2 else np.arange(len(placed))
-            partners = partners[np.argsort(self.kind[placed[partners]], kind="stable")]
+            partners = partners[order_by(self.kind[placed[partners]])]
             kinds = self.kind[placed[above]]
             start, end = (np.searchsorted(self.kind[placed[partners]], kinds, side) for side in ("left", "right"))
             above, start, end = (each[end > start] for each in (above, start, end))
@@ -243,8 +244,7 @@ class _Kinds:
         gets = np.concatenate([placed[partners], placed[tasks]])
         of_group = np.concatenate([group[tasks], group[partners]])
         wanted = gets * groups + of_group
-        where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        fits = np.where(keys[where] == wanted, numbers[where], 0) < self.most(gets, of_group)
+        fits = values_of(keys, numbers, wanted, 0) < self.most(gets, of_group)
         # One more of a group for each client at a time.
         once = np.zeros(len(wanted), dtype=np.bool_)
         once[np.unique(wanted, return_index=True)[1]] = True
@@ -257,8 +257,8 @@ class _Kinds:
         everything = np.ones(len(placed), dtype=np.bool_)
         wrong = np.isin(kind, kind[self.are_above(placed, everything)])
         tasks = np.flatnonzero(wrong)
-        tasks = tasks[np.lexsort((self.tasks.group[tasks], kind[tasks]))]
-        by_kind = np.argsort(self.kind, kind="stable")
+        tasks = tasks[order_by(kind[tasks], self.tasks.group[tasks])]
+        by_kind = order_by(self.kind)
         turn = np.arange(len(tasks)) - np.searchsorted(kind[tasks], kind[tasks])
         start = np.searchsorted(self.kind[by_kind], kind[tasks])
         placed = placed.copy()
