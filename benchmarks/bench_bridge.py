@@ -50,7 +50,7 @@ def _work(tasks: int, clients: int, assignor: str) -> Callable[[], Work]:
         folder = tempfile.TemporaryDirectory()
         java = compiled(Path(folder.name))
         serve = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
-        settings = [f"python.task.assignor.command={serve}", f"python.task.assignor.record.dir={folder.name}/records"]
+        settings = [f"python.task.assignor.command={serve}", f"state.dir={folder.name}"]
         settings += ["python.task.assignor.timeout.ms=60000", "session.timeout.ms=180000"]
         # Java's default says all that it decides, which is longer than it takes.
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
