@@ -173,7 +173,12 @@ final class Peer {
             in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
             out = child.getOutputStream();
         } else {
-            channel = SocketChannel.open(address(settings.address));
+            final SocketAddress address = address(settings.address);
+            try {
+                channel = SocketChannel.open(address);
+            } catch (final IOException refused) {
+                throw new IOException("nobody listens at " + settings.address + ": " + refused.getMessage(), refused);
+            }
             in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(channel), 1 << 16));
             out = Channels.newOutputStream(channel);
         }

@@ -70,6 +70,7 @@ def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str,
 def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
     assert "it ended without an answer, with exit code 3" in rebalance(java, tmp_path, command="sh -c 'exit 3'")
     assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
+    assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
 
 
 def test_settings_that_cannot_be_are_said_and_replaced(java: str, tmp_path: Path) -> None:
