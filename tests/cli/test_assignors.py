@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from task_assignor.sdk import TaskId, registered_assignors
-from task_assignor.sdk.text import ranges
+from task_assignor.sdk.ids import ranges
 from tests.cli.conftest import Runner
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from task_assignor.sdk import REQUIRED, ConfigKey, find_assignor_class, registered_assignors
 from task_assignor.sdk.assignor_classes import DEFAULT_ASSIGNOR, JAVA_ASSIGNORS
+from task_assignor.sdk.config_def import expectation
 from task_assignor.sdk.config_keys import KNOWN_KEYS
-from task_assignor.sdk.config_values import expectation
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference-settings.md"
 

@@ -19,8 +19,7 @@ from task_assignor.sdk import (
     state_from_json,
     state_to_json,
 )
-from task_assignor.sdk.config_def import ConfigKey
-from task_assignor.sdk.config_values import limits
+from task_assignor.sdk.config_def import ConfigKey, limits
 from task_assignor.sdk.configs import ASSIGNMENT_KEYS, MAX_RACK_AWARE_ASSIGNMENT_TAGS
 from task_assignor.sdk.text import camel_case
 from task_assignor.testing import application_states, task_assignments

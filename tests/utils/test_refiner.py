@@ -17,7 +17,7 @@ from task_assignor.sdk import (
     TaskAssignmentException,
     TaskId,
 )
-from task_assignor.sdk.checks import INT64_MAX
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.testing import a_client, a_process_id, a_state, a_stateless_task, an_assignment, application_states
 from task_assignor.utils import MoveKind, Movement, RefinedAssignment, refine_with_warmups
 from tests.goals import Placement

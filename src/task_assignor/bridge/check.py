@@ -21,7 +21,7 @@ from task_assignor import __version__
 from task_assignor.bridge import wire
 from task_assignor.bridge.keys import JAVA_CLASSES, KEYS, PREFIX, PYTHON_CLASS, RECORDING_CLASS, SHADOW_CLASS
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.config_values import ValueProblem, parse_value
+from task_assignor.sdk.config_def import ValueProblem, parse_value
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import listed, nearest, shown
 

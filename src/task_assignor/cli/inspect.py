@@ -24,8 +24,9 @@ from task_assignor.cli.output import (
     write_pretty,
 )
 from task_assignor.sdk import ConfigException, TopicPartition
+from task_assignor.sdk.ids import ranges
 from task_assignor.sdk.properties import read_properties
-from task_assignor.sdk.text import counted, ranges
+from task_assignor.sdk.text import counted
 
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster, GroupMember, Inspection

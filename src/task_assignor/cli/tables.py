@@ -19,7 +19,8 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
-from task_assignor.sdk.text import counted, duration, ranges
+from task_assignor.sdk.ids import ranges
+from task_assignor.sdk.text import counted, duration
 
 _LONGEST_CELL = 400
 _SHORTEST_NAME = 8

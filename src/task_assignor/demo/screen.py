@@ -28,7 +28,8 @@ from task_assignor.runtime import (
     TaskRestored,
 )
 from task_assignor.sdk import TaskId
-from task_assignor.sdk.text import counted, ranges
+from task_assignor.sdk.ids import ranges
+from task_assignor.sdk.text import counted
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0

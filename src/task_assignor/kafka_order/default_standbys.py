@@ -107,12 +107,12 @@ def _by_load(
     take = heap.take
     found: list[int] = []
     got: list[int] = []
-    for task, owner, number in zip(stateful.tolist(), owners, lacking.tolist(), strict=True):
-        chosen = take(number, (owner, *held[task]) if task in held else (owner,)) if number else ()
+    for task, owner, lack in zip(stateful.tolist(), owners, lacking.tolist(), strict=True):
+        chosen = take(lack, (owner, *held[task]) if task in held else (owner,)) if lack else ()
         found += chosen
         got.append(len(chosen))
-    number_got = np.array(got, dtype=np.int64)
-    return np.repeat(stateful, number_got).astype(np.int32), np.array(found, dtype=np.int32), lacking - number_got
+    count_got = np.array(got, dtype=np.int64)
+    return np.repeat(stateful, count_got).astype(np.int32), np.array(found, dtype=np.int32), lacking - count_got
 
 
 def _by_tags(
@@ -138,8 +138,8 @@ def _by_tags(
     left_over: list[int] = []
     missing = lacking.copy()
     holders: dict[int, list[int]] = {}
-    for row, (task, owner, number) in enumerate(zip(stateful.tolist(), owners, lacking.tolist(), strict=True)):
-        if not number:
+    for row, (task, owner, lack) in enumerate(zip(stateful.tolist(), owners, lacking.tolist(), strict=True)):
+        if not lack:
             continue
         copies = [owner, *held.get(task, ())] if owner >= 0 else []
         used: frozenset[int] = frozenset()

@@ -32,22 +32,22 @@ class LoadHeap:
         ]
         heapq.heapify(self._heap)
 
-    def take(self, number: int, barred: Collection[int]) -> list[int]:
-        """Choose up to `number` different clients that are not barred, lightest first; each gets one more.
+    def take(self, count: int, barred: Collection[int]) -> list[int]:
+        """Choose up to `count` different clients that are not barred, lightest first; each gets one more.
 
-        Costs O((number + barred) log C).
+        Costs O((count + barred) log C).
 
         Args:
-            number: clients wanted.
+            count: how many clients.
             barred: clients that must not be chosen.
 
         Returns:
-            Client numbers in the order chosen; fewer than `number` if there are no more.
+            Client numbers in the order chosen; fewer than `count` if there are no more.
         """
         heap = self._heap
         chosen: list[int] = []
         passed: list[tuple[float, int]] = []
-        while heap and len(chosen) < number:
+        while heap and len(chosen) < count:
             entry = heap[0]
             client = entry[1]
             if client in barred:
@@ -56,7 +56,7 @@ class LoadHeap:
             chosen.append(client)
             self.counts[client] += 1
             grown = (self.counts[client] / self.threads[client], client)
-            if len(chosen) < number:
+            if len(chosen) < count:
                 # Chosen once, it may not be chosen again in this call.
                 heapq.heappop(heap)
                 passed.append(grown)
@@ -77,8 +77,8 @@ def least_loaded(clients: Iterable[int], counts: Sequence[int], threads: Sequenc
     return best
 
 
-def deal_by_load(counts: Int64Array, threads: Int64Array, number: int) -> Int32Array:
-    """The clients chosen if `number` times the least loaded one gets one more.
+def deal_by_load(counts: Int64Array, threads: Int64Array, count: int) -> Int32Array:
+    """The clients chosen if `count` times the least loaded one gets one more.
 
     Equal to `LoadHeap.take(1, ())` in a loop, without the loop: a client is chosen for the k-th time at load
     (count + k) / threads, so the answer is the sorted merge of these series.
@@ -86,27 +86,27 @@ def deal_by_load(counts: Int64Array, threads: Int64Array, number: int) -> Int32A
     Args:
         counts: (C,) what each client has at the beginning.
         threads: (C,) threads of each client.
-        number: how often to choose.
+        count: how often to choose.
 
     Returns:
-        (number,) client numbers in the order chosen.
+        (count,) client numbers in the order chosen.
     """
-    if not number:
+    if not count:
         return np.zeros(0, dtype=np.int32)
     # A level up to which the series hold enough entries, hardly more.
-    low, high = float((counts / threads).min()), float(((counts + number) / threads).max())
+    low, high = float((counts / threads).min()), float(((counts + count) / threads).max())
     while high - low > max(high * 1e-12, 0.5 / float(threads.max())):
         middle = (low + high) / 2
-        if int(_entries_up_to(counts, threads, middle).sum()) >= number:
+        if int(_entries_up_to(counts, threads, middle).sum()) >= count:
             high = middle
         else:
             low = middle
     # One more of each, so that rounding at the edge cannot leave out an entry that should be in.
-    entries = np.minimum(_entries_up_to(counts, threads, high) + 1, number)
+    entries = np.minimum(_entries_up_to(counts, threads, high) + 1, count)
     client = np.repeat(np.arange(len(counts)), entries)
     turn = np.arange(len(client)) - np.repeat(np.cumsum(entries) - entries, entries)
     order = np.lexsort((client, (counts[client] + turn) / threads[client]))
-    return client[order[:number]].astype(np.int32)
+    return client[order[:count]].astype(np.int32)
 
 
 def _entries_up_to(counts: Int64Array, threads: Int64Array, level: float) -> Int64Array:

@@ -19,7 +19,6 @@ from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
 from task_assignor.kafka_order.least_loaded import least_loaded
 from task_assignor.sdk.arrays import csr_rows, order_by, rows_of, values_of
-from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     BoolArray,
@@ -33,6 +32,7 @@ from task_assignor.sdk.columns import (
 )
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import TaskAssignmentException
+from task_assignor.sdk.integers import INT64_MAX
 
 
 class MoveKind(enum.IntEnum):
@@ -200,8 +200,8 @@ class Lags:
 
     def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
         """The lags of the given tasks, to be read task by task."""
-        number = len(self._columns.tasks)
-        wanted = np.zeros(number, dtype=np.bool_)
+        all_tasks = len(self._columns.tasks)
+        wanted = np.zeros(all_tasks, dtype=np.bool_)
         wanted[tasks] = True
         pairs = self._columns.lags
         rows = np.flatnonzero(wanted[pairs.task])
@@ -209,10 +209,10 @@ class Lags:
         caught_up = rows[self._is_caught_up[rows]]
         return LagRows(
             clients=len(self._columns.clients),
-            offsets=offsets_of(pairs.task[rows], number),
+            offsets=offsets_of(pairs.task[rows], all_tasks),
             client=pairs.client[rows],
             lag=pairs.lag[rows],
-            caught_up_offsets=offsets_of(pairs.task[caught_up], number),
+            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks),
             caught_up_client=pairs.client[caught_up],
             default=self._default,
             has_others=self._has_others,

@@ -11,7 +11,6 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import order_by
-from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import (
     MISSING,
     Int8Array,
@@ -29,6 +28,7 @@ from task_assignor.sdk.columns import (
 )
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.text import shown
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from task_assignor.sdk.assignor import TaskAssignor
-from task_assignor.sdk.config_values import ValueProblem, find_attribute
+from task_assignor.sdk.config_def import ValueProblem, find_attribute
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
 from task_assignor.sdk.text import failure, listed, nearest
 

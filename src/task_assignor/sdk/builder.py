@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import Int64Array, csr_rows, distinct
-from task_assignor.sdk.checks import INT32_MAX, INT64_MAX, all_of, string_pairs, strings
+from task_assignor.sdk.checks import all_of, string_pairs, strings
 from task_assignor.sdk.collected import BuiltTasks, Group, GroupOrder, Numbers, TaskLists, TaskTable
 from task_assignor.sdk.columns import (
     MISSING,
@@ -26,6 +26,7 @@ from task_assignor.sdk.columns import (
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
+from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition
 from task_assignor.sdk.text import shown
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TaskId
 from task_assignor.sdk.text import shown
 
-INT32_MIN: Final = -(2**31)
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 Kind = TypeVar("Kind")
-
-
-def plain_int(value: Any) -> Any:
-    """An integer of numpy, or of an enum, as an int; anything else, true and false too, as it is."""
-    if value is True or value is False:
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else value
 
 
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:

@@ -1,21 +1,28 @@
-"""`ConfigKey`: how a setting is declared, ours and those of assignors. What is done with them is in `settings.py`."""
+"""`ConfigKey`: how a setting is declared, ours and those of assignors, and what a value is by its declaration.
+
+Which keys exist is in `config_keys.py`, what is done with values in `settings.py`.
+"""
 
 from __future__ import annotations
 
+import importlib
+import numbers
+import re
 from collections.abc import Callable
 from typing import Any, Final, Literal, NoReturn, get_args
 
 import attrs
 
-from task_assignor.sdk.checks import plain_int
-from task_assignor.sdk.config_values import ValueProblem, limits, parse_type
 from task_assignor.sdk.errors import ConfigException
-from task_assignor.sdk.text import nearest, shown
+from task_assignor.sdk.integers import INT32_MAX, INT32_MIN, INT64_MAX, plain_int
+from task_assignor.sdk.text import failure, nearest, shown
 
 ConfigType = Literal["string", "int", "long", "boolean", "list", "class"]
 _TYPES: Final = get_args(ConfigType)
 _NUMBERS: Final = ("int", "long")
 _WITH_CHOICES: Final = ("string", "list")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
+_LIMITS: Final = {"int": (INT32_MIN, INT32_MAX), "long": (-INT64_MAX - 1, INT64_MAX)}
 
 
 class _NoDefault:
@@ -121,3 +128,162 @@ class ConfigKey:
         raise ConfigException(
             f"The {field} of the ConfigKey {self.name} ({shown(value)}) must be {expected}. {advice}".rstrip()
         )
+
+
+class ValueProblem(Exception):
+    """A value is not what its key expects; the caller adds key and value.
+
+    Args:
+        expected: what it must be, as the end of the sentence "The setting ... must be".
+        advice: what to do, in whole sentences; may be empty.
+    """
+
+    def __init__(self, expected: str, advice: str = "") -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.advice = advice
+
+
+def expectation(key: ConfigKey) -> str:
+    """What the values of `key` must be, as the end of a sentence: for errors and for the reference."""
+    if key.type in _LIMITS:
+        low, high = limits(key)
+        kind = "an int" if key.type == "int" else "a long int"
+        return f"{kind} from {low} to {high}"
+    if key.choices:
+        choices = ", ".join(key.choices)
+        return f"a list of {choices}" if key.type == "list" else f"one of {choices}"
+    return {
+        "string": "a string",
+        "boolean": "true or false",
+        "list": "a list of non-empty strings, or one string with commas between them",
+        "class": "a class, or the dotted path of one",
+    }[key.type]
+
+
+def limits(key: ConfigKey) -> tuple[int, int]:
+    """The least and the greatest number that an `int` or `long` key takes."""
+    low, high = _LIMITS[key.type]
+    return (
+        low if key.minimum is None else max(low, key.minimum),
+        high if key.maximum is None else min(high, key.maximum),
+    )
+
+
+def parse_value(key: ConfigKey, value: object) -> object:
+    """The value as the type that `key` declares; texts (from files) are parsed as Kafka parses them.
+
+    Raises:
+        ValueProblem: it cannot be one, or is out of range.
+    """
+    parsed = parse_type(key, value)
+    if key.validator is not None:
+        try:
+            expected: object = key.validator(parsed)
+        except Exception as error:
+            raise ValueProblem(f"what its validator accepts, but that failed: {error!r}") from error
+        if expected is not None and not isinstance(expected, str):
+            advice = f"Its validator must return None or what is expected, as a text, but returned {shown(expected)}."
+            raise ValueProblem("what its validator accepts", advice)
+        if expected is not None:
+            raise ValueProblem(expected)
+    return parsed
+
+
+def parse_type(key: ConfigKey, value: object) -> object:
+    """As `parse_value`, without asking the validator."""
+    return _PARSERS[key.type](key, value.strip() if isinstance(value, str) else value)
+
+
+def _parse_integer(key: ConfigKey, value: object) -> int:
+    number: int | None = None
+    if isinstance(value, str):
+        number = int(value) if _INTEGER.fullmatch(value) else None
+    elif isinstance(value, (int, numbers.Integral)) and value is not True and value is not False:
+        number = int(value)
+    low, high = limits(key)
+    if number is None or not low <= number <= high:
+        raise ValueProblem(expectation(key))
+    return number
+
+
+def _parse_string(key: ConfigKey, value: object) -> str:
+    if not isinstance(value, str) or (key.choices and value not in key.choices):
+        raise ValueProblem(expectation(key))
+    return value
+
+
+def _parse_boolean(key: ConfigKey, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueProblem(expectation(key))
+
+
+def _parse_list(key: ConfigKey, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        items: tuple[object, ...] = tuple(item.strip() for item in value.split(",")) if value else ()
+    elif isinstance(value, (list, tuple)):
+        items = tuple(value)
+    else:
+        raise ValueProblem(expectation(key))
+    words = tuple(item for item in items if isinstance(item, str) and item)
+    if len(words) != len(items) or (key.choices and not set(words) <= set(key.choices)):
+        raise ValueProblem(expectation(key))
+    return words
+
+
+def _parse_class(key: ConfigKey, value: object) -> type:
+    if isinstance(value, str):
+        value = find_attribute(value)
+    if not isinstance(value, type):
+        raise ValueProblem(expectation(key))
+    return value
+
+
+def find_attribute(path: str) -> object:
+    """What `package.module.Name` or `package.module:Name` names.
+
+    Raises:
+        ValueProblem: there is no such module or name, or importing the module fails.
+    """
+    expected = "a class, or the dotted path of one"
+    module_path, colon, _ = path.partition(":")
+    parts = path.replace(":", ".").split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ValueProblem(expected, "A dotted path has the form package.module.ClassName.")
+    # a.b.C.D may be class D inside class C of module a.b: the longest prefix that is a module decides.
+    splits = [len(module_path.split("."))] if colon else range(len(parts) - 1, 0, -1)
+    for split in splits:
+        name = ".".join(parts[:split])
+        try:
+            found: object = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+                continue
+            raise _import_failure(name, error) from error
+        except (Exception, SystemExit) as error:  # a module runs whatever code it likes
+            raise _import_failure(name, error) from error
+        for position, attribute in enumerate(parts[split:], split):
+            if not hasattr(found, attribute):
+                where = ".".join(parts[:position])
+                raise ValueProblem(expected, f"{where} was imported, but has no {attribute}.")
+            found = getattr(found, attribute)
+        return found
+    module = module_path if colon else ".".join(parts[:-1])
+    raise ValueProblem(expected, f"There is no module {module}; maybe it is not installed, or not on sys.path.")
+
+
+def _import_failure(module: str, error: BaseException) -> ValueProblem:
+    return ValueProblem("a class that can be imported", f"Importing {module} failed with {failure(error)}.")
+
+
+_PARSERS: Final = {
+    "string": _parse_string,
+    "int": _parse_integer,
+    "long": _parse_integer,
+    "boolean": _parse_boolean,
+    "list": _parse_list,
+    "class": _parse_class,
+}

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.sdk.checks import plain_int
-from task_assignor.sdk.config_def import ConfigKey
-from task_assignor.sdk.config_values import limits
+from task_assignor.sdk.config_def import ConfigKey, limits
 from task_assignor.sdk.errors import ConfigException
+from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
 RACK_AWARE_ASSIGNMENT_STRATEGY_NONE: Final = "none"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import uuid
+from collections.abc import Iterable
 from functools import total_ordering
 from typing import Final
 
 import attrs
 
 from task_assignor.sdk.errors import StateException, TaskIdFormatException
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 
-INT32_MAX: Final = 2**31 - 1
 MOST_PORT: Final = 65535
 _TASK_ID: Final = re.compile(
     r"(?:(?P<topology>.+)__)?(?P<subtopology>\d{1,40})_(?P<partition>\d{1,40})", re.ASCII | re.DOTALL
@@ -241,3 +243,24 @@ class HostInfo:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def ranges(tasks: Iterable[TaskId]) -> str:
+    """Task ids, sorted, with runs of partitions written as ranges.
+
+    Examples:
+        >>> from task_assignor.sdk import TaskId
+        >>> ranges([TaskId(0, 1), TaskId(0, 0), TaskId(0, 2), TaskId(0, 5), TaskId(1, 0, "orders")])
+        '0_0..2 0_5 orders__1_0'
+    """
+    parts = []
+    ordered = sorted(tasks, key=lambda task: task.sort_key)
+    # Along a run of partitions the difference between partition and position stays the same.
+    runs = itertools.groupby(
+        enumerate(ordered), lambda item: (item[1].topology_name, item[1].subtopology, item[1].partition - item[0])
+    )
+    for _, run in runs:
+        members = [task for _, task in run]
+        last = f"..{members[-1].partition}" if len(members) > 1 else ""
+        parts.append(f"{members[0]}{last}")
+    return " ".join(parts)

@@ -10,7 +10,7 @@ import attrs
 
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.assignor_classes import DEFAULT_ASSIGNOR, load_assignor_class
-from task_assignor.sdk.config_def import REQUIRED, ConfigKey
+from task_assignor.sdk.config_def import REQUIRED, ConfigKey, ValueProblem, parse_value
 from task_assignor.sdk.config_keys import (
     CLIENT_TAG_PREFIX,
     INTERNAL_TASK_ASSIGNOR_CLASS,
@@ -24,7 +24,6 @@ from task_assignor.sdk.config_keys import (
     TASK_ASSIGNOR_CLASS,
     parse_host_info,
 )
-from task_assignor.sdk.config_values import ValueProblem, parse_value
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, StreamsException
 from task_assignor.sdk.hidden import HidingSettings, without_secrets

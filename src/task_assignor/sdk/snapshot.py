@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import StateColumns
-from task_assignor.sdk.config_values import ValueProblem, parse_value
+from task_assignor.sdk.config_def import ValueProblem, parse_value
 from task_assignor.sdk.configs import ASSIGNMENT_KEYS, AssignmentConfigs
 from task_assignor.sdk.errors import SnapshotException, StateException
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.json_checks import (
     FORMAT_VERSION,
     Bad,

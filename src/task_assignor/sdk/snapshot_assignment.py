@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from task_assignor.sdk.assignment import AssignedTask, AssignmentColumns, KafkaStreamsAssignment, TaskAssignment
-from task_assignor.sdk.checks import INT64_MAX
 from task_assignor.sdk.columns import MISSING, Role
 from task_assignor.sdk.errors import SnapshotException
 from task_assignor.sdk.ids import ProcessId, TaskId
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.json_checks import (
     Bad,
     check_distinct,

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from task_assignor.sdk.checks import INT32_MAX, INT64_MAX
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     MISSING,
@@ -21,6 +20,7 @@ from task_assignor.sdk.columns import (
     TaskColumns,
 )
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
+from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 from task_assignor.sdk.json_checks import (
     Bad,
     check_distinct,

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from task_assignor.sdk.checks import INT32_MAX, INT64_MAX
 from task_assignor.sdk.columns import MISSING, NO_RACK, UNKNOWN_OFFSET_SUM, TaskColumns, not_stateless
 from task_assignor.sdk.ids import TaskId, java_string_key
+from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 from task_assignor.sdk.json_checks import (
     Bad,
     check_bool,

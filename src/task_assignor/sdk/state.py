@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 import numpy as np
 
-from task_assignor.sdk.checks import INT64_MAX, all_of, strings
+from task_assignor.sdk.checks import all_of, strings
 from task_assignor.sdk.columns import MISSING, Role, StateColumns
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.equality import same_states
 from task_assignor.sdk.errors import LagsNotComputedError, StateException, UnknownClientError, UnknownTaskError
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, TopicPartition
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.text import counted, shown
 
 _sort_key = operator.attrgetter("sort_key")

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import re
 import reprlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from task_assignor.sdk.ids import TaskId
 
 _LONGEST = 80
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -142,27 +137,6 @@ def named(kind: str, name: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """The names, sorted, as part of a sentence."""
     return ", ".join(sorted(names)) or "none"
-
-
-def ranges(tasks: Iterable[TaskId]) -> str:
-    """Task ids, sorted, with runs of partitions written as ranges.
-
-    Examples:
-        >>> from task_assignor.sdk import TaskId
-        >>> ranges([TaskId(0, 1), TaskId(0, 0), TaskId(0, 2), TaskId(0, 5), TaskId(1, 0, "orders")])
-        '0_0..2 0_5 orders__1_0'
-    """
-    parts = []
-    ordered = sorted(tasks, key=lambda task: task.sort_key)
-    # Along a run of partitions the difference between partition and position stays the same.
-    runs = itertools.groupby(
-        enumerate(ordered), lambda item: (item[1].topology_name, item[1].subtopology, item[1].partition - item[0])
-    )
-    for _, run in runs:
-        members = [task for _, task in run]
-        last = f"..{members[-1].partition}" if len(members) > 1 else ""
-        parts.append(f"{members[0]}{last}")
-    return " ".join(parts)
 
 
 def camel_case(name: str) -> str:

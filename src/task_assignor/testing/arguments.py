@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from task_assignor.sdk import ConfigException, StateException
-from task_assignor.sdk.ids import INT32_MAX
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 
 

@@ -23,7 +23,7 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.checks import strings
-from task_assignor.sdk.ids import INT32_MAX
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.arguments import listed_values, whole_number
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of

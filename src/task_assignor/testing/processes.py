@@ -23,7 +23,7 @@ from task_assignor.sdk import (
     state_from_json,
     state_to_json,
 )
-from task_assignor.sdk.ids import INT32_MAX
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import answer_of
 from task_assignor.testing.arguments import listed_values, whole_number

@@ -136,10 +136,10 @@ class _Units:
     def _claimants(self, claims: Pairs) -> Int64Array:
         """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
         weight = self.columns.clients.num_processing_threads
-        number = np.bincount(claims.item, minlength=len(self.join_group))
+        count = np.bincount(claims.item, minlength=len(self.join_group))
         claimant = np.full(len(self.join_group), -1, dtype=np.int64)
         claimant[claims.item] = claims.owner
-        is_shared = number[claims.item] > 1
+        is_shared = count[claims.item] > 1
         if is_shared.any():
             pair, several = numbered(self.join_group[claims.item] * len(weight) + claims.owner), claims.where(is_shared)
             alone = np.bincount(pair, ~is_shared)[pair[is_shared]]
@@ -161,8 +161,8 @@ class _Units:
         """Clients with state of a unit: state of most tasks first, then least lag."""
         state = previous_state(self.columns)
         lag = np.minimum(state.rank, (1 << _LAG_BITS) - 1)
-        unit, owner, (number, lags) = self._sums(state.owner, state.item, (np.ones(len(lag), dtype=np.int64), lag))
-        missing = int(number.max(initial=0)) - number
+        unit, owner, (count, lags) = self._sums(state.owner, state.item, (np.ones(len(lag), dtype=np.int64), lag))
+        missing = int(count.max(initial=0)) - count
         return Pairs.of(unit, owner, (missing << _LAG_BITS) + np.minimum(lags, (1 << _LAG_BITS) - 1))
 
     def _sums(

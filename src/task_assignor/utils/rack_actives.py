@@ -6,10 +6,10 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import distinct, order_by
-from task_assignor.sdk.checks import INT32_MAX
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGIES, RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import ConfigException, StateException
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.utils.rack_costs import swapped
 from task_assignor.utils.rack_rows import (
     AnyIntArray,

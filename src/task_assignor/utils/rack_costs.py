@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.transport import cheapest_places
-from task_assignor.sdk.checks import INT32_MAX
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.utils.rack_rows import RackRows
 
 _LARGE_COST: Final = 2**15
@@ -88,15 +88,15 @@ def swapped(
     hairs = places + 1
     traffic, move = traffic * hairs, move * hairs + (1 if ties_stay else -1)
     dearest = traffic * int(rows.partitions.max(initial=0)) + move
-    number = np.dtype(np.int32 if dearest < 2**30 else np.int64)
-    worst = (traffic * rows.partitions).astype(number)
+    dtype = np.dtype(np.int32 if dearest < 2**30 else np.int64)
+    worst = (traffic * rows.partitions).astype(dtype)
     local, every_place = rows.local[:, place_rack], np.arange(places)
 
     def costs(tasks: Int64Array, chosen: Int64Array | slice) -> npt.NDArray[np.integer]:
         row = rows.row[tasks]
         here = local[row] if isinstance(chosen, slice) else local[row[:, None], chosen]
-        found: npt.NDArray[np.integer] = worst[row][:, None] - number.type(traffic) * here
-        found += number.type(move) * (own[tasks][:, None] != every_place[chosen])
+        found: npt.NDArray[np.integer] = worst[row][:, None] - dtype.type(traffic) * here
+        found += dtype.type(move) * (own[tasks][:, None] != every_place[chosen])
         return found
 
     return cheapest_places(costs, dearest, np.bincount(own, minlength=places))

@@ -8,7 +8,7 @@ import attrs
 
 from task_assignor.kafka_order.staging import MoveKind, Refined, refine_columns
 from task_assignor.sdk import MISSING, ApplicationState, ProcessId, Role, TaskId
-from task_assignor.sdk.checks import INT64_MAX
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult

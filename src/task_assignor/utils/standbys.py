@@ -156,11 +156,11 @@ def _state(columns: StateColumns, unit: Int64Array, units: int) -> Pairs:
         return Pairs(unit[state.item], state.owner, state.rank)
     clients = max(len(columns.clients), 1)
     keys, inverse = distinct_and_numbers(unit[state.item] * clients + state.owner)
-    number = np.bincount(inverse, minlength=len(keys))
+    count = np.bincount(inverse, minlength=len(keys))
     # Sums of lags, in units so large that they cannot overflow.
     lag = np.zeros(len(keys), dtype=np.int64)
     np.add.at(lag, inverse, np.minimum(state.rank, (1 << _LAG_BITS) - 1))
-    missing = int(number.max(initial=0)) - number
+    missing = int(count.max(initial=0)) - count
     return Pairs(keys // clients, keys % clients, (missing << _LAG_BITS) + np.minimum(lag, (1 << _LAG_BITS) - 1))
 
 
@@ -196,8 +196,8 @@ def tag_values(columns: StateColumns, tags: Iterable[str]) -> Int64Array:
     """(C, G) number of each client's value of each tag key; -1: the client has no such tag."""
     keys = tuple(tags)
     values = np.full((len(columns.clients), len(keys)), -1, dtype=np.int64)
-    for number, key in enumerate(keys):
+    for column, key in enumerate(keys):
         given = [client_tags.get(key) for client_tags in columns.clients.client_tags]
         order = {value: place for place, value in enumerate(sorted({value for value in given if value is not None}))}
-        values[:, number] = [-1 if value is None else order[value] for value in given]
+        values[:, column] = [-1 if value is None else order[value] for value in given]
     return values

@@ -221,16 +221,16 @@ class _Kinds:
     def _within_shares(self, placed: Int64Array, movers: Int64Array) -> Int64Array:
         """The placement after tasks above a share have changed places with others of their kind; movers first."""
         everything = np.ones(len(placed), dtype=np.bool_)
-        for number in range(MOST_ROUNDS):
+        for attempt in range(MOST_ROUNDS):
             above = np.flatnonzero(self.are_above(placed, everything))
             if not len(above):
                 return placed
-            partners = movers if number < MOST_ROUNDS // 2 else np.arange(len(placed))
+            partners = movers if attempt < MOST_ROUNDS // 2 else np.arange(len(placed))
             partners = partners[order_by(self.kind[placed[partners]])]
             kinds = self.kind[placed[above]]
             start, end = (np.searchsorted(self.kind[placed[partners]], kinds, side) for side in ("left", "right"))
             above, start, end = (each[end > start] for each in (above, start, end))
-            scattered = (np.arange(len(above)) + number * _STRIDE) * _STRIDE % (end - start)
+            scattered = (np.arange(len(above)) + attempt * _STRIDE) * _STRIDE % (end - start)
             self._change_places(placed, above, partners[start + scattered])
         return self._dealt_anew(placed)
 
