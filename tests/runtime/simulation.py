@@ -7,6 +7,7 @@ not committed has left a trace.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
+from task_assignor.runtime.checkpoints import Checkpoint
 from task_assignor.runtime.client import (
     ClientEvent,
     ClientInstruction,
@@ -36,7 +38,6 @@ from task_assignor.runtime.client import (
     SnapshotFailed,
     StartHeartbeats,
 )
-from task_assignor.runtime.commits import CommitRecord, FileRef, RebalanceRecord
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import (
     Announce,
@@ -49,8 +50,8 @@ from task_assignor.runtime.coordinator_values import (
     FromClient,
     NothingWaits,
     SendToClient,
+    StoreCheckpoint,
     StoreCommit,
-    StoreGeneration,
     Tick,
 )
 from task_assignor.runtime.events import RunEvent
@@ -69,6 +70,7 @@ from task_assignor.runtime.protocol import (
     ToClient,
     ToCoordinator,
 )
+from task_assignor.runtime.records import CommitRecord, FileRef, RebalanceRecord
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
 
@@ -150,6 +152,7 @@ class World:
         self.now_ms = 1_000
         self.ticked_ms = 0
         self.commits: list[CommitRecord] = []
+        self.checkpoint = Checkpoint()
         self.rebalances: list[RebalanceRecord] = []
         self.files: dict[tuple[TaskId, int, int], Lineage] = {}
         self.committed: dict[TaskId, Lineage] = {}
@@ -180,6 +183,7 @@ class World:
             heartbeat_interval_ms=100,
             max_poll_interval_ms=3_000,
             max_attempts=99,
+            checkpoint_every_commits=5,
         )
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
@@ -189,15 +193,20 @@ class World:
             self._start_client(spec)
 
     def _new_coordinator(self) -> Coordinator:
+        """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
         sources = {task: ("left", "right") if task.subtopology == 0 else ("alone",) for task in self.tasks}
+        newest = self.commits[-1] if self.commits else self.checkpoint
+        opening = CommitRecord(newest.number + 1, APPLICATION, newest.epoch + 1, newest.generation, self.now_ms)
+        self.commits.append(opening)
+        following = self.commits[self.checkpoint.number + 1 :]
         return Coordinator(
             APPLICATION,
             RUN,
             self.leader,
-            Progress.after(self.commits, sources, self.ends),
+            Progress.after(self.checkpoint, following, sources, self.ends),
             self.options,
             len(self.specs),
-            max((record.generation for record in self.rebalances), default=0),
+            opening,
             self.now_ms,
         )
 
@@ -411,12 +420,19 @@ class World:
                         connection.to_coordinator.clear()
                 case AskAssignor():
                     self.questions.append(instruction)
-                case StoreGeneration(record):
-                    assert record.generation not in {found.generation for found in self.rebalances}
-                    self.rebalances.append(record)
                 case StoreCommit(record):
+                    if record.rebalance is not None:
+                        assert record.rebalance.generation not in {found.generation for found in self.rebalances}
+                        self.rebalances.append(record.rebalance)
                     self._check_commit(record)
                     self.commits.append(record)
+                case StoreCheckpoint(number, state):
+                    last = self.commits[-1]
+                    assert number == last.number
+                    # It comes as it comes from a file, and not always in time.
+                    plain = json.loads(json.dumps(state))
+                    if self.random.random() < 0.8:
+                        self.checkpoint = Checkpoint(number, last.epoch, last.generation, (), {}, plain)
                 case Announce(happened):
                     self.events.append(happened)
                 case Finished():

@@ -200,6 +200,11 @@ class Watch:
             return [event for event in self.events if isinstance(event, kind)]
 
 
+def commit_file(run_dir: Path, number: int) -> Path:
+    """The file of a commit record: what is put only if absent is a folder with one file."""
+    return run_dir / "commits" / f"{number:012d}.json" / "~object"
+
+
 def application(root: Path, topology: Topology, **more: Any) -> StreamsApplication:
     """An application on `<root>/topics` that runs in `<root>/run`."""
     config = more.pop("config", None) or settings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ from task_assignor.runtime import (
     CorruptLogException,
     FileRef,
     ProcessorException,
-    RebalanceLog,
     RebalanceRecord,
     TaskCommit,
     committed_files,
@@ -25,6 +25,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.files import write_arrow, write_json
 from task_assignor.sdk import TaskId
+from tests.runtime.support import commit_file
 
 
 class Folder:
@@ -62,7 +63,7 @@ class Folder:
             )
             for partition, file in files.items()
         }
-        return CommitRecord(number, "app", generation, 1_000, tasks)
+        return CommitRecord(number, "app", 1, generation, 1_000, tasks)
 
 
 def _rows(*values: int) -> pa.Table:
@@ -106,23 +107,87 @@ def test_a_commit_is_made_once(folder: Folder) -> None:
     assert list(folder.root.rglob("*.tmp")) == []
 
 
-def test_a_generation_belongs_to_one_coordinator(folder: Folder) -> None:
-    log = RebalanceLog(folder.root)
-    assert log.last_generation == 0
+def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder) -> None:
+    """A coordinator that was asleep finds its next number taken, however much was done and tidied up meanwhile."""
+    asleep = CommitLog(folder.root)
+    asleep.open_epoch("app", "the first", 0)
+    asleep.append(folder.record(1, {0: folder.file(0, 0, 1, _rows(1))}))
+    new = CommitLog(folder.root)
+    opening = new.open_epoch("app", "the second", 0)
+    assert (opening.number, opening.epoch, opening.generation) == (2, 2, 1)
+    for number in range(3, 40):
+        new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+        if number % 5 == 0:
+            new.write_checkpoint(number, {})
+    with pytest.raises(CommitLogException, match=r"Commit 2 has been made by somebody else \(the second\)"):
+        asleep.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(2))}))
+    asleep.write_checkpoint(1, {})
+    assert CommitLog(folder.root).checkpoint().number == 35
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
+
+
+def test_assignments_are_in_the_log(folder: Folder) -> None:
+    log = CommitLog(folder.root)
     tasks = ClientTasks([TaskId(0, 1), TaskId(0, 0)], [TaskId(1, 0)])
-    record = RebalanceRecord(4, "why", {"c-1": ("c", tasks)}, 7)
-    log.append(record)
-    assert (log.last_generation, list(log.records())) == (4, [record])
-    with pytest.raises(CommitLogException, match="Generation 4 belongs to somebody else"):
-        RebalanceLog(folder.root).append(record)
+    rebalance = RebalanceRecord(4, "why", {"c-1": ("c", tasks)})
+    log.append(CommitRecord(0, "app", 1, 4, 0, {}, rebalance))
+    assert list(CommitLog(folder.root).rebalances()) == [rebalance]
+
+
+def _checkpointed(folder: Folder, commits: int, every: int) -> None:
+    log = CommitLog(folder.root)
+    for number in range(commits):
+        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+        if number % every == every - 1:
+            log.write_checkpoint(number, {"batches": number + 1})
+
+
+def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None:
+    """Files do not grow with the commits; readers, and who goes on, see what they would have seen without."""
+    _checkpointed(folder, 203, every=10)
+    log = CommitLog(folder.root)
+    assert [record.number for record in log.records()] == list(range(203))
+    assert read_output(folder.root, "out").column("x").to_pylist() == list(range(203))
+    checkpoint = log.checkpoint()
+    assert (checkpoint.number, checkpoint.state, checkpoint.columns) == (199, {"batches": 200}, {"out": {"x": "int64"}})
+    assert [record.number for record in log.records_after(checkpoint)] == [200, 201, 202]
+    names = {entry: len(list((folder.root / entry).iterdir())) for entry in ("commits", "checkpoints", "history")}
+    assert names["checkpoints"] == 2
+    assert names["commits"] <= 10 + 3 + 1
+    assert names["history"] <= 8
+    assert log.open_epoch("app", "me", 0).number == 203
+
+
+@pytest.mark.parametrize("commits", [15, 25])
+def test_a_damaged_checkpoint_is_passed_over(folder: Folder, commits: int, caplog: pytest.LogCaptureFixture) -> None:
+    _checkpointed(folder, commits, every=10)
+    newest = max((folder.root / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-9])
+    log = CommitLog(folder.root)
+    assert [record.number for record in log.records()] == list(range(commits))
+    assert "damaged" in caplog.text
+    assert log.open_epoch("app", "me", 0).number == commits
+
+
+def test_a_log_without_a_checkpoint_that_can_be_read_is_told(folder: Folder) -> None:
+    _checkpointed(folder, 35, every=10)
+    for path in (folder.root / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CommitLogException, match=r"The checkpoint .*0+29\.json cannot be read"):
+        list(CommitLog(folder.root).records())
+    _checkpointed(Folder(folder.root / "other"), 35, every=10)
+    for path in (folder.root / "other" / "history").iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CommitLogException, match=r"A file of the history cannot be read: .*json"):
+        read_output(folder.root / "other", "out")
 
 
 def test_a_log_with_a_gap_is_refused(folder: Folder) -> None:
     log = CommitLog(folder.root)
     for batch in range(3):
         log.append(folder.record(batch, {}))
-    folder.layout.commit(1).unlink()
-    with pytest.raises(CommitLogException, match=r"has no commit 1, but later ones: the next file is 0+2\.json"):
+    shutil.rmtree(commit_file(folder.root, 1).parent)
+    with pytest.raises(CommitLogException, match=r"has no commit 1, but later ones: the next is 2\."):
         list(CommitLog(folder.root).records())
 
 
@@ -130,7 +195,7 @@ def _with_batches(folder: Folder, batches: int) -> list[Path]:
     log = CommitLog(folder.root)
     for batch in range(batches):
         log.append(folder.record(batch, {0: folder.file(0, batch, 1, _rows(batch))}))
-    return [folder.layout.commit(batch) for batch in range(batches)]
+    return [commit_file(folder.root, batch) for batch in range(batches)]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 20, -1])
@@ -146,12 +211,12 @@ def test_a_torn_last_record_is_explained_and_set_aside(
     ):
         read_output(folder.root, "out")
     log = CommitLog(folder.root)
-    log.set_aside_torn()
+    log._set_aside_torn()
     assert "was cut off while it was being written" in caplog.text
     assert log.last == 1
     assert read_output(folder.root, "out").column("x").to_pylist() == [0, 1]
     log.append(folder.record(2, {0: folder.file(0, 2, 2, _rows(7))}))
-    log.set_aside_torn()
+    log._set_aside_torn()
     assert read_output(folder.root, "out").column("x").to_pylist() == [0, 1, 7]
 
 
@@ -160,7 +225,7 @@ def test_a_record_of_zeros_is_torn(folder: Folder) -> None:
     last = _with_batches(folder, 1)[-1]
     last.write_bytes(bytes(last.stat().st_size))
     log = CommitLog(folder.root)
-    log.set_aside_torn()
+    log._set_aside_torn()
     assert log.last == -1
 
 
@@ -171,12 +236,12 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(folder: Folder) -> No
         for damaged in (whole.replace(b'"rows', b'"Rows').replace(b"1000", b"1001"), whole[:-9] + b"}}}}}}}}\n"):
             path.write_bytes(damaged)
             log = CommitLog(folder.root)
-            log.set_aside_torn()
+            log._set_aside_torn()
             with pytest.raises(CommitLogException, match=rf"cannot be read: .*checksum is wrong.*{advice}"):
                 list(log.records())
         path.write_bytes(whole)
     paths[1].write_bytes(paths[1].read_bytes()[:-9])
-    CommitLog(folder.root).set_aside_torn()
+    CommitLog(folder.root)._set_aside_torn()
     with pytest.raises(CommitLogException, match=r"record 1 cannot be read.*its end is missing.*a new run_dir"):
         list(CommitLog(folder.root).records())
     with pytest.raises(CommitLogException, match="There is no commit 5"):

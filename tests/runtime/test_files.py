@@ -14,9 +14,7 @@ import pytest
 
 from task_assignor.runtime import (
     ClientSpec,
-    CommitLog,
     CommitLogException,
-    CommitRecord,
     Seal,
     StreamsApplication,
     Topic,
@@ -125,19 +123,6 @@ def test_files_are_synced_with_all_folders_that_were_made_for_them(
     with pytest.raises(FileNotFoundError):
         syncer.sync([tmp_path / "run" / "gone"])
     syncer.close()
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files")
-def test_a_commit_record_is_on_disk_before_and_after_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch, tmp_path)
-    log = CommitLog(tmp_path)
-    log.append(CommitRecord(0, "app", 1, 0, {}))
-    (written, file), (linked, name), (synced, folder) = disk.done
-    assert (written, linked, synced) == ("fsync", "link", "fsync")
-    assert (name, folder) == (str(log.layout.commit(0)), str(log.layout.commit(0).parent))
-    assert file.endswith(".tmp")
 
 
 def test_documents_know_whether_they_are_whole(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import CommitLogException, CommitRecord, TaskCommit
+from task_assignor.runtime.checkpoints import Checkpoint
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import START, Position
 from task_assignor.sdk import TaskId
@@ -21,7 +22,7 @@ def _commit(task: TaskId, batch: int, offsets: Offsets, generation: int = 1) -> 
 
 
 def _record(number: int, commit: TaskCommit) -> CommitRecord:
-    return CommitRecord(number, "app", 1, 0, {commit.task: commit})
+    return CommitRecord(number, "app", 1, 1, 0, {commit.task: commit})
 
 
 def _join(left: list[int], right: list[int]) -> Progress:
@@ -84,4 +85,4 @@ def test_only_committed_tries_count() -> None:
 )
 def test_a_commit_log_that_does_not_fit_is_refused(record: CommitRecord, message: str) -> None:
     with pytest.raises(CommitLogException, match=message):
-        Progress.after([record], {A: ("left",)}, {"left": [20]})
+        Progress.after(Checkpoint(), [record], {A: ("left",)}, {"left": [20]})

@@ -26,9 +26,9 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.client import Restore
-from task_assignor.runtime.commits import TaskCommit
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import START, TaskOrder
+from task_assignor.runtime.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import TaskId
 from tests.budget import examples

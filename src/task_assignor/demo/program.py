@@ -406,12 +406,12 @@ def check_placement(run: Path) -> tuple[int, int]:
     Raises:
         StreamsException: a task ran on another client than the assignor had chosen.
     """
-    from task_assignor.runtime import CommitLog, RebalanceLog
+    from task_assignor.runtime import CommitLog
 
-    assignments = {record.generation: record.clients for record in RebalanceLog(run).records()}
+    assignments = {record.generation: record.clients for record in CommitLog(run).rebalances()}
     task_runs = commits = 0
     for record in CommitLog(run).records():
-        commits += 1
+        commits += bool(record.tasks)
         for task, commit in record.tasks.items():
             client, tasks = assignments[commit.generation][commit.member_id]
             if commit.client != client or task not in tasks.active:

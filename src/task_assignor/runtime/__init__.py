@@ -11,15 +11,7 @@ except ImportError as error:
 from task_assignor.runtime.application import RunResult, StreamsApplication
 from task_assignor.runtime.bad_records import DeadLetters
 from task_assignor.runtime.client_shell import run_client
-from task_assignor.runtime.commits import (
-    ClientTasks,
-    CommitLog,
-    CommitRecord,
-    FileRef,
-    RebalanceLog,
-    RebalanceRecord,
-    TaskCommit,
-)
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import (
     BadRecordException,
@@ -64,6 +56,7 @@ from task_assignor.runtime.processors.aggregation import Aggregation
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_aggregation import SessionWindows, TimeWindows, WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
+from task_assignor.runtime.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
 from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
@@ -102,7 +95,6 @@ __all__ = [
     "Output",
     "Processor",
     "ProcessorException",
-    "RebalanceLog",
     "RebalanceRecord",
     "Rebalanced",
     "RecordProcessor",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import fcntl
 import logging
+import os
 import secrets
+import socket
 import time
 import uuid
 from collections import Counter
@@ -19,9 +21,7 @@ import pyarrow as pa
 
 from task_assignor.group import GroupLeader
 from task_assignor.runtime.commits import (
-    FORMAT_VERSION,
     CommitLog,
-    RebalanceLog,
     RunLayout,
     read_application,
     run_folder,
@@ -47,6 +47,7 @@ from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher
 from task_assignor.runtime.local import LocalProcessLauncher
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord
 from task_assignor.runtime.server import CoordinatorServer
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
@@ -231,18 +232,20 @@ class StreamsApplication:
             # Nobody has written them anew since the topology was held against them.
             for topic in self._topics.values():
                 topic.refresh()
-            commits, rebalances = CommitLog(self._layout.run_dir), RebalanceLog(self._layout.run_dir)
-            commits.set_aside_torn()
+            commits = CommitLog(self._layout.run_dir)
+            with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
+                opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
-            progress = Progress.after(commits.records(), sources, ends, tables)
+            checkpoint = commits.checkpoint()
+            progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables)
             recorder = _Recorder(on_event)
-            self._run(run_id, commits, rebalances, progress, recorder)
+            self._run(run_id, commits, opening, progress, recorder)
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _run(
-        self, run_id: str, commits: CommitLog, rebalances: RebalanceLog, progress: Progress, recorder: _Recorder
+        self, run_id: str, commits: CommitLog, opening: CommitRecord, progress: Progress, recorder: _Recorder
     ) -> None:
         authkey = secrets.token_bytes(32)
         server = self._server = CoordinatorServer(self._bind_host, authkey)
@@ -262,7 +265,7 @@ class StreamsApplication:
                 progress,
                 self._options,
                 self._options.min_clients or len(self._clients),
-                max(rebalances.last_generation, commits.last_generation),
+                opening,
                 server.clock.now_ms(),
                 {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
             )
@@ -271,7 +274,6 @@ class StreamsApplication:
                 coordinator,
                 leader,
                 commits,
-                rebalances,
                 recorder,
                 lambda: self._look_after_clients(coordinator, recorder),
             )
@@ -405,6 +407,10 @@ class StreamsApplication:
                     schema = derive({name: specs[name] for name in sub.sources})
                 found[output.name] = schema
         return found
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:

@@ -1,8 +1,9 @@
 """The client as a state machine: which task has what to do next. Sans-IO: it does nothing itself and reads no clock.
 
 Its shell (`client_shell`) brings events (messages, finished jobs, a lost connection) and carries out instructions
-(send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Order of urgency: orders of
-active tasks (after a snapshot, if one is due), restoring active tasks, standbys, other snapshots.
+(send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Orders (after a snapshot, if
+one is due) and restores come in the order in which they were asked for, those of an assignment for active tasks first;
+then other snapshots.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ class _Task:
     changes: list[Change] = attrs.field(factory=list)
     """What the committed batches changed, as far as it was told."""
     order: TaskOrder | None = None
-    order_number: int = 0
-    """Orders that came earlier have smaller ones."""
+    waits_since: int = 0
+    """When it was last given something to do, as a number: what came earlier is done earlier."""
     busy: bool = False
     reported: bool = False
     """Its readiness was told since the assignment."""
@@ -274,7 +275,7 @@ class ClientMachine:
         """Task -> kind and number of its job."""
         self._running_told: dict[TaskId, tuple[str, int]] = {}
         self._jobs = 0
-        self._orders = 0
+        self._given = 0
         self._member_id = ""
         self._generation = 0
         self._rows_in = 0
@@ -367,15 +368,17 @@ class ClientMachine:
                     task = self._tasks.get(order.task)
                     if task is None or task.role != "active":
                         raise self._invalid(f"an order for {order.task}, which is not active here")
-                    self._orders += 1
-                    task.order, task.order_number = order, self._orders
-                    task.committed = order.base
+                    task.order, task.committed = order, order.base
+                    self._wait(task)
             case Committed(changes):
                 for task_id, change in changes.items():
                     if task_id in self._tasks:
-                        self._tasks[task_id].committed = change.position
-                        self._tasks[task_id].changes.append(change)
-                        self._tasks[task_id].unsaved_bytes += change.size
+                        task = self._tasks[task_id]
+                        task.committed = change.position
+                        task.changes.append(change)
+                        task.unsaved_bytes += change.size
+                        if task.role == "standby" and not task.waits_since:
+                            self._wait(task)
             case Refused(reason, may_rejoin):
                 if may_rejoin:
                     yield from self._lose_membership()
@@ -396,11 +399,16 @@ class ClientMachine:
                     task.role, task.order, task.reported = role, None, False
                 task.closing = False
                 task.committed = position
+                self._wait(task)
                 if task_id in assign.changes:
                     task.changes = list(assign.changes[task_id])
                     task.unsaved_bytes = sum(change.size for change in task.changes)
         for task in self._tasks.values():
             yield from self._report(task)
+
+    def _wait(self, task: _Task) -> None:
+        self._given += 1
+        task.waits_since = self._given
 
     def _lose_membership(self) -> Iterator[ClientInstruction]:
         """States in memory are kept: after joining again they are held against the commit log like any other."""
@@ -488,7 +496,10 @@ class ClientMachine:
             job = self._most_urgent()
             if job is None:
                 return
-            self._tasks[job.task].busy = True
+            task = self._tasks[job.task]
+            task.busy = True
+            if job.kind in (JobKind.PROCESS, JobKind.RESTORE):
+                task.waits_since = 0
             self._jobs += 1
             self._running[job.task] = (job.kind.value, self._jobs)
             yield RunJob(job)
@@ -502,16 +513,15 @@ class ClientMachine:
             return self._last_snapshot(free)
         if self._phase is not ClientPhase.MEMBER:
             return None
-        for task in sorted(free, key=lambda task: task.order_number):
+        # In turn: where there always is another order, standbys would never get theirs.
+        for task in sorted(free, key=lambda task: task.waits_since):
             if task.order is not None and task.is_current:
                 # A due snapshot comes first: under load there is always another batch, and it would never be written.
                 if self._snapshot_is_due(task):
                     return Job(JobKind.SNAPSHOT, task.task)
                 return Job(JobKind.PROCESS, task.task, order=task.order)
-        for role in ("active", "standby"):
-            for task in free:
-                if task.role == role and not task.is_current and not self._awaits_commit(task):
-                    return Job(JobKind.RESTORE, task.task, restore=task.restore)
+            if task.role and not task.is_current and not self._awaits_commit(task):
+                return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
 
     @staticmethod

@@ -1,9 +1,11 @@
 """The commit log of a run: which files count, and who made them. Only what is recorded here exists for readers.
 
-A commit is one JSON file, `commits/<number>.json`, that appears whole under a name that nobody else can have taken. It
-holds a batch of each task that had one ready: the files of output and changelog with sizes and checksums, the offsets,
-client, process, attempt and generation. `rebalances/<generation>.json` says in the same way who was to run what.
+A commit is one JSON document, `commits/<number>.json`, that appears whole under a name that nobody else can have taken.
+It holds a batch of each task that had one ready: the files of output and changelog with sizes and checksums, the offsets,
+client, process, attempt and generation; or the assignment that begins with it. What many commits led to is written down
+in `checkpoints` now and then, and takes their place.
 
+Who begins to write opens an epoch, by the first free number: a coordinator that was replaced finds its next number taken.
 Before a record is written, every file that it names must be there as the coordinator sees the folder, and the columns of
 an output must be those of the batches before: what could not be read afterwards is not committed.
 """
@@ -11,21 +13,21 @@ an output must be those of the batches before: what could not be read afterwards
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoint, Checkpoints, commit_name
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
-from task_assignor.runtime.files import local_path, open_arrow, read_json, write_json
-from task_assignor.runtime.storage import DamagedDocumentError, Seal
+from task_assignor.runtime.files import local_path, open_arrow, read_json
+from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.storage import DamagedDocumentError, as_document, open_document, storage_at
 from task_assignor.sdk import StreamsException, TaskId
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 3
-_TORN: Final = ".torn"
 
 
 def run_folder(run_dir: str | Path) -> Path:
@@ -60,14 +62,6 @@ class RunLayout:
         """Held by the living coordinator."""
         return self.run_dir / "coordinator.lock"
 
-    def commit(self, number: int) -> Path:
-        """A commit record."""
-        return self.run_dir / "commits" / f"{number:012d}.json"
-
-    def rebalance(self, generation: int) -> Path:
-        """The record of a rebalance."""
-        return self.run_dir / "rebalances" / f"{generation:08d}.json"
-
     def output(self, name: str, task: TaskId, batch: int, generation: int) -> Path:
         """Rows that a task gave for an output in a batch."""
         return self.run_dir / "output" / name / str(task.partition) / _file(batch, generation)
@@ -96,283 +90,173 @@ def _file(batch: int, generation: int) -> str:
     return f"{batch:012d}-{generation:08d}.arrow"
 
 
-def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, kind) for name, kind in columns)
-
-
-@attrs.frozen
-class FileRef:
-    """A file of a commit.
-
-    Args:
-        path: relative to the folder of the run.
-        seal: its rows, bytes and checksum.
-        columns: names and types of its columns.
-    """
-
-    path: str
-    seal: Seal
-    columns: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_to_columns)
-
-    @property
-    def rows(self) -> int:
-        """Its rows."""
-        return self.seal.rows
-
-    def to_json(self) -> list[Any]:
-        """For the commit record."""
-        return [self.path, *self.seal.to_json(), [list(column) for column in self.columns]]
-
-    @classmethod
-    def from_json(cls, document: list[Any]) -> FileRef:
-        """What `to_json` wrote."""
-        path, rows, size, checksum, columns = document
-        return cls(path, Seal(rows, size, checksum), columns)
-
-
-@attrs.frozen
-class TaskCommit:
-    """What one task did in one committed batch, and who did it.
-
-    Args:
-        task: the task.
-        batch: number of the task's micro-batch, from 0.
-        client: name of the client.
-        process_id: its process id, as text.
-        member_id: its member id in the group.
-        attempt: what executed it, as the launcher says: an operating system process, a Spark task attempt.
-        generation: the generation under which it was ordered.
-        offsets: source topic -> (first offset, offset after the last).
-        outputs: output -> its file.
-        changelogs: store -> its file.
-        changelog_offset: end offset of the task's changelogs after the batch, summed.
-        counters: what the processor counted.
-        seconds: time of processing and writing, without restoring.
-        stream_time: newest time of all records that the task has read, ms; None: none had one.
-    """
-
-    task: TaskId
-    batch: int
-    client: str
-    process_id: str
-    member_id: str
-    attempt: str
-    generation: int
-    offsets: Mapping[str, tuple[int, int]]
-    outputs: Mapping[str, FileRef] = attrs.field(factory=dict)
-    changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
-    changelog_offset: int = 0
-    counters: Mapping[str, int] = attrs.field(factory=dict)
-    seconds: float = 0.0
-    stream_time: int | None = None
-
-    @property
-    def rows_in(self) -> int:
-        """Rows read."""
-        return sum(end - start for start, end in self.offsets.values())
-
-    @property
-    def rows_out(self) -> int:
-        """Rows given to outputs."""
-        return sum(file.rows for file in self.outputs.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """For the commit record."""
-        return {
-            "batch": self.batch,
-            "client": self.client,
-            "processId": self.process_id,
-            "memberId": self.member_id,
-            "attempt": self.attempt,
-            "generation": self.generation,
-            "offsets": {topic: list(span) for topic, span in self.offsets.items()},
-            "outputs": {name: file.to_json() for name, file in self.outputs.items()},
-            "changelogs": {name: file.to_json() for name, file in self.changelogs.items()},
-            "changelogOffset": self.changelog_offset,
-            "counters": dict(self.counters),
-            "seconds": round(self.seconds, 6),
-            "streamTime": self.stream_time,
-        }
-
-    @classmethod
-    def from_json(cls, task: str, document: dict[str, Any]) -> TaskCommit:
-        """What `to_json` wrote."""
-        return cls(
-            TaskId.parse(task),
-            document["batch"],
-            document["client"],
-            document["processId"],
-            document["memberId"],
-            document["attempt"],
-            document["generation"],
-            {topic: (start, end) for topic, (start, end) in document["offsets"].items()},
-            {name: FileRef.from_json(file) for name, file in document["outputs"].items()},
-            {name: FileRef.from_json(file) for name, file in document["changelogs"].items()},
-            document["changelogOffset"],
-            document["counters"],
-            document["seconds"],
-            document["streamTime"],
-        )
-
-
-@attrs.frozen
-class CommitRecord:
-    """One commit: a batch of each task that had one ready.
-
-    Args:
-        number: its number, from 0.
-        application_id: `application.id`.
-        generation: generation of the group when it was committed.
-        committed_at_ms: when, milliseconds since the epoch.
-        tasks: what each task did; those that had nothing ready are absent.
-    """
-
-    number: int
-    application_id: str
-    generation: int
-    committed_at_ms: int
-    tasks: Mapping[TaskId, TaskCommit]
-
-    @property
-    def rows_in(self) -> int:
-        """Rows read."""
-        return sum(task.rows_in for task in self.tasks.values())
-
-    @property
-    def rows_out(self) -> int:
-        """Rows given to outputs."""
-        return sum(task.rows_out for task in self.tasks.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of the commit file."""
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "number": self.number,
-            "applicationId": self.application_id,
-            "generation": self.generation,
-            "committedAtMs": self.committed_at_ms,
-            "tasks": {str(task): self.tasks[task].to_json() for task in sorted(self.tasks)},
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> CommitRecord:
-        """What `to_json` wrote."""
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
-        tasks = (TaskCommit.from_json(task, found) for task, found in document["tasks"].items())
-        return cls(
-            document["number"],
-            document["applicationId"],
-            document["generation"],
-            document["committedAtMs"],
-            {commit.task: commit for commit in tasks},
-        )
-
-
 class CommitLog:
-    """The commits of a run, read from disk; what was read once is kept.
+    """The commits of a run. Whoever reads it sees what counts; one coordinator at a time writes.
 
     Args:
         run_dir: folder of the run.
+
+    Raises:
+        CommitLogException: the folder cannot be one.
     """
 
     def __init__(self, run_dir: str | Path) -> None:
         self.layout = RunLayout(run_dir)
-        self._records: dict[int, CommitRecord] = {}
-        self._columns: dict[str, dict[str, str]] | None = None
-        """Output -> column -> type, of all committed batches; None: not looked at yet."""
+        self._storage = storage_at("run_dir", self.layout.run_dir)
+        self._recent: list[CommitRecord] = []
+        """The records since the last checkpoint, of the coordinator that writes."""
+        self._checkpoints = Checkpoints(self._storage)
+        self._columns: dict[str, dict[str, str]] = {}
+        """Output -> column -> type, of all commits; of the coordinator that writes."""
+
+    # Reading.
 
     @property
     def last(self) -> int:
-        """Number of the last commit; -1: none. Looks at the disk.
+        """Number of the last record; -1: none.
 
         Raises:
             CommitLogException: one before it is missing.
         """
-        folder = self.layout.commit(0).parent
-        names = sorted(entry.name for entry in folder.glob("*.json")) if folder.is_dir() else []
-        for number, name in enumerate(names):
-            if name != self.layout.commit(number).name:
-                raise CommitLogException(
-                    f"The commit log {folder} has no commit {number}, but later ones: the next file is {name}. "
-                    "Maybe a file was deleted; what was computed after it cannot be trusted."
-                )
-        return len(names) - 1
+        return self._tail(self._checkpoints.newest())[1]
 
-    @property
-    def last_generation(self) -> int:
-        """Generation of the last commit; 0: none.
+    def records(self) -> Iterator[CommitRecord]:
+        """All records, oldest first.
 
         Raises:
-            CommitLogException: its record cannot be read, or one before it is missing.
+            CommitLogException: one is missing or cannot be read.
         """
-        last = self.last
-        return 0 if last < 0 else self.record(last).generation
-
-    def record(self, number: int) -> CommitRecord:
-        """The record of a commit.
-
-        Raises:
-            CommitLogException: there is no such commit, or its record cannot be read.
-        """
-        found = self._records.get(number)
-        if found is None:
-            path = self.layout.commit(number)
+        while True:
+            checkpoint = self._checkpoints.newest()
             try:
-                found = CommitRecord.from_json(read_json(path))
-                if found.number != number:
-                    raise ValueError(f"it is the record of commit {found.number}")
-            except FileNotFoundError:
-                raise CommitLogException(f"There is no commit {number}: there is no {path}.") from None
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
-                raise CommitLogException(
-                    f"The commit record {number} cannot be read: {path} ({error}). {self._advice(number, error)}"
-                ) from error
-            self._records[number] = found
-        return found
+                history = [record for name in checkpoint.history for record in self._checkpoints.segment(name)]
+            except FileNotFoundError as error:
+                # A newer checkpoint may have replaced it meanwhile.
+                newer = self._checkpoints.newest()
+                if newer.number == checkpoint.number:
+                    raise CommitLogException(f"The commit log lacks a file: {error}. {NEW_RUN}") from None
+                continue
+            break
+        yield from history
+        yield from self.records_after(checkpoint)
 
-    def records(self, after: int = -1) -> Iterator[CommitRecord]:
-        """All commits after the given one, in order."""
-        for number in range(after + 1, self.last + 1):
-            yield self.record(number)
-
-    def _advice(self, number: int, error: Exception) -> str:
-        if number < self.last:
-            return "Maybe restore the file from a copy; without it the run needs a new run_dir."
-        if isinstance(error, DamagedDocumentError) and error.is_torn:
-            return (
-                "It is the last one and was never acknowledged: run the application again, which does its batches anew."
-            )
-        return (
-            "It is the last one. Maybe restore the file from a copy, or delete it and run the application again, which "
-            "does its batches anew."
-        )
-
-    def set_aside_torn(self) -> None:
-        """Rename the last record if its end is missing: it was never acknowledged, so its batches are done anew.
-
-        Only for who owns the folder. A torn record before the last one stays where it is, and reading it is an error.
+    def records_after(self, checkpoint: Checkpoint) -> Iterator[CommitRecord]:
+        """The records that follow a checkpoint, oldest first.
 
         Raises:
-            CommitLogException: one before the last is missing, or the folder cannot be changed.
+            CommitLogException: one is missing or cannot be read.
         """
-        path = self.layout.commit(self.last)
+        first, last = self._tail(checkpoint)
+        for number in range(first, last + 1):
+            yield self.record(number, is_last=number == last)
+
+    def rebalances(self) -> Iterator[RebalanceRecord]:
+        """All assignments, oldest first.
+
+        Raises:
+            CommitLogException: a record is missing or cannot be read.
+        """
+        return (record.rebalance for record in self.records() if record.rebalance is not None)
+
+    def checkpoint(self) -> Checkpoint:
+        """The newest checkpoint that can be read; the one of a run that has none is number -1.
+
+        Raises:
+            CommitLogException: there is one, but none can be read.
+        """
+        return self._checkpoints.newest()
+
+    def record(self, number: int, *, is_last: bool = False) -> CommitRecord:
+        """A record that is not below a checkpoint.
+
+        Raises:
+            CommitLogException: it is not there, or cannot be read.
+        """
+        name = commit_name(number)
+        place = self._storage.locate(name)
         try:
-            read_json(path)
+            record = CommitRecord.from_json(open_document(self._storage, name))
+            if record.number != number:
+                raise ValueError(f"it is the record of commit {record.number}")
+        except FileNotFoundError:
+            raise CommitLogException(f"There is no commit {number}: there is no {place}.") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
+            raise CommitLogException(
+                f"The commit record {number} cannot be read: {place} ({error}). {_advice(error, is_last=is_last)}"
+            ) from error
+        return record
+
+    def _tail(self, checkpoint: Checkpoint) -> tuple[int, int]:
+        """The numbers of the first and the last record after a checkpoint; they are all there."""
+        first = checkpoint.number + 1
+        numbers = [number for number in self._numbers() if number >= first]
+        for expected, number in enumerate(numbers, start=first):
+            if number != expected:
+                raise CommitLogException(
+                    f"The commit log {self._storage.locate(COMMITS)} has no commit {expected}, but later ones: the next "
+                    f"is {number}. Maybe a file was deleted; what was computed after it cannot be trusted."
+                )
+        return first, first + len(numbers) - 1
+
+    def _numbers(self) -> list[int]:
+        names = (name.rpartition("/")[2].removesuffix(".json") for name in self._storage.list(COMMITS))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    # Writing.
+
+    def open_epoch(self, application_id: str, opened_by: str, now_ms: int) -> CommitRecord:
+        """Begin to write: whoever wrote before finds the next number taken, and can commit nothing any more.
+
+        A last record whose end is missing was never acknowledged; it is set aside, and its batches are done anew.
+
+        Args:
+            application_id: `application.id`.
+            opened_by: who the new coordinator is, for messages.
+            now_ms: time.
+
+        Returns:
+            The record that began the epoch.
+
+        Raises:
+            CommitLogException: the log cannot be read, or somebody else began at the same time.
+        """
+        self._set_aside_torn()
+        checkpoint = self._checkpoints.newest()
+        self._recent = list(self.records_after(checkpoint))
+        self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
+        for record in self._recent:
+            self._columns = self._columns_with(record)
+        newest = self._recent[-1] if self._recent else checkpoint
+        record = CommitRecord(
+            newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
+        )
+        self._put(record)
+        self._recent.append(record)
+        return record
+
+    def _set_aside_torn(self) -> None:
+        """Rename the last record if its end is missing; earlier ones stay where they are, and reading them is an error."""
+        numbers = self._numbers()
+        name = commit_name(numbers[-1] if numbers else 0)
+        try:
+            open_document(self._storage, name)
         except FileNotFoundError:
             return
         except DamagedDocumentError as error:
             if not error.is_torn:
                 return
-            aside = path.with_name(path.name + _TORN)
+            aside = f"{COMMITS}/torn/{name.rpartition('/')[2]}"
             try:
-                path.replace(aside)
+                self._storage.put(aside, self._storage.open(name))
+                self._storage.delete([name])
             except OSError as problem:
-                raise CommitLogException(f"The torn commit record {path} cannot be set aside: {problem}.") from problem
+                raise CommitLogException(
+                    f"The torn commit record {self._storage.locate(name)} cannot be set aside: {problem}."
+                ) from problem
             _log.warning(
                 "The last commit record was cut off while it was being written, by a crash or a full disk. Nobody was told "
                 "of it; it is %s now, and its batches are done anew",
-                aside,
+                self._storage.locate(aside),
             )
 
     def append(self, record: CommitRecord) -> None:
@@ -388,16 +272,45 @@ class CommitLog:
                 for name, file in files.items():
                     self._check_is_there(commit, f"{what} {name!r}", file)
         columns = self._columns_with(record)
-        path = self.layout.commit(record.number)
+        self._put(record)
+        self._recent.append(record)
+        self._columns = columns
+
+    def _put(self, record: CommitRecord) -> None:
+        name = commit_name(record.number)
         try:
-            write_json(path, record.to_json(), exclusive=True)
+            self._storage.put_if_absent(name, as_document(record.to_json()))
         except FileExistsError:
             raise CommitLogException(
-                f"Commit {record.number} has been made by somebody else: {path} exists. "
-                "Maybe a second coordinator runs on the same folder; this one stops, its batches do not count."
+                f"Commit {record.number} has been made by somebody else{self._who(record.number)}: "
+                f"{self._storage.locate(name)} exists. A second coordinator runs on the same folder; this one stops, its "
+                "batches do not count."
             ) from None
-        self._records[record.number] = record
-        self._columns = columns
+
+    def _who(self, number: int) -> str:
+        try:
+            return f" ({self.record(number).opened_by})"
+        except CommitLogException:
+            return ""
+
+    def write_checkpoint(self, number: int, state: Mapping[str, Any]) -> None:
+        """Put a checkpoint in the place of the records up to a number; may run while others are appended.
+
+        Args:
+            number: the last record that it replaces.
+            state: what the records up to there have led to.
+
+        Raises:
+            OSError: the disk says no; all is as it was then, or the next checkpoint will tidy up.
+            CommitLogException: an earlier part of the log cannot be read.
+        """
+        replaced = [record for record in self._recent if record.number <= number]
+        if not replaced:
+            return
+        last = replaced[-1]
+        columns = {output: dict(found) for output, found in self._columns.items()}
+        self._checkpoints.write(Checkpoint(number, last.epoch, last.generation, (), columns, state), replaced)
+        self._recent = [record for record in self._recent if record.number > number]
 
     def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef) -> None:
         path = self.layout.file(file)
@@ -417,10 +330,6 @@ class CommitLog:
 
         A column of type null (a batch that has only nulls in it) goes with any type.
         """
-        if self._columns is None:
-            self._columns = {}
-            for earlier in self.records():
-                self._columns = self._columns_with(earlier)
         known = dict(self._columns)
         for task in sorted(record.tasks):
             for output, file in record.tasks[task].outputs.items():
@@ -439,6 +348,17 @@ class CommitLog:
                     )
                 known[output] = {c: now[c] if kind == "null" else kind for c, kind in before.items()}
         return known
+
+
+def _advice(error: Exception, *, is_last: bool) -> str:
+    if not is_last:
+        return "Maybe restore the file from a copy; without it the run needs a new run_dir."
+    if isinstance(error, DamagedDocumentError) and error.is_torn:
+        return "It is the last one and was never acknowledged: run the application again, which does its batches anew."
+    return (
+        "It is the last one. Maybe restore the file from a copy, or delete it and run the application again, which "
+        "does its batches anew."
+    )
 
 
 def _shown(columns: Mapping[str, str]) -> str:
@@ -472,113 +392,3 @@ def read_application(layout: RunLayout) -> dict[str, Any]:
             "copy; without it the run needs a new run_dir."
         ) from error
     return document
-
-
-def _sorted(tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
-    return tuple(sorted(tasks))
-
-
-@attrs.frozen
-class ClientTasks:
-    """The tasks of one client.
-
-    Args:
-        active: tasks it processes, sorted.
-        standby: tasks of which it keeps a copy of the state, sorted.
-    """
-
-    active: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
-    standby: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
-
-
-@attrs.frozen
-class RebalanceRecord:
-    """Who was to run what from a generation on.
-
-    Args:
-        generation: its number.
-        reason: why there was a rebalance.
-        clients: member id -> (client name, tasks).
-        after_commit: the last commit before it; -1: none.
-    """
-
-    generation: int
-    reason: str
-    clients: Mapping[str, tuple[str, ClientTasks]]
-    after_commit: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of the file."""
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "generation": self.generation,
-            "reason": self.reason,
-            "afterCommit": self.after_commit,
-            "members": {
-                member: {
-                    "client": name,
-                    "active": list(map(str, tasks.active)),
-                    "standby": list(map(str, tasks.standby)),
-                }
-                for member, (name, tasks) in sorted(self.clients.items())
-            },
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> RebalanceRecord:
-        """What `to_json` wrote."""
-        members = {
-            member: (
-                found["client"],
-                ClientTasks(map(TaskId.parse, found["active"]), map(TaskId.parse, found["standby"])),
-            )
-            for member, found in document["members"].items()
-        }
-        return cls(document["generation"], document["reason"], members, document["afterCommit"])
-
-
-class RebalanceLog:
-    """The rebalances of a run, on disk.
-
-    Args:
-        run_dir: folder of the run.
-    """
-
-    def __init__(self, run_dir: str | Path) -> None:
-        self.layout = RunLayout(run_dir)
-
-    @property
-    def last_generation(self) -> int:
-        """The newest generation; 0: none."""
-        names = [entry.stem for entry in self.layout.rebalance(0).parent.glob("*.json")]
-        return max((int(name) for name in names if name.isdecimal()), default=0)
-
-    def append(self, record: RebalanceRecord) -> None:
-        """Claim a generation; from then on no other coordinator can use it.
-
-        Raises:
-            CommitLogException: it is taken: another coordinator works on this run.
-        """
-        path = self.layout.rebalance(record.generation)
-        try:
-            write_json(path, record.to_json(), exclusive=True)
-        except FileExistsError:
-            raise CommitLogException(
-                f"Generation {record.generation} belongs to somebody else: {path} exists. "
-                "Maybe a second coordinator runs on the same folder; this one stops."
-            ) from None
-
-    def records(self) -> Iterator[RebalanceRecord]:
-        """All rebalances, oldest first.
-
-        Raises:
-            CommitLogException: a record cannot be read.
-        """
-        for path in sorted(self.layout.rebalance(0).parent.glob("*.json")):
-            try:
-                yield RebalanceRecord.from_json(read_json(path))
-            except (OSError, ValueError, KeyError, TypeError, StreamsException) as error:
-                raise CommitLogException(
-                    f"The record of a rebalance cannot be read: {path} ({error}). No result depends on what it says. "
-                    "Maybe restore the file from a copy; do not delete it, its name makes sure that the number is not used twice."
-                ) from error

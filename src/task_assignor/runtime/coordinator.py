@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from task_assignor.group import GroupLeader, GroupRebalance
-from task_assignor.runtime.commits import RebalanceRecord
 from task_assignor.runtime.coordinator_members import (
     Member,
     Members,
@@ -45,8 +44,8 @@ from task_assignor.runtime.coordinator_values import (
     NothingWaits,
     SendToClient,
     StopRequested,
+    StoreCheckpoint,
     StoreCommit,
-    StoreGeneration,
     Tick,
 )
 from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
@@ -83,6 +82,7 @@ from task_assignor.runtime.protocol import (
     ToCoordinator,
     Welcome,
 )
+from task_assignor.runtime.records import CommitRecord, RebalanceRecord, TaskCommit
 from task_assignor.sdk import StreamsException, TaskId
 
 STORY_LENGTH = 60
@@ -98,7 +98,7 @@ class Coordinator:
         progress: what is committed and what is still to be read.
         options: settings of the runtime.
         expected_clients: the run begins when so many clients are there.
-        last_generation: the newest generation that was ever stored.
+        opening: the record that began this coordinator's epoch: the last of the log.
         now_ms: time.
         processors: task -> name of its processor, for messages.
     """
@@ -111,7 +111,7 @@ class Coordinator:
         progress: Progress,
         options: RuntimeOptions,
         expected_clients: int,
-        last_generation: int,
+        opening: CommitRecord,
         now_ms: int,
         processors: Mapping[TaskId, str] | None = None,
     ) -> None:
@@ -121,9 +121,12 @@ class Coordinator:
         self._progress = progress
         self._options = options
         self._expected_clients = expected_clients
-        self._generation = last_generation
+        self._epoch = opening.epoch
+        self._generation = opening.generation
+        self._checkpoint = opening.number
+        """The record at which a checkpoint was last due."""
         self._phase = CoordinatorPhase.GATHERING
-        self._members = Members(run_id, last_generation)
+        self._members = Members(run_id, opening.epoch)
         self._rebalances = Rebalances(leader.assignor_name, options)
         self._orders = Orders()
         self._waiting_since_ms = now_ms
@@ -401,13 +404,14 @@ class Coordinator:
             yield Announce(self._rebalances.kept(question, outcome.kept_because, self._members, self._generation))
             yield from self._give_orders(self._progress.tasks, now_ms)
             return
-        yield from self._commit(now_ms)
-        yield from self._assign(question, outcome)
+        yield from self._assign(question, outcome, now_ms)
         yield from self._give_orders(self._progress.tasks, now_ms)
         yield from self._go_on(now_ms)
 
-    def _assign(self, question: Question, outcome: GroupRebalance) -> Iterator[CoordinatorInstruction]:
+    def _assign(self, question: Question, outcome: GroupRebalance, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Everybody's tasks from now on. Only tasks that change hands stop: what their old owners do is void."""
+        # What is accepted is made known under the assignment under which it was ordered.
+        yield from self._commit(now_ms)
         self._rebalances.take(question, outcome.followup_deadline_ms)
         self._generation += 1
         before = {member.member_id: member.tasks for member in self._members}
@@ -415,7 +419,7 @@ class Coordinator:
         self._orders.take_back(self._members)
         asked = [member for member in self._members if member.member_id in question.members]
         clients = {member.member_id: (member.name, member.tasks) for member in asked}
-        yield StoreGeneration(RebalanceRecord(self._generation, question.reason, clients, self._progress.last_commit))
+        yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
         yield Announce(self._rebalances.moved(question, self._members, self._generation))
         for member in asked:
             tasks, known = member.tasks, before[member.member_id]
@@ -470,9 +474,8 @@ class Coordinator:
         """Commit everything that was accepted, then tell those that have copies of it."""
         if not self._orders.has_accepted or self._phase is not CoordinatorPhase.RUNNING:
             return
-        number = self._progress.last_commit + 1
-        record, seconds = self._orders.commit(number, self._application_id, self._generation, now_ms)
-        self._progress.begin_commit(number)
+        tasks, seconds = self._orders.take_accepted(now_ms)
+        record = self._record(now_ms, tasks)
         yield StoreCommit(record)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
@@ -480,13 +483,26 @@ class Coordinator:
         rows = rows_by_client(record.tasks)
         counts = (record.rows_in, record.rows_out)
         yield Announce(
-            BatchesCommitted(number, self._generation, batches, *counts, rows, seconds, self._progress.remaining_rows())
+            BatchesCommitted(
+                record.number, self._generation, batches, *counts, rows, seconds, self._progress.remaining_rows()
+            )
         )
         for member in self._members:
             mine = [task for task in (*member.tasks.active, *member.tasks.standby) if task in record.tasks]
             if mine:
                 changes = {task: Change(self._progress.position(task), record.tasks[task].changelogs) for task in mine}
                 yield SendToClient(member.connection, Committed(changes))
+        if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
+            self._checkpoint = record.number
+            yield StoreCheckpoint(record.number, self._progress.state())
+
+    def _record(
+        self, now_ms: int, tasks: Mapping[TaskId, TaskCommit] | None = None, rebalance: RebalanceRecord | None = None
+    ) -> CommitRecord:
+        """The next record of the log."""
+        number = self._progress.last_commit + 1
+        self._progress.begin_commit(number)
+        return CommitRecord(number, self._application_id, self._epoch, self._generation, now_ms, tasks or {}, rebalance)
 
     # The end.
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from task_assignor.runtime.commits import CommitRecord, TaskCommit
 from task_assignor.runtime.coordinator_members import Member, Members
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import TaskOrder, TaskResult
+from task_assignor.runtime.records import TaskCommit
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
 
@@ -145,13 +145,12 @@ class Orders:
         )
         return commit
 
-    def commit(self, number: int, application_id: str, generation: int, now_ms: int) -> tuple[CommitRecord, float]:
-        """The record of everything that was accepted, and the seconds since the oldest order of it was given."""
-        assert self._oldest_ms is not None
+    def take_accepted(self, now_ms: int) -> tuple[dict[TaskId, TaskCommit], float]:
+        """Everything that was accepted, to be committed; and the seconds since the oldest order of it was given."""
         tasks = {task: self._accepted[task] for task in sorted(self._accepted)}
-        seconds = (now_ms - self._oldest_ms) / 1000
+        seconds = 0.0 if self._oldest_ms is None else (now_ms - self._oldest_ms) / 1000
         self._accepted, self._oldest_ms = {}, None
-        return CommitRecord(number, application_id, generation, now_ms, tasks), seconds
+        return tasks, seconds
 
     def clear(self) -> None:
         """Nothing that is open is waited for any more."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from task_assignor.group import GroupClient, GroupRebalance
-from task_assignor.runtime.commits import CommitRecord, RebalanceRecord
 from task_assignor.runtime.events import RunEvent
 from task_assignor.runtime.protocol import ToClient, ToCoordinator
+from task_assignor.runtime.records import CommitRecord
 from task_assignor.sdk import StreamsException, TaskId
 
 
@@ -146,17 +147,23 @@ class AskAssignor:
 
 
 @attrs.frozen
-class StoreGeneration:
-    """Store the record of a rebalance; must succeed before anything that follows."""
+class StoreCommit:
+    """Commit batches, or an assignment; must succeed before anything that follows."""
 
-    record: RebalanceRecord
+    record: CommitRecord
 
 
 @attrs.frozen
-class StoreCommit:
-    """Commit batches; must succeed before anything that follows."""
+class StoreCheckpoint:
+    """Write a checkpoint when there is time for it; if it cannot be written, all goes on.
 
-    record: CommitRecord
+    Args:
+        number: the last record that it replaces.
+        state: what the records up to there have led to.
+    """
+
+    number: int
+    state: Mapping[str, Any]
 
 
 @attrs.frozen
@@ -174,5 +181,5 @@ class Finished:
 
 
 CoordinatorInstruction = (
-    SendToClient | CloseConnection | AskAssignor | StoreGeneration | StoreCommit | Announce | Finished
+    SendToClient | CloseConnection | AskAssignor | StoreCommit | StoreCheckpoint | Announce | Finished
 )

@@ -102,6 +102,7 @@ class RuntimeOptions:
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many failures in a row the run fails.
+        checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
         compression: of output and changelog files: None, "lz4" or "zstd".
         bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
         advertised_host: address that clients connect to; None: the same.
@@ -122,6 +123,7 @@ class RuntimeOptions:
     assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
     max_attempts: int = attrs.field(default=10, validator=_positive)
     max_assignment_retries: int = attrs.field(default=20, validator=_positive)
+    checkpoint_every_commits: int = attrs.field(default=256, validator=_positive)
     compression: str | None = attrs.field(default=None, validator=_compression)
     bind_host: str | None = None
     advertised_host: str | None = None

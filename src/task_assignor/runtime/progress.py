@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
-from task_assignor.runtime.commits import CommitRecord, TaskCommit
+from task_assignor.runtime.checkpoints import Checkpoint
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.protocol import START, Change, Position
+from task_assignor.runtime.records import CommitRecord, FileRef, TaskCommit
 from task_assignor.sdk import TaskId
 
 
@@ -61,22 +63,62 @@ class Progress:
     @classmethod
     def after(
         cls,
+        checkpoint: Checkpoint,
         records: Iterable[CommitRecord],
         sources: Mapping[TaskId, Sequence[str]],
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
     ) -> Progress:
-        """The progress after some commits: how a coordinator begins.
+        """The progress after a checkpoint and the commits that follow it: how a coordinator begins.
 
         Raises:
             CommitLogException: a record does not fit the tasks, the topics, or the record before it.
         """
         progress = cls(sources, ends, tables)
+        progress._load(checkpoint)
         for record in records:
             progress.begin_commit(record.number)
             for task in sorted(record.tasks):
                 progress.advance(record.tasks[task])
         return progress
+
+    def state(self) -> dict[str, Any]:
+        """How far every task is, for a checkpoint."""
+        return {
+            "batches": self._batches,
+            "tasks": {
+                str(task): {
+                    "offsets": dict(found.offsets),
+                    "generations": list(zip(found.first_batches, found.generations, strict=True)),
+                    "changes": [
+                        [
+                            *attrs.astuple(change.position),
+                            {name: file.to_json() for name, file in change.changelogs.items()},
+                        ]
+                        for change in found.changes
+                    ],
+                }
+                for task, found in self._tasks.items()
+            },
+        }
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        """Take what `state` gave."""
+        self._last_commit = checkpoint.number
+        self._batches = checkpoint.state.get("batches", 0)
+        for name, state in checkpoint.state.get("tasks", {}).items():
+            task = TaskId.parse(name)
+            found = self._tasks.get(task)
+            if found is None:
+                raise self._unknown(task)
+            for topic, offset in state["offsets"].items():
+                self._advance_offset(f"The checkpoint {checkpoint.number}", task, found, topic, 0, offset)
+            for *position, changelogs in state["changes"]:
+                files = {store: FileRef.from_json(file) for store, file in changelogs.items()}
+                found.changes.append(Change(Position(*position), files))
+            found.position = found.changes[-1].position if found.changes else START
+            found.first_batches = [first for first, _ in state["generations"]]
+            found.generations = [generation for _, generation in state["generations"]]
 
     @property
     def last_commit(self) -> int:
@@ -162,30 +204,38 @@ class Progress:
         """
         task, found = commit.task, self._tasks.get(commit.task)
         if found is None:
-            raise CommitLogException(
-                f"Batch {commit.batch} was committed for task {task}, which the topology does not have. "
-                "Maybe the topology was changed; a changed one needs a new run folder."
-            )
+            raise self._unknown(task)
         if commit.batch != found.position.batch + 1:
             raise CommitLogException(
                 f"Batch {commit.batch} of task {task} was committed, but batch {found.position.batch + 1} should be."
             )
         for topic, (start, end) in commit.offsets.items():
-            limit = self._ends[topic][task.partition] if topic in found.offsets else -1
-            if found.offsets.get(topic) != start or not start <= end <= limit:
-                raise CommitLogException(
-                    f"Batch {commit.batch} of task {task} was committed with offsets {start} to {end} of topic {topic}, "
-                    f"partition {task.partition}; the topology and the topics allow {found.offsets.get(topic)} to {limit}. "
-                    "Maybe the topic was written again; then the run needs a new folder."
-                )
-            found.offsets[topic] = end
-        self._remaining -= commit.rows_in
+            self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
         self._batches += 1
         found.position = Position(commit.batch, commit.generation, commit.changelog_offset, commit.stream_time)
         found.changes.append(Change(found.position, commit.changelogs))
         if not found.generations or found.generations[-1] != commit.generation:
             found.first_batches.append(commit.batch)
             found.generations.append(commit.generation)
+
+    def _advance_offset(self, what: str, task: TaskId, found: _TaskProgress, topic: str, start: int, end: int) -> None:
+        known = found.offsets.get(topic)
+        limit = self._ends[topic][task.partition] if known is not None else -1
+        if known is None or known != start or not start <= end <= limit:
+            raise CommitLogException(
+                f"{what} was committed with offsets {start} to {end} of topic {topic}, partition {task.partition}; the "
+                f"topology and the topics allow {known} to {limit}. Maybe the topic was written again; then the run needs a "
+                "new folder."
+            )
+        found.offsets[topic] = end
+        self._remaining -= end - start
+
+    @staticmethod
+    def _unknown(task: TaskId) -> CommitLogException:
+        return CommitLogException(
+            f"Batches were committed for task {task}, which the topology does not have. Maybe the topology was changed; a "
+            "changed one needs a new run folder."
+        )
 
     def validate(self) -> None:
         """Raise AssertionError if something holds that never may."""

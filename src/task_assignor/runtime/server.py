@@ -7,12 +7,14 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
-from task_assignor.runtime.commits import CommitLog, RebalanceLog
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import (
     Abandoned,
@@ -30,8 +32,8 @@ from task_assignor.runtime.coordinator_values import (
     NothingWaits,
     SendToClient,
     StopRequested,
+    StoreCheckpoint,
     StoreCommit,
-    StoreGeneration,
     Tick,
 )
 from task_assignor.runtime.deciding import decide
@@ -87,6 +89,14 @@ class _Writer:
                 _log.debug("A message could not be sent: %s", error)
 
 
+def _write_checkpoint(commits: CommitLog, number: int, state: Mapping[str, Any]) -> None:
+    try:
+        commits.write_checkpoint(number, state)
+    except (OSError, StreamsException):
+        # It saves time and space later, nothing more.
+        _log.warning("The checkpoint of commit %d could not be written", number, exc_info=True)
+
+
 class CoordinatorServer:
     """Listens, and runs a coordinator until it is finished.
 
@@ -105,6 +115,7 @@ class CoordinatorServer:
         self._clock = Clock()
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
+        self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
 
     @property
     def port(self) -> int:
@@ -125,7 +136,6 @@ class CoordinatorServer:
         coordinator: Coordinator,
         leader: GroupLeader,
         commits: CommitLog,
-        rebalances: RebalanceLog,
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
     ) -> StreamsException | None:
@@ -134,8 +144,7 @@ class CoordinatorServer:
         Args:
             coordinator: the decisions.
             leader: asks the assignor.
-            commits: where batches are committed.
-            rebalances: where generations are stored.
+            commits: where batches and assignments are committed.
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
 
@@ -146,7 +155,7 @@ class CoordinatorServer:
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, rebalances, announce)
+            self._carry_out(coordinator.handle(event), leader, commits, announce)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -163,6 +172,7 @@ class CoordinatorServer:
         finally:
             if self._deciding is not None:
                 self._deciding.give_up()
+            self._checkpoints.shutdown()
         return self._error
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
@@ -183,7 +193,6 @@ class CoordinatorServer:
         instructions: Sequence[CoordinatorInstruction],
         leader: GroupLeader,
         commits: CommitLog,
-        rebalances: RebalanceLog,
         announce: Callable[[RunEvent], None],
     ) -> None:
         for instruction in instructions:
@@ -194,12 +203,11 @@ class CoordinatorServer:
                     self._close(connection)
                 case AskAssignor():
                     self._ask(leader, instruction)
-                case StoreGeneration(record):
-                    with disk_errors(CommitLogException, "A rebalance cannot be stored", _DISK_ADVICE):
-                        rebalances.append(record)
                 case StoreCommit(record):
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
                         commits.append(record)
+                case StoreCheckpoint(number, state):
+                    self._checkpoints.submit(_write_checkpoint, commits, number, state)
                 case Announce(event):
                     announce(event)
                 case Finished(error):

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.client import Restore
-from task_assignor.runtime.commits import FileRef, RunLayout, open_committed
+from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
 from task_assignor.runtime.files import write_arrow
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
+from task_assignor.runtime.records import FileRef
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
 from task_assignor.runtime.task_input import TaskInput

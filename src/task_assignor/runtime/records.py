@@ -1,0 +1,258 @@
+"""What a run has done, as its log keeps it: commits, and who was to run what. Plain values and their JSON; no files here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from task_assignor.runtime.storage import Seal
+from task_assignor.sdk import TaskId
+
+FORMAT_VERSION: Final = 3
+
+
+def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, kind) for name, kind in columns)
+
+
+@attrs.frozen
+class FileRef:
+    """A file of a commit.
+
+    Args:
+        path: relative to the folder of the run.
+        seal: its rows, bytes and checksum.
+        columns: names and types of its columns.
+    """
+
+    path: str
+    seal: Seal
+    columns: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_to_columns)
+
+    @property
+    def rows(self) -> int:
+        """Its rows."""
+        return self.seal.rows
+
+    def to_json(self) -> list[Any]:
+        """For the commit record."""
+        return [self.path, *self.seal.to_json(), [list(column) for column in self.columns]]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> FileRef:
+        """What `to_json` wrote."""
+        path, rows, size, checksum, columns = document
+        return cls(path, Seal(rows, size, checksum), columns)
+
+
+@attrs.frozen
+class TaskCommit:
+    """What one task did in one committed batch, and who did it.
+
+    Args:
+        task: the task.
+        batch: number of the task's micro-batch, from 0.
+        client: name of the client.
+        process_id: its process id, as text.
+        member_id: its member id in the group.
+        attempt: what executed it, as the launcher says: an operating system process, a Spark task attempt.
+        generation: the generation under which it was ordered.
+        offsets: source topic -> (first offset, offset after the last).
+        outputs: output -> its file.
+        changelogs: store -> its file.
+        changelog_offset: end offset of the task's changelogs after the batch, summed.
+        counters: what the processor counted.
+        seconds: time of processing and writing, without restoring.
+        stream_time: newest time of all records that the task has read, ms; None: none had one.
+    """
+
+    task: TaskId
+    batch: int
+    client: str
+    process_id: str
+    member_id: str
+    attempt: str
+    generation: int
+    offsets: Mapping[str, tuple[int, int]]
+    outputs: Mapping[str, FileRef] = attrs.field(factory=dict)
+    changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
+    changelog_offset: int = 0
+    counters: Mapping[str, int] = attrs.field(factory=dict)
+    seconds: float = 0.0
+    stream_time: int | None = None
+
+    @property
+    def rows_in(self) -> int:
+        """Rows read."""
+        return sum(end - start for start, end in self.offsets.values())
+
+    @property
+    def rows_out(self) -> int:
+        """Rows given to outputs."""
+        return sum(file.rows for file in self.outputs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """For the commit record."""
+        return {
+            "batch": self.batch,
+            "client": self.client,
+            "processId": self.process_id,
+            "memberId": self.member_id,
+            "attempt": self.attempt,
+            "generation": self.generation,
+            "offsets": {topic: list(span) for topic, span in self.offsets.items()},
+            "outputs": {name: file.to_json() for name, file in self.outputs.items()},
+            "changelogs": {name: file.to_json() for name, file in self.changelogs.items()},
+            "changelogOffset": self.changelog_offset,
+            "counters": dict(self.counters),
+            "seconds": round(self.seconds, 6),
+            "streamTime": self.stream_time,
+        }
+
+    @classmethod
+    def from_json(cls, task: str, document: dict[str, Any]) -> TaskCommit:
+        """What `to_json` wrote."""
+        return cls(
+            TaskId.parse(task),
+            document["batch"],
+            document["client"],
+            document["processId"],
+            document["memberId"],
+            document["attempt"],
+            document["generation"],
+            {topic: (start, end) for topic, (start, end) in document["offsets"].items()},
+            {name: FileRef.from_json(file) for name, file in document["outputs"].items()},
+            {name: FileRef.from_json(file) for name, file in document["changelogs"].items()},
+            document["changelogOffset"],
+            document["counters"],
+            document["seconds"],
+            document["streamTime"],
+        )
+
+
+def _sorted(tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
+    return tuple(sorted(tasks))
+
+
+@attrs.frozen
+class ClientTasks:
+    """The tasks of one client.
+
+    Args:
+        active: tasks it processes, sorted.
+        standby: tasks of which it keeps a copy of the state, sorted.
+    """
+
+    active: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
+    standby: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
+
+
+@attrs.frozen
+class RebalanceRecord:
+    """Who was to run what from a generation on.
+
+    Args:
+        generation: its number.
+        reason: why there was a rebalance.
+        clients: member id -> (client name, tasks).
+    """
+
+    generation: int
+    reason: str
+    clients: Mapping[str, tuple[str, ClientTasks]]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the commit record."""
+        return {
+            "generation": self.generation,
+            "reason": self.reason,
+            "members": {
+                member: {
+                    "client": name,
+                    "active": list(map(str, tasks.active)),
+                    "standby": list(map(str, tasks.standby)),
+                }
+                for member, (name, tasks) in sorted(self.clients.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> RebalanceRecord:
+        """What `to_json` wrote."""
+        members = {
+            member: (
+                found["client"],
+                ClientTasks(map(TaskId.parse, found["active"]), map(TaskId.parse, found["standby"])),
+            )
+            for member, found in document["members"].items()
+        }
+        return cls(document["generation"], document["reason"], members)
+
+
+@attrs.frozen
+class CommitRecord:
+    """One commit: a batch of each task that had one ready, or an assignment, or both.
+
+    Args:
+        number: its number, from 0.
+        application_id: `application.id`.
+        epoch: which coordinator made it, counted from 1.
+        generation: generation of the group when it was committed.
+        committed_at_ms: when, milliseconds since the epoch.
+        tasks: what each task did; those that had nothing ready are absent.
+        rebalance: the assignment that began with it.
+        opened_by: who the coordinator is, in the first record of its epoch.
+    """
+
+    number: int
+    application_id: str
+    epoch: int
+    generation: int
+    committed_at_ms: int
+    tasks: Mapping[TaskId, TaskCommit] = attrs.field(factory=dict)
+    rebalance: RebalanceRecord | None = None
+    opened_by: str = ""
+
+    @property
+    def rows_in(self) -> int:
+        """Rows read."""
+        return sum(task.rows_in for task in self.tasks.values())
+
+    @property
+    def rows_out(self) -> int:
+        """Rows given to outputs."""
+        return sum(task.rows_out for task in self.tasks.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the commit file."""
+        return {
+            "formatVersion": FORMAT_VERSION,
+            "number": self.number,
+            "applicationId": self.application_id,
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "committedAtMs": self.committed_at_ms,
+            "tasks": {str(task): self.tasks[task].to_json() for task in sorted(self.tasks)},
+            **({} if self.rebalance is None else {"rebalance": self.rebalance.to_json()}),
+            **({"openedBy": self.opened_by} if self.opened_by else {}),
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> CommitRecord:
+        """What `to_json` wrote."""
+        if document["formatVersion"] != FORMAT_VERSION:
+            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
+        tasks = (TaskCommit.from_json(task, found) for task, found in document["tasks"].items())
+        rebalance = document.get("rebalance")
+        return cls(
+            document["number"],
+            document["applicationId"],
+            document["epoch"],
+            document["generation"],
+            document["committedAtMs"],
+            {commit.task: commit for commit in tasks},
+            None if rebalance is None else RebalanceRecord.from_json(rebalance),
+            document.get("openedBy", ""),
+        )
