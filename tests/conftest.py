@@ -17,11 +17,12 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
+from tests.bridge.streams import java
 from tests.budget import requested_examples
 from tests.kafka.fixtures import kafka_cluster, rack_cluster, unique
 from tests.runtime.storage.fixtures import s3_folder, s3_server
 
-__all__ = ["kafka_cluster", "rack_cluster", "s3_folder", "s3_server", "unique"]  # fixtures, known to all tests
+__all__ = ["java", "kafka_cluster", "rack_cluster", "s3_folder", "s3_server", "unique"]  # fixtures, known to all tests
 
 pytest.register_assert_rewrite("tests.rack_comparison")  # a failed assert there tells the values, as in a test
 

@@ -1,4 +1,4 @@
-"""Messages as Java would write them, for tests without a Java; and the class path, for those with one."""
+"""Messages as Java would write them, for tests without a Java."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import struct
 import pytest
 
 from task_assignor.bridge import wire
-from tests.bridge.streams import compiled
-from tests.kafka.fixtures import missing
-from tests.kafka.jars import KafkaUnavailableError
 
 
 def int32(*values: int) -> bytes:
@@ -63,13 +60,3 @@ def question(timeout_ms: int = 60_000, java: bool = False, settings: dict[str, s
 def any_question(request: pytest.FixtureRequest) -> bytes:
     """A question of either kind."""
     return question(java=request.param)
-
-
-@pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Class path of the applications in `java/`, see `compiled`."""
-    try:
-        return compiled(tmp_path_factory.mktemp("classes"))
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise

@@ -8,19 +8,20 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import attrs
+import pytest
 
 from task_assignor.bridge import jar_path
 from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
 from tests.bridge.jar import compile_java
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
-from tests.kafka.jars import JVM_OPTIONS, class_path, java_command, run_tool
+from tests.kafka.fixtures import make_topics, missing, wait_until
+from tests.kafka.jars import JVM_OPTIONS, KafkaUnavailableError, class_path, java_command, run_tool
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = Path(__file__).parent / "java"
@@ -35,6 +36,16 @@ def compiled(folder: Path, version: str | None = None) -> str:
     return f"{folder}{os.pathsep}{libraries}"
 
 
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Class path of the applications in `java/`, see `compiled`."""
+    try:
+        return compiled(tmp_path_factory.mktemp("classes"))
+    except KafkaUnavailableError as error:
+        missing(str(error))
+        raise
+
+
 def python_decides(*command: str, assignor: str = "sticky", **more: object) -> dict[str, object]:
     """The settings that let a Python assignor decide; `more` with underscores for dots."""
     words = command or (sys.executable, "-m", "task_assignor", "bridge", "serve")
@@ -47,15 +58,6 @@ def python_decides(*command: str, assignor: str = "sticky", **more: object) -> d
         f"{PREFIX}retry.ms": 1_000,
         **own,
     }
-
-
-def alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def resident_bytes(pid: int) -> int:
@@ -196,17 +198,14 @@ class StreamsGroup:
 
     def __enter__(self) -> Self:
         """Create the topics."""
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
-        replicas = len(self.cluster.racks)
-        names = [f"{self.name}-{topic}" for topic in ("left", "right", "joined")]
-        if self.replica_brokers is None:
-            topics = [NewTopic(name, self.tasks, replicas) for name in names]
-        else:
-            topics = [NewTopic(name, self.tasks, replica_assignment=self.replica_brokers) for name in names]
-        for created in admin.create_topics(topics).values():
-            created.result(60)
+        names = (f"{self.name}-{topic}" for topic in ("left", "right", "joined"))
+        make_topics(
+            self.cluster.bootstrap_servers,
+            *names,
+            partitions=self.tasks,
+            replicas=len(self.cluster.racks),
+            brokers=self.replica_brokers,
+        )
         return self
 
     def __exit__(
@@ -314,6 +313,3 @@ def _keys(messages: Iterable[Any]) -> list[str]:
     for message in messages:
         assert message.error() is None, message.error()
     return [message.key().decode() for message in messages]
-
-
-Unique = Callable[[str], str]

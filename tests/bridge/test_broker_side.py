@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from task_assignor.bridge import Verdict, check_properties
-from tests.bridge.streams import StreamsGroup, Unique, python_decides
+from tests.bridge.streams import StreamsGroup, python_decides
 from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import Unique
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
 

@@ -13,9 +13,9 @@ import pytest
 from task_assignor.bridge import jar_path
 from task_assignor.bridge.keys import KEYS
 from task_assignor.sdk.properties import parse_properties
-from tests.bridge.streams import ROOT, StreamsGroup, Unique
+from tests.bridge.streams import ROOT, StreamsGroup
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, wait_until
 
 TEXT = (ROOT / "docs" / "bridge.md").read_text(encoding="utf-8")
 SAID = {

@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from task_assignor.bridge.keys import PREFIX, RECORDING_CLASS
-from tests.bridge.streams import StreamsGroup, Unique, python_decides
+from tests.bridge.streams import StreamsGroup, python_decides
 from tests.bridge.test_streams import differing
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
 BROKERS: Final = [3, 1, 2, 2, 3, 1]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from task_assignor.bridge.keys import PREFIX, RECORDING_CLASS
-from tests.bridge.streams import StreamsGroup, Unique, compiled, python_decides
+from tests.bridge.streams import StreamsGroup, compiled, python_decides
 from tests.bridge.test_streams import differing
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing, wait_until
+from tests.kafka.fixtures import Unique, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge.streams import Instance, StreamsGroup, Unique, alive, python_decides, resident_bytes
+from tests.bridge.streams import Instance, StreamsGroup, python_decides, resident_bytes
 from tests.budget import examples
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, wait_until
+from tests.processes import alive
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 REBALANCES = examples(200)

@@ -12,9 +12,10 @@ import pytest
 
 from task_assignor.bridge.keys import PREFIX, RECORDING_CLASS, SHADOW_CLASS
 from tests.bridge.faulty import FAULTS
-from tests.bridge.streams import Instance, StreamsGroup, Unique, alive, python_decides
+from tests.bridge.streams import Instance, StreamsGroup, python_decides
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, wait_until
+from tests.processes import alive
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
 

@@ -15,6 +15,8 @@ from tests.kafka.jars import KafkaUnavailableError
 
 WAIT_SECONDS = 90
 Answer = TypeVar("Answer")
+Unique = Callable[[str], str]
+"""What the fixture `unique` gives."""
 _names = itertools.count(1)
 
 
@@ -48,9 +50,20 @@ def rack_cluster() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture
-def unique() -> Callable[[str], str]:
+def unique() -> Unique:
     """Makes a name of a topic or a group that no other test of the session uses."""
     return lambda name: f"{name}-{next(_names)}"
+
+
+def make_topics(
+    servers: str, *names: str, partitions: int, replicas: int = 1, brokers: list[list[int]] | None = None
+) -> None:
+    """Create topics, each partition on so many brokers or on the given ones. Brokers that were not asked know them soon."""
+    admin = pytest.importorskip("confluent_kafka.admin")
+    where = {"replication_factor": replicas} if brokers is None else {"replica_assignment": brokers}
+    wanted = [admin.NewTopic(name, partitions, **where) for name in names]
+    for created in admin.AdminClient({"bootstrap.servers": servers}).create_topics(wanted).values():
+        created.result(60)
 
 
 def answer_of(ask: Callable[[], Answer], refusal: type[Exception], what: str) -> Answer:

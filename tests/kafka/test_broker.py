@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.kafka.broker import KafkaCluster, cluster_id, main
-from tests.kafka.fixtures import answer_of
+from tests.kafka.fixtures import Unique, answer_of, make_topics
 from tests.kafka.jars import KafkaUnavailableError, class_path
-
-Unique = Callable[[str], str]
 
 
 @pytest.mark.kafka
@@ -63,7 +60,7 @@ def test_three_brokers_are_in_three_racks_and_hold_replicas_in_each(rack_cluster
     confluent = pytest.importorskip("confluent_kafka")
     admin = admin_client.AdminClient({"bootstrap.servers": rack_cluster.bootstrap_servers})
     topic = unique("replicated")
-    admin.create_topics([admin_client.NewTopic(topic, 3, 3)])[topic].result(60)
+    make_topics(rack_cluster.bootstrap_servers, topic, partitions=3, replicas=3)
     described = answer_of(
         lambda: admin.describe_topics(confluent.TopicCollection([topic]))[topic].result(60),
         confluent.KafkaException,

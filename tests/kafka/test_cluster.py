@@ -13,20 +13,13 @@ import pytest
 
 from task_assignor import TopicPartition
 from tests.kafka.broker import KafkaCluster, _free_ports
-from tests.kafka.fixtures import answer_of, missing, wait_until
+from tests.kafka.fixtures import Unique, answer_of, make_topics, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 
-Unique = Callable[[str], str]
 PASSWORD = 'a "strange\\ password; = 1'
-
-
-def create_topic(servers: str, name: str, partitions: int, replicas: int = 1) -> None:
-    admin = kafka.KafkaAdminClient(bootstrap_servers=servers)
-    admin.create_topics([kafka.admin.NewTopic(name, partitions, replicas)])
-    admin.close()
 
 
 def write(servers: str, topic: str, partition: int, records: int) -> None:
@@ -64,7 +57,7 @@ def test_partitions_offsets_and_what_a_group_has_committed(
     kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any]
 ) -> None:
     topic, group = unique("clicks"), unique("group")
-    create_topic(kafka_cluster.bootstrap_servers, topic, 3)
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=3)
     write(kafka_cluster.bootstrap_servers, topic, 1, 5)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     consumer = consumer_of(group, topic)
@@ -92,7 +85,7 @@ def test_an_empty_group_still_has_its_lags(
     kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any]
 ) -> None:
     topic, group = unique("clicks"), unique("group")
-    create_topic(kafka_cluster.bootstrap_servers, topic, 1)
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=1)
     write(kafka_cluster.bootstrap_servers, topic, 0, 4)
     consumer = consumer_of(group, topic)
     wait_until(lambda: consumer.poll(100), "the consumer reads")
@@ -107,7 +100,7 @@ def test_an_empty_group_still_has_its_lags(
 @pytest.mark.kafka
 def test_racks_are_those_of_the_replicas(rack_cluster: KafkaCluster, unique: Unique) -> None:
     topic = unique("clicks")
-    create_topic(rack_cluster.bootstrap_servers, topic, 6, 2)
+    make_topics(rack_cluster.bootstrap_servers, topic, partitions=6, replicas=2)
     with room.Cluster({"bootstrap.servers": rack_cluster.bootstrap_servers}) as cluster:
         racks = answer_of(
             lambda: cluster.partition_racks([topic])[topic], room.KafkaClusterException, "the topic is known"
@@ -121,7 +114,7 @@ def test_what_is_not_there_is_named(kafka_cluster: KafkaCluster, unique: Unique)
     group = unique("payments")
     consumer = kafka.KafkaConsumer(bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=group)
     topic = unique("clicks")
-    create_topic(kafka_cluster.bootstrap_servers, topic, 1)
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=1)
     consumer.subscribe([topic])
     with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
         wait_until(
@@ -203,7 +196,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureClu
 @pytest.mark.kafka
 def test_tls_and_sasl_with_the_settings_of_java_clients(secure: tuple[SecureCluster, dict[str, object]]) -> None:
     broker, settings = secure
-    create_topic(broker.bootstrap_servers, "secret", 2)
+    make_topics(broker.bootstrap_servers, "secret", partitions=2)
     with room.Cluster(settings) as cluster:
         assert cluster.partition_counts(["secret"]) == {"secret": 2}
     confluent = pytest.importorskip("confluent_kafka.admin")

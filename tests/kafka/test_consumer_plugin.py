@@ -24,14 +24,13 @@ from task_assignor.group.consumers import (
     StickyStreamJoinAssignor,
 )
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 consumers = pytest.importorskip("tests.kafka.consumers")
 
 pytestmark = pytest.mark.kafka
-Unique = Callable[[str], str]
 Join = Callable[..., Any]
 PARTITIONS = 4
 ASSIGNORS = [
@@ -47,9 +46,7 @@ ASSIGNORS = [
 @pytest.fixture
 def topics(kafka_cluster: KafkaCluster, unique: Unique) -> list[str]:
     names = [unique("clicks"), unique("impressions")]
-    admin = kafka.KafkaAdminClient(bootstrap_servers=kafka_cluster.bootstrap_servers)
-    admin.create_topics([kafka.admin.NewTopic(name, PARTITIONS, 1) for name in names])
-    admin.close()
+    make_topics(kafka_cluster.bootstrap_servers, *names, partitions=PARTITIONS)
     return names
 
 
@@ -269,9 +266,7 @@ class Noting(StickyAssignor):
 
 def test_racks_of_replicas_and_of_the_consumer_reach_the_assignor(rack_cluster: KafkaCluster, unique: Unique) -> None:
     topic = unique("clicks")
-    admin = kafka.KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap_servers)
-    admin.create_topics([kafka.admin.NewTopic(topic, 6, 1)])
-    admin.close()
+    make_topics(rack_cluster.bootstrap_servers, topic, partitions=6)
     assignor = Noting()
     member = consumers.Member(rack_cluster.bootstrap_servers, unique("group"), [topic], [assignor], rack="b")
     try:

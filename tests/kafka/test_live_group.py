@@ -21,7 +21,7 @@ from task_assignor.group.consumers import (
     StickyStreamJoinAssignor,
 )
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
@@ -33,16 +33,14 @@ PARTITIONS = 5
 
 
 @pytest.fixture
-def members(kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> Iterator[Callable[..., list[Any]]]:
+def members(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Callable[..., list[Any]]]:
     """Starts two members of a new group with two topics, and waits until they share all."""
     started: list[Any] = []
 
     def start(kind: type[ConsumerAssignor]) -> list[Any]:
         group = unique("plain")
         topics = [f"{group}-clicks", f"{group}-views"]
-        admin = kafka.KafkaAdminClient(bootstrap_servers=kafka_cluster.bootstrap_servers)
-        admin.create_topics([kafka.admin.NewTopic(topic, PARTITIONS, 1) for topic in topics])
-        admin.close()
+        make_topics(kafka_cluster.bootstrap_servers, *topics, partitions=PARTITIONS)
         for number in (1, 2):
             one = consumers.Member(kafka_cluster.bootstrap_servers, group, topics, [kind()], f"i{number}", rack="a")
             one.group = group

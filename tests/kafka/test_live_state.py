@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from task_assignor import TaskId, read_state
-from tests.bridge.streams import StreamsGroup, Unique, compiled
+from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing, wait_until
-from tests.kafka.jars import KafkaUnavailableError
+from tests.kafka.fixtures import Unique, wait_until
 
 pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
@@ -22,15 +21,6 @@ TOPOLOGY = """Topologies:
     Source: RIGHT (topics: [{name}-right])
     Processor: JOIN (stores: [{stores}])
 """
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        return compiled(tmp_path_factory.mktemp("classes"))
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise
 
 
 def test_the_state_of_a_java_application_is_what_its_instances_run(

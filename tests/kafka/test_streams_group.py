@@ -17,10 +17,9 @@ from task_assignor import (
     TaskAssignor,
 )
 from task_assignor.group import MissingSourceTopicException
-from tests.bridge.streams import SESSION_MS, StreamsGroup, Unique, compiled
+from tests.bridge.streams import SESSION_MS, StreamsGroup
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing, wait_until
-from tests.kafka.jars import KafkaUnavailableError
+from tests.kafka.fixtures import Unique, wait_until
 
 pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
@@ -50,15 +49,6 @@ class Lopsided(TaskAssignor):
         return TaskAssignment(
             [KafkaStreamsAssignment.of(client.process_id, tasks) for client, tasks in zip(clients, placed, strict=True)]
         )
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        return compiled(tmp_path_factory.mktemp("classes"))
-    except KafkaUnavailableError as error:
-        missing(str(error))
-        raise
 
 
 @pytest.fixture

@@ -23,14 +23,13 @@ from task_assignor import (
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import SubTopologyShape
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
+from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 consumers = pytest.importorskip("tests.kafka.consumers")
 
 pytestmark = pytest.mark.kafka
-Unique = Callable[[str], str]
 Join = Callable[..., Any]
 PARTITIONS = 4
 TASKS = [TaskId(0, partition) for partition in range(PARTITIONS)]
@@ -65,9 +64,7 @@ def join(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Join]:
     """Starts members of one application with two topics and a logged store."""
     name, members = unique("app"), []
     topics = [f"{name}-clicks", f"{name}-impressions"]
-    admin = kafka.KafkaAdminClient(bootstrap_servers=kafka_cluster.bootstrap_servers)
-    admin.create_topics([kafka.admin.NewTopic(topic, PARTITIONS, 1) for topic in topics])
-    admin.close()
+    make_topics(kafka_cluster.bootstrap_servers, *topics, partitions=PARTITIONS)
     shapes = [SubTopologyShape("join", tuple(topics), {"store": f"{name}-store-changelog"})]
     Faulty.fault, Faulty.computed = "", []
 

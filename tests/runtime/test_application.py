@@ -39,6 +39,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.sdk import StreamsConfig, StreamsException, TaskId
+from tests.processes import alive
 from tests.runtime.assignors import BrokenAssignor, ForgetfulAssignor, ScatteringAssignor
 from tests.runtime.support import (
     QUICK,
@@ -59,14 +60,7 @@ from tests.runtime.support import (
 
 
 def _no_child_lives(launcher: LocalProcessLauncher, joined: list[ClientJoined]) -> bool:
-    def lives(pid: int) -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    return not launcher.pids and not any(lives(event.pid) for event in joined)
+    return not launcher.pids and not any(alive(event.pid) for event in joined)
 
 
 def _batches(run_dir: Path) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 
 import pytest
@@ -371,3 +373,15 @@ def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: b
     assert machine.handle(Received(Stop("done"))) == [RunJob(last)]
     if not is_written:
         assert machine.handle(JobDone(last, SnapshotFailed())) == [RunJob(Job(JobKind.CLOSE, A))]
+
+
+def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> None:
+    """It took a second of the first batch, which counted as the processor's."""
+    pytest.importorskip("pandas")
+    program = (
+        "import sys\nfrom task_assignor.runtime import client_shell\n"
+        "assert 'pandas' not in sys.modules\n"
+        "client_shell._ClientShell = lambda *_: sys.exit('pandas' not in sys.modules)\n"
+        "client_shell.run_client(None, '')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

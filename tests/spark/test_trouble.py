@@ -22,6 +22,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.spark import SparkLauncher
+from tests.processes import alive
 from tests.runtime import trouble
 from tests.runtime.support import Watch, settings, stream
 
@@ -44,16 +45,9 @@ def _application(spark: SparkSession, root: Path, processor: type, **options: An
     )
 
 
-def _lives(pid: int) -> bool:
-    try:
-        return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
-    except FileNotFoundError:
-        return False
-
-
 def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(spark: SparkSession, tmp_path: Path) -> None:
     watch = Watch()
-    result = _application(spark, tmp_path, trouble.HogsTheLock, session_timeout_ms=800).run(watch)
+    result = _application(spark, tmp_path, trouble.HogsTheLock, session_timeout_ms=1_500).run(watch)
     assert result.table("out").num_rows == ROWS
     assert watch.of(ClientLost) == []
 
@@ -62,16 +56,16 @@ def test_a_processor_that_always_hangs_is_killed_each_time_and_ends_the_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     watch = Watch()
-    app = _application(spark, tmp_path, trouble.HangsInC, max_poll_interval_ms=600, max_attempts=2)
-    with pytest.raises(ClientException, match=r"lost 2 times .* HangsInC has not returned from task 0_0 for 600 ms"):
+    app = _application(spark, tmp_path, trouble.HangsInC, max_poll_interval_ms=2_000, max_attempts=2)
+    with pytest.raises(ClientException, match=r"lost 2 times .* HangsInC has not returned from task 0_0 for 2000 ms"):
         app.run(watch)
     lost = {event.member_id for event in watch.of(ClientLost)}
     pids = [event.pid for event in watch.of(ClientJoined) if event.member_id in lost]
     assert len(pids) == 2
     deadline = time.monotonic() + 30
-    while any(map(_lives, pids)) and time.monotonic() < deadline:
+    while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(_lives, pids))
+    assert not any(map(alive, pids))
 
 
 def test_what_is_no_exception_ends_the_run_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 
 from task_assignor.runtime.client import (
     ClientEvent,
@@ -77,6 +78,8 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
     """
     # One task is one thread: several clients share a machine, and polars would start a thread per core in each.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    # At its first conversion pyarrow imports pandas, where that is installed: not while a processor's time is measured.
+    pa.scalar(0)
     return _ClientShell(bootstrap, attempt).run()
 
 

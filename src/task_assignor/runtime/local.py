@@ -69,7 +69,8 @@ class LocalProcessLauncher:
         self._context: BaseContext = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             # Not polars: it must not be forked. https://docs.pola.rs/user-guide/misc/multiprocessing
-            self._context.set_forkserver_preload(["task_assignor.runtime.client_shell"])
+            # The second brings pandas, which pyarrow asks for sooner or later; what is not there is passed over.
+            self._context.set_forkserver_preload(["task_assignor.runtime.client_shell", "pyarrow.pandas_compat"])
         self._plan: LaunchPlan | None = None
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}
