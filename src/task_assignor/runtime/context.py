@@ -69,7 +69,8 @@ class TaskContext:
         batch: number of the micro-batch.
         offsets: source topic -> (first offset, offset after the last) of the rows that are processed now.
         record: (topic, offset) of the record that is processed now; None: not one alone.
-        stream_time: newest time of all records that the task has been given before these rows, ms; None: there were none.
+        stream_time: newest time of all records that the task has been given before these rows, ms, those of `tables` left
+            out; None: there were none.
         schedules: what `schedule` was asked for.
     """
 

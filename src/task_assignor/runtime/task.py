@@ -186,7 +186,7 @@ class StreamTask:
         """
         assert self._state.is_at(order.base), f"{self.task} is at {self.position}, the order needs {order.base}"
         begin = time.perf_counter()
-        batch = TaskInput.read(order, self._sub_topology.sources, self._environment.topics)
+        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._environment.topics)
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()

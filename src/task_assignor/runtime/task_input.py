@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.context import Schedule
@@ -39,7 +40,7 @@ class TaskInput:
 
     Args:
         rows: source topic -> its rows, in the order of the sub-topology's sources.
-        newest: per source the newest time up to each row.
+        newest: per source the newest time up to each row; of tables none.
         offsets: source topic -> (first offset, offset after the last).
     """
 
@@ -48,12 +49,15 @@ class TaskInput:
     offsets: Offsets
 
     @classmethod
-    def read(cls, order: TaskOrder, sources: Sequence[str], topics: Mapping[str, Topic]) -> TaskInput:
+    def read(
+        cls, order: TaskOrder, sources: Sequence[str], tables: Collection[str], topics: Mapping[str, Topic]
+    ) -> TaskInput:
         """The rows of an order that nothing comes before which is not loaded yet.
 
         Args:
             order: which rows there are.
             sources: the task's source topics.
+            tables: those that are read to their end first: their times say nothing of where the others are.
             topics: they, by name.
 
         Raises:
@@ -69,7 +73,10 @@ class TaskInput:
                 offsets[topic] = (offsets[topic][0], offsets[topic][0] + count)
         return cls(
             {topic: found.slice(0, count) for (topic, found), count in zip(rows.items(), counts, strict=True)},
-            [found[:count] for found, count in zip(newest, counts, strict=True)],
+            [
+                np.full(count, NO_TIME) if topic in tables else found[:count]
+                for topic, found, count in zip(sources, newest, counts, strict=True)
+            ],
             offsets,
         )
 

@@ -138,7 +138,8 @@ def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec]) -> d
             f"{where} needs to know the columns of {missing} to make its stores; given were {sorted(found)}. "
             "Maybe topics=[Topic.open(root, name).spec, ...]."
         )
-    return {name: found[name] for name in names}
+    # Where its replicas are is no part of what is computed.
+    return {name: attrs.evolve(found[name], racks=None) for name in names}
 
 
 def check_same_columns(where: str, planned: Mapping[str, TopicSpec], topics: Mapping[str, TopicSpec]) -> None:
