@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 import numpy as np
@@ -85,6 +85,7 @@ class _Segment:
     __slots__ = (
         "_before",
         "_frame",
+        "_nbytes",
         "_source",
         "dead",
         "first",
@@ -120,6 +121,7 @@ class _Segment:
         self.dead = dead
         """Rows that have expired and are still in memory."""
         self._frame = frame
+        self._nbytes: int | None = None
         self.number = number
         """What `WindowStore.sum_over_segments` was told of it."""
         self.part = part
@@ -142,7 +144,9 @@ class _Segment:
     @property
     def nbytes(self) -> int:
         """Bytes of its rows."""
-        return int(self._source.nbytes)
+        if self._nbytes is None:
+            self._nbytes = int(self._source.nbytes)
+        return self._nbytes
 
     def since(self, before_ms: int, time: str) -> _Segment:
         """The rows that are not older; there are some, and some that are."""
@@ -184,8 +188,7 @@ class _Segment:
         self._frame = None
 
 
-@attrs.frozen(eq=False)
-class _State:
+class _State(NamedTuple):
     """All that makes a state of the store; a state does not change, the next one is another."""
 
     segments: tuple[_Segment, ...] = ()
@@ -254,7 +257,7 @@ class WindowStore(Store):
         self._forget()
 
     def _become(self, **changes: Any) -> None:
-        self._state = attrs.evolve(self._state, **changes)
+        self._state = self._state._replace(**changes)
 
     def _forget(self) -> None:
         before, segments = self.expired_before, self._state.segments
@@ -286,9 +289,10 @@ class WindowStore(Store):
     def _frames(self) -> Iterator[pl.DataFrame]:
         """Those of rows on disk are kept as long as there is room."""
         segments = self._state.segments
-        room = self._memory.window_bytes - sum(segment.resident_bytes for segment in segments)
+        is_tight = any(segment.is_mapped for segment in segments)
+        room = self._memory.window_bytes - sum(segment.resident_bytes for segment in segments) if is_tight else 0
         for segment in segments:
-            is_new = segment.resident_bytes == 0
+            is_new = segment.is_mapped and segment.resident_bytes == 0
             yield segment.frame(self._time, keep=not is_new or segment.nbytes <= room)
             room -= segment.nbytes if is_new else 0
 
