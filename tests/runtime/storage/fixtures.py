@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.runtime.storage.s3_server import S3Server
+if TYPE_CHECKING:
+    from tests.runtime.storage.s3_server import S3Server
 
 _numbers = itertools.count(1)
 
@@ -15,6 +17,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """One S3 server for all tests of the session."""
+    pytest.importorskip("obstore")
+    from tests.runtime.storage.s3_server import S3Server
+
     with S3Server() as server:
         yield server
 
