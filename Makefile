@@ -3,8 +3,9 @@
 
 # Which Python makes the virtual environment: `make test PYTHON=python3.12`.
 PYTHON ?= python3
-# Worker processes of pytest. One Spark and one JVM at most run at a time, whatever the number.
-JOBS ?= 2
+# Worker processes of pytest: one more than two cores, since many tests wait. One Spark and one JVM at most run at a time,
+# whatever the number.
+JOBS ?= 3
 # Random examples per property in `make test-long`.
 EXAMPLES ?= 100000
 # More arguments for the command that a target runs, for example `make demo ARGS=--help`.
@@ -14,8 +15,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 
-# Another Spark or another environment on the caller's machine must not leak into ours.
-unexport PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
+# Another Spark or another environment on the caller's machine must not leak into ours. Without files of compiled code each
+# of the many processes that tests start would compile all of its packages anew, for two seconds.
+unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
 .PHONY: help demo broker bridge-jar fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
