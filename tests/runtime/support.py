@@ -66,7 +66,7 @@ def change_description(path: Path, **changes: Any) -> None:
     path.write_bytes(as_document({**open_document(storage, path.parent.name), **changes}))
 
 
-def write_streams(root: Path, rows: int, keys: int, partitions: int = 4) -> tuple[pa.Table, pa.Table]:
+def write_streams(root: str | Path, rows: int, keys: int, partitions: int = 4) -> tuple[pa.Table, pa.Table]:
     """Topics `left` and `right`; gives what was written."""
     left, right = stream(rows, keys, seed=1), stream(rows // 2, keys, seed=2)
     for name, table in (("left", left), ("right", right)):

@@ -68,7 +68,7 @@ def _batches(run_dir: Path) -> int:
     return sum(len(record.tasks) for record in CommitLog(run_dir).records())
 
 
-def _check_placement(run_dir: Path) -> int:
+def _check_placement(run_dir: str | Path) -> int:
     """Every committed task was active on the committing client in the generation of its order. Gives the tasks checked."""
     assigned = {record.generation: record.clients for record in CommitLog(run_dir).rebalances()}
     checked = 0
@@ -431,8 +431,8 @@ def test_rows_that_kill_every_client_end_the_run(tmp_path: Path) -> None:
 
 def test_a_corrupt_topic_file_is_named(tmp_path: Path) -> None:
     rows = stream(1_000, keys=20, seed=1)
-    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
-    path = tmp_path / "topics" / "left" / "0" / f"{500:020d}.arrow"
+    topic = write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
+    path = tmp_path / "topics" / topic.segments(0)[2].name("left")
     whole = path.read_bytes()
     # The footer stays, so that the length of the topic is known; a column's bytes are garbage.
     at = whole.index(b"1-600")
@@ -448,10 +448,10 @@ def test_a_corrupt_topic_file_is_named(tmp_path: Path) -> None:
 
 def test_a_topic_file_that_was_cut_off_is_named_before_anything_starts(tmp_path: Path) -> None:
     rows = stream(1_000, keys=20, seed=1)
-    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
-    path = tmp_path / "topics" / "left" / "0" / f"{750:020d}.arrow"
+    topic = write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at", segment_rows=250)
+    path = tmp_path / "topics" / topic.segments(0)[3].name("left")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CorruptLogException, match=r"left, partition 0, offset 750 .*00750\.arrow"):
+    with pytest.raises(CorruptLogException, match=rf"left, partition 0, offset 750 .*{path.name}"):
         application(tmp_path, count_topology(), clients=1).run()
 
 

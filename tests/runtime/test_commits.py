@@ -22,8 +22,8 @@ from task_assignor.runtime import (
     output_schema,
     read_output,
 )
-from task_assignor.runtime.commits import RunLayout
-from task_assignor.runtime.files import write_arrow, write_json
+from task_assignor.runtime.commits import APPLICATION, RunLayout
+from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.support import commit_file
 
@@ -34,14 +34,15 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layout = RunLayout(root)
-        write_json(self.layout.application, {"formatVersion": 3, "applicationId": "app", "outputs": {"out": None}})
+        description = {"formatVersion": 3, "applicationId": "app", "outputs": {"out": None}}
+        self.layout.storage.put(APPLICATION, as_document(description))
 
     def file(self, partition: int, batch: int, generation: int, rows: pa.Table) -> FileRef:
         """An output file; it does not count yet."""
-        path = self.layout.output("out", TaskId(0, partition), batch, generation)
-        seal = write_arrow(path, rows)
-        columns = [(field.name, str(field.type)) for field in rows.schema]
-        return FileRef(path.relative_to(self.root).as_posix(), seal, columns)
+        name = self.layout.output("out", TaskId(0, partition), batch, generation)
+        data, seal = as_arrow(rows)
+        self.layout.storage.put(name, data)
+        return FileRef(name, seal, [(field.name, str(field.type)) for field in rows.schema])
 
     def record(self, number: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
         """A commit record of those files."""
@@ -85,7 +86,7 @@ def test_readers_see_committed_files_only_in_order(folder: Folder) -> None:
     folder.file(0, 1, 1, _rows(667))
     log.append(folder.record(1, {1: folder.file(1, 1, 1, _rows(4))}))
     assert read_output(folder.root, "out").column("x").to_pylist() == [1, 2, 3, 4]
-    assert [path.parent.name for path in committed_files(folder.root, "out")] == ["0", "1", "1"]
+    assert [Path(file).parent.name for file in committed_files(folder.root, "out")] == ["0", "1", "1"]
     assert output_schema(folder.root, "out") == _rows().schema.set(0, pa.field("x", pa.int64()))
 
 
@@ -262,10 +263,10 @@ def test_a_committed_file_that_changed_is_named(folder: Folder) -> None:
     CommitLog(folder.root).append(folder.record(0, {0: file}))
     path = folder.root / file.path
     whole = path.read_bytes()
-    write_arrow(path, _rows(1, 2, *range(100)))
+    path.write_bytes(as_arrow(_rows(1, 2, *range(100)))[0])
     with pytest.raises(CorruptLogException, match=r"output file of out, partition 0, offset 0 .*bytes, but \d+ were"):
         read_output(folder.root, "out")
-    write_arrow(path, _rows(1, 3))
+    path.write_bytes(as_arrow(_rows(1, 3))[0])
     with pytest.raises(CorruptLogException, match=r"its checksum is .*, but .* was written.*new run_dir"):
         read_output(folder.root, "out")
     for place in range(0, len(whole), 7):
@@ -320,6 +321,6 @@ def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:
         read_output(tmp_path / "elsewhere", "out")
     with pytest.raises(CommitLogException, match="no output 'other'; its outputs: out"):
         read_output(folder.root, "other")
-    folder.layout.application.write_text('"x')
+    folder.layout.storage.put(APPLICATION, b'"x')
     with pytest.raises(CommitLogException, match="description of the run cannot be read"):
         read_output(folder.root, "out")

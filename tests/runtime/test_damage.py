@@ -26,7 +26,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.client import Restore
-from task_assignor.runtime.commits import RunLayout, read_application
+from task_assignor.runtime.commits import APPLICATION, RunLayout, read_application
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.protocol import START
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
@@ -249,7 +249,7 @@ def test_a_damaged_topic_is_an_error_before_anything_starts(finished: Path, tmp_
 def test_the_description_of_a_run_is_of_its_version(finished: Path, tmp_path: Path) -> None:
     with _copy(finished, tmp_path) as root:
         layout = RunLayout(root / "run")
-        layout.application.write_text('{"formatVersion":1,"applicationId":"test","outputs":{}}\n')
+        layout.storage.put(APPLICATION, b'{"formatVersion":1,"applicationId":"test","outputs":{}}\n')
         with pytest.raises(CommitLogException, match=r"application\.json"):
             read_application(layout)
 

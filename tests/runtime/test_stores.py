@@ -23,7 +23,6 @@ from task_assignor.runtime import (
     WindowStoreSpec,
 )
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.rows import MemoryRows
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.budget import examples
 
@@ -75,25 +74,6 @@ def _check_key_value(batches: list[list[tuple[str, str, dict[str, Any]]]], folde
             assert len(model) == len(store)
             assert sorted(model.items()) == [(row.pop("k"), row) for row in store.all().to_pylist()]
         assert live.drain_changes() is None
-
-
-@pytest.mark.parametrize("is_saved", [True, False])
-def test_keys_that_come_and_go_leave_nothing_behind(tmp_path: Path, is_saved: bool) -> None:
-    """What changed since the last snapshot is known by its keys, deleted ones, too: that must not grow for ever."""
-    store = ONE.create(tmp_path)
-    for batch in range(50):
-        store.put(f"key {batch}", {"n": batch})
-        store.delete(f"key {batch - 1}")
-        store.drain_changes()
-        store.keep(str(batch))
-        if is_saved and batch == 20:
-            store.save()
-    rows = store._rows
-    assert isinstance(rows, MemoryRows)
-    assert len(rows._unsaved) <= 1
-    other = ONE.create(tmp_path)
-    other.load(store.save(), "49")
-    assert list(other.items()) == list(store.items()) == [("key 49", {"n": 49, "t": None})]
 
 
 def test_tables_are_put_and_looked_up_at_once() -> None:

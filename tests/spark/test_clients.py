@@ -250,8 +250,8 @@ def test_only_what_is_committed_is_read(spark: SparkSession, topics: Path, tmp_p
         topology, config(), topics_root=topics, run_dir=tmp_path, clients=2, launcher=SparkLauncher(spark)
     ).run()
     committed = committed_files(tmp_path, "copy")
-    left_behind = committed[0].with_name("000000000099-00000001.arrow")
-    left_behind.write_bytes(committed[0].read_bytes())
+    left_behind = Path(committed[0]).with_name("000000000099-00000001.arrow")
+    left_behind.write_bytes(Path(committed[0]).read_bytes())
 
     found = read_results(spark, tmp_path, "copy")
 

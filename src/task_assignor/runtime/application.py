@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import logging
 import os
 import secrets
@@ -12,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ import pyarrow as pa
 
 from task_assignor.group import GroupLeader
 from task_assignor.runtime.commits import (
+    APPLICATION,
+    LOCK,
     CommitLog,
     RunLayout,
     read_application,
-    run_folder,
 )
 from task_assignor.runtime.coordinator import Coordinator
 from task_assignor.runtime.coordinator_values import CoordinatorPhase
@@ -40,7 +40,6 @@ from task_assignor.runtime.events import (
     RunFailed,
     TaskRestored,
 )
-from task_assignor.runtime.files import write_json
 from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
@@ -49,6 +48,7 @@ from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.progress import Progress
 from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord
 from task_assignor.runtime.server import CoordinatorServer
+from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
@@ -67,7 +67,7 @@ class RunResult:
 
     Args:
         application_id: `application.id`.
-        run_dir: folder of the run: commit log, output, changelogs.
+        run_dir: folder of the run, a path or a URL: commit log, output, changelogs.
         batches: committed batches of all tasks, earlier runs in the same folder included.
         rows_in: rows that this run read.
         rows_out: rows that this run gave to outputs.
@@ -79,7 +79,7 @@ class RunResult:
     """
 
     application_id: str
-    run_dir: Path
+    run_dir: str
     batches: int
     rows_in: int
     rows_out: int
@@ -140,7 +140,7 @@ class _Recorder:
         if self._on_event is not None:
             self._on_event(event)
 
-    def result(self, application_id: str, run_dir: Path, batches: int) -> RunResult:
+    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
         return RunResult(
             application_id,
             run_dir,
@@ -164,8 +164,8 @@ class StreamsApplication:
         topology: what is computed.
         config: settings in Kafka's keys; `application.id` is needed, `task.assignor.class` decides who places the tasks.
         topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`).
-        run_dir: folder of the run: commit log, outputs, changelogs, and the state directories of clients without one
-            of their own. All clients must reach it.
+        run_dir: folder of the run, a path or a URL: commit log, outputs, changelogs. All clients must reach it. Clients
+            without a state directory have theirs in it; if it is a URL, below the folder for temporary files.
         clients: how many clients, or which. Clients given by number are `client-1`, `client-2` and so on, with
             threads, rack, tags and host of the settings.
         launcher: brings the clients to life; None: processes on this machine.
@@ -189,7 +189,7 @@ class StreamsApplication:
         self._topology = topology
         self._config = config
         self._topics_root = topics_storage(topics_root).address
-        self._layout = RunLayout(run_folder(run_dir).absolute())
+        self._layout = RunLayout(run_dir)
         self._options = options_with(config, options or RuntimeOptions())
         warn_of_idle_settings(config)
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
@@ -307,9 +307,9 @@ class StreamsApplication:
     def _bind_host(self) -> str:
         return self._options.bind_host or self._launcher.coordinator_host
 
-    def _state_dir(self, client: str) -> str:
+    def _state_dir(self, client: str, run_id: str) -> str:
         root = str(self._config.values["state.dir"])
-        return str(Path(root) / client if root else self._layout.client(client))
+        return str(Path(root) / client if root else self._layout.client(client, run_id))
 
     def _plan(self, run_id: str, port: int, authkey: bytes) -> LaunchPlan:
         address = (self._options.advertised_host or self._bind_host, port)
@@ -325,8 +325,8 @@ class StreamsApplication:
                     run_id,
                     self._topology,
                     self._topics_root,
-                    str(self._layout.run_dir),
-                    spec.state_dir or self._state_dir(spec.name),
+                    self._layout.run_dir,
+                    spec.state_dir or self._state_dir(spec.name, run_id),
                     self._options,
                     {name: topic.topic_id for name, topic in self._topics.items()},
                 )
@@ -340,46 +340,46 @@ class StreamsApplication:
     def _owned_folder(self) -> Iterator[str]:
         """The run id of the folder, which nobody else can use meanwhile."""
         folder = self._layout.run_dir
-        with disk_errors(CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."):
-            folder.mkdir(parents=True, exist_ok=True)
-            opened = self._layout.lock.open("w")
-        with opened as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise CommitLogException(
-                    f"Another coordinator runs on {self._layout.run_dir}. Maybe wait for it, or use another run_dir."
-                ) from None
-            yield self._claim()
+        with ExitStack() as held:
+            with disk_errors(
+                CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."
+            ):
+                try:
+                    held.enter_context(self._layout.storage.hold(LOCK))
+                except BlockingIOError:
+                    raise CommitLogException(
+                        f"Another coordinator runs on {folder}. Maybe wait for it, or use another run_dir."
+                    ) from None
+                run_id = self._claim()
+            yield run_id
 
     def _claim(self) -> str:
-        path = self._layout.application
+        storage = self._layout.storage
         outputs = self._output_schemas()
         identity = identity_of(self._topology, self._topics, outputs)
-        if not path.exists():
+        if not storage.is_there(APPLICATION):
             run_id = str(uuid.uuid4())
-            write_json(
-                path,
-                {
-                    "formatVersion": FORMAT_VERSION,
-                    "applicationId": self._application_id,
-                    "runId": run_id,
-                    "identity": identity,
-                    "topicsRoot": self._topics_root,
-                    "outputs": {
-                        name: None
-                        if schema is None
-                        else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-                        for name, schema in outputs.items()
-                    },
+            description = {
+                "formatVersion": FORMAT_VERSION,
+                "applicationId": self._application_id,
+                "runId": run_id,
+                "identity": identity,
+                "topicsRoot": self._topics_root,
+                "outputs": {
+                    name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+                    for name, schema in outputs.items()
                 },
-            )
-            return run_id
+            }
+            with suppress(FileExistsError):
+                storage.put_if_absent(APPLICATION, as_document(description))
+                return run_id
         found = read_application(self._layout)
         try:
             owner, run_id, before = found["applicationId"], str(found["runId"]), found["identity"]
         except (KeyError, TypeError) as error:
-            raise CommitLogException(f"The description of the run cannot be read: {path} ({error!r}).") from error
+            raise CommitLogException(
+                f"The description of the run cannot be read: {storage.locate(APPLICATION)} ({error!r})."
+            ) from error
         if owner != self._application_id:
             raise CommitLogException(
                 f"The folder {self._layout.run_dir} belongs to the application {owner!r}, not to "

@@ -37,8 +37,8 @@ from task_assignor.runtime.client import (
     StartHeartbeats,
     StateLost,
 )
+from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import ClientException, TaskCorruptedException
-from task_assignor.runtime.files import Syncer
 from task_assignor.runtime.heartbeat import HeartbeatProcess
 from task_assignor.runtime.launcher import ClientBootstrap
 from task_assignor.runtime.protocol import (
@@ -48,6 +48,7 @@ from task_assignor.runtime.protocol import (
     TaskResult,
     ToCoordinator,
 )
+from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
 from task_assignor.runtime.topics import Topic
@@ -94,11 +95,11 @@ class _ClientShell:
     def __init__(self, bootstrap: ClientBootstrap, attempt: str) -> None:
         self._bootstrap = bootstrap
         self._attempt = attempt
-        run_dir = Path(bootstrap.run_dir)
+        self._writer = BackgroundWriter(RunLayout(bootstrap.run_dir).storage, bootstrap.spec.threads + 1)
         self._environment = TaskEnvironment(
             bootstrap.application_id,
             bootstrap.run_id,
-            run_dir,
+            bootstrap.run_dir,
             Path(bootstrap.state_dir),
             {
                 topic: Topic.open(bootstrap.topics_root, topic, bootstrap.topic_ids.get(topic))
@@ -106,6 +107,7 @@ class _ClientShell:
             },
             bootstrap.options.compression,
             StoreMemory(bootstrap.options.state_memory_bytes),
+            self._writer.put_all,
         )
         options = bootstrap.options
         heartbeats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
@@ -115,7 +117,6 @@ class _ClientShell:
         self._heartbeats: HeartbeatProcess | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
-        self._syncer = Syncer(run_dir)
         self._syncs = ThreadPoolExecutor(bootstrap.spec.threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._ended: str | None = None
         self._was_told = False
@@ -141,7 +142,7 @@ class _ClientShell:
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._syncs.shutdown(wait=False, cancel_futures=True)
-        self._syncer.close()
+        self._writer.close()
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
@@ -266,7 +267,7 @@ class _ClientShell:
         message: ToCoordinator = TaskDone(result)
         try:
             files = [*result.outputs.values(), *result.changelogs.values()]
-            self._syncer.sync(map(self._environment.layout.file, files))
+            self._writer.wait(file.path for file in files)
         except Exception as error:  # noqa: BLE001 - it travels to the application
             message = TaskFailed(failure_of(result.task, error))
         self._events.put((channel, _ReadyToSend(message)))

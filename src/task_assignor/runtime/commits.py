@@ -13,31 +13,41 @@ an output must be those of the batches before: what could not be read afterwards
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoint, Checkpoints, commit_name
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
-from task_assignor.runtime.files import local_path, open_arrow, read_json
 from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord, FileRef, RebalanceRecord, TaskCommit
-from task_assignor.runtime.storage import DamagedDocumentError, as_document, open_document, storage_at
+from task_assignor.runtime.storage import (
+    DamagedDocumentError,
+    Storage,
+    address_of,
+    as_document,
+    open_arrow,
+    open_document,
+    storage_at,
+)
 from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk.text import is_url
 
 _log = logging.getLogger(__name__)
 
 
-def run_folder(run_dir: str | Path) -> Path:
-    """The folder of a run, as a path.
+APPLICATION: Final = "application.json"
+"""What application the folder belongs to."""
+LOCK: Final = "coordinator.lock"
+"""Held by the living coordinator."""
 
-    Raises:
-        CommitLogException: it is a URL.
-    """
+
+def _address(run_dir: str | Path) -> str:
     try:
-        return local_path("run_dir", run_dir)
+        return address_of("run_dir", run_dir)
     except ValueError as error:
         raise CommitLogException(str(error)) from None
 
@@ -47,43 +57,39 @@ class RunLayout:
     """Where things are in the folder of a run.
 
     Args:
-        run_dir: the folder.
+        run_dir: the folder, a path or a URL.
+
+    Raises:
+        CommitLogException: the folder is neither a path nor a URL that is supported.
     """
 
-    run_dir: Path = attrs.field(converter=run_folder)
+    run_dir: str = attrs.field(converter=_address)
 
     @property
-    def application(self) -> Path:
-        """What application the folder belongs to."""
-        return self.run_dir / "application.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the living coordinator."""
-        return self.run_dir / "coordinator.lock"
-
-    def output(self, name: str, task: TaskId, batch: int, generation: int) -> Path:
-        """Rows that a task gave for an output in a batch."""
-        return self.run_dir / "output" / name / str(task.partition) / _file(batch, generation)
-
-    def changelog(self, store: str, task: TaskId, batch: int, generation: int) -> Path:
-        """Changes of a task's store in a batch."""
-        return self.run_dir / "changelog" / store / str(task.partition) / _file(batch, generation)
-
-    def client(self, name: str) -> Path:
-        """State directory of a client, unless it has one of its own."""
-        return self.run_dir / "clients" / name
-
-    def file(self, ref: FileRef) -> Path:
-        """Where a file of a commit is.
+    def storage(self) -> Storage:
+        """Where the files are.
 
         Raises:
-            CommitLogException: not in the folder of the run.
+            CommitLogException: the environment is not enough to reach it.
         """
-        path = PurePosixPath(ref.path)
-        if path.is_absolute() or ".." in path.parts:
-            raise CommitLogException(f"A commit names the file {ref.path!r}, which is not in {self.run_dir}.")
-        return self.run_dir / path
+        try:
+            return storage_at("run_dir", self.run_dir)
+        except ValueError as error:
+            raise CommitLogException(str(error)) from None
+
+    def output(self, name: str, task: TaskId, batch: int, generation: int) -> str:
+        """Name of the file with the rows that a task gave for an output in a batch."""
+        return f"output/{name}/{task.partition}/{_file(batch, generation)}"
+
+    def changelog(self, store: str, task: TaskId, batch: int, generation: int) -> str:
+        """Name of the file with the changes of a task's store in a batch."""
+        return f"changelog/{store}/{task.partition}/{_file(batch, generation)}"
+
+    def client(self, name: str, run_id: str) -> Path:
+        """State directory of a client, unless it has one of its own: it is on a disk, whatever holds the run."""
+        if is_url(self.run_dir):
+            return Path(tempfile.gettempdir(), "task-assignor", run_id, name)
+        return Path(self.run_dir, "clients", name)
 
 
 def _file(batch: int, generation: int) -> str:
@@ -102,7 +108,7 @@ class CommitLog:
 
     def __init__(self, run_dir: str | Path) -> None:
         self.layout = RunLayout(run_dir)
-        self._storage = storage_at("run_dir", self.layout.run_dir)
+        self._storage = self.layout.storage
         self._recent: list[CommitRecord] = []
         """The records since the last checkpoint, of the coordinator that writes."""
         self._checkpoints = Checkpoints(self._storage)
@@ -313,15 +319,18 @@ class CommitLog:
         self._recent = [record for record in self._recent if record.number > number]
 
     def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef) -> None:
-        path = self.layout.file(file)
         try:
-            size: int | str = path.stat().st_size
+            size: int | str = self._storage.size(file.path)
+        except ValueError:
+            raise CommitLogException(
+                f"A commit names the file {file.path!r}, which is not in {self._storage.address}."
+            ) from None
         except OSError as error:
             size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
         if size != file.seal.size:
             raise CommitLogException(
                 f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r} says that it "
-                f"wrote {file.seal.size} bytes of the {what} to {path}, but the coordinator sees {size} there. Maybe the client has "
+                f"wrote {file.seal.size} bytes of the {what} to {self._storage.locate(file.path)}, but the coordinator sees {size} there. Maybe the client has "
                 "another folder of that name: run_dir must be on storage that the coordinator and all clients share."
             )
 
@@ -371,7 +380,7 @@ def open_committed(layout: RunLayout, file: FileRef, what: str, name: str, parti
     Raises:
         CorruptLogException: it is missing or is not what was committed.
     """
-    return open_arrow(layout.file(file), file.seal, what, name, partition, batch)
+    return open_arrow(layout.storage, file.path, file.seal, what, name, partition, batch)
 
 
 def read_application(layout: RunLayout) -> dict[str, Any]:
@@ -380,15 +389,16 @@ def read_application(layout: RunLayout) -> dict[str, Any]:
     Raises:
         CommitLogException: it cannot be read.
     """
+    place = layout.storage.locate(APPLICATION)
     try:
-        document = read_json(layout.application)
+        document = open_document(layout.storage, APPLICATION)
         if document["formatVersion"] != FORMAT_VERSION:
             raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
     except FileNotFoundError:
-        raise CommitLogException(f"There is no run in {layout.run_dir}: {layout.application} is missing.") from None
+        raise CommitLogException(f"There is no run in {layout.run_dir}: {place} is missing.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommitLogException(
-            f"The description of the run cannot be read: {layout.application} ({error}). Maybe restore the file from a "
+            f"The description of the run cannot be read: {place} ({error}). Maybe restore the file from a "
             "copy; without it the run needs a new run_dir."
         ) from error
     return document

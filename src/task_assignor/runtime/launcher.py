@@ -13,7 +13,7 @@ import attrs
 import cloudpickle
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.files import local_path
+from task_assignor.runtime.storage import local_path
 from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.runtime.topics import check_name
 from task_assignor.runtime.topology import Topology, processor_name
@@ -51,7 +51,7 @@ class ClientSpec:
         threads: tasks it processes at the same time; its weight for the assignor.
         rack: its rack, if known (`client.rack`).
         tags: its tags (`client.tag.*`).
-        state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`.
+        state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
         host_info: where it answers queries, if it does.
     """
 
@@ -148,7 +148,7 @@ class ClientBootstrap:
         run_id: identity of the run folder; snapshots of other runs are ignored.
         topology: what is computed.
         topics_root: folder of the topics; on storage that all clients reach.
-        run_dir: folder of the run; on storage that all clients reach.
+        run_dir: folder of the run, a path or a URL; on storage that all clients reach.
         state_dir: folder of the client's snapshots; may be local.
         options: settings of the runtime.
         topic_ids: topic -> the id that it must have.

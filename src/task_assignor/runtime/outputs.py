@@ -33,14 +33,14 @@ def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[Commit
                 yield record, task, file
 
 
-def committed_files(run_dir: str | Path, output: str) -> list[Path]:
-    """The Arrow files of an output that count, by commit, then task.
+def committed_files(run_dir: str | Path, output: str) -> list[str]:
+    """Paths or URLs of the Arrow files of an output that count, by commit, then task.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
     """
-    layout = RunLayout(run_dir)
-    return [layout.file(file) for _, _, file in committed_outputs(run_dir, output)]
+    storage = RunLayout(run_dir).storage
+    return [storage.locate(file.path) for _, _, file in committed_outputs(run_dir, output)]
 
 
 def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from task_assignor.runtime.client import Restore
 from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
-from task_assignor.runtime.files import write_arrow
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
 from task_assignor.runtime.records import FileRef
+from task_assignor.runtime.storage import Data, as_arrow
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
 from task_assignor.runtime.task_input import TaskInput
@@ -41,15 +41,17 @@ class TaskEnvironment:
         topics: source topics, by name.
         compression: of the files that are written.
         memory: what all stores of the client share.
+        put_all: writes the files of a batch, or begins to; None: into the folder of the run, at once.
     """
 
     application_id: str
     run_id: str
-    run_dir: Path
+    run_dir: str | Path
     state_dir: Path
     topics: Mapping[str, Topic]
     compression: str | None = None
     memory: StoreMemory = attrs.field(factory=StoreMemory)
+    put_all: Callable[[Mapping[str, Data]], None] | None = None
 
     @property
     def layout(self) -> RunLayout:
@@ -96,6 +98,7 @@ class StreamTask:
         self._state = TaskState(
             environment.state(task), environment.owner(task), sub_topology.stores, environment.memory
         )
+        self._unwritten: dict[str, Data] = {}
         self._processor: Processor | None = None
         self._has_failed = False
         """The stores were taken back to where they are, but not what the processor may keep besides."""
@@ -190,10 +193,12 @@ class StreamTask:
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
+            self._unwritten = {}
             try:
                 outputs, counters = self._run_processor(order, batch)
-                written = {name: self._write_output(name, table, order) for name, table in outputs.items()}
-                changelogs = self._write_changelogs(order)
+                written = {name: self._seal_output(name, table, order) for name, table in outputs.items()}
+                changelogs = self._seal_changelogs(order)
+                self._write()
             except BaseException:
                 self._state.rollback()
                 self._has_failed = True
@@ -280,23 +285,28 @@ class StreamTask:
             f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"
         )
 
-    def _write_output(self, name: str, table: pa.Table, order: TaskOrder) -> FileRef:
-        path = self._environment.layout.output(name, self.task, order.batch, order.generation)
-        return self._write(path, table)
+    def _seal_output(self, name: str, table: pa.Table, order: TaskOrder) -> FileRef:
+        file = self._environment.layout.output(name, self.task, order.batch, order.generation)
+        return self._seal(file, table)
 
-    def _write_changelogs(self, order: TaskOrder) -> dict[str, FileRef]:
+    def _seal_changelogs(self, order: TaskOrder) -> dict[str, FileRef]:
         written = {}
         for name, store in self._state.stores.items():
             changes = store.drain_changes()
             if changes is not None and name in self._state.logged:
-                path = self._environment.layout.changelog(name, self.task, order.batch, order.generation)
-                written[name] = self._write(path, changes)
+                file = self._environment.layout.changelog(name, self.task, order.batch, order.generation)
+                written[name] = self._seal(file, changes)
         return written
 
-    def _write(self, path: Path, table: pa.Table) -> FileRef:
-        seal = write_arrow(path, table.combine_chunks(), self._environment.compression)
-        columns = [(field.name, str(field.type)) for field in table.schema]
-        return FileRef(path.relative_to(self._environment.run_dir).as_posix(), seal, columns)
+    def _seal(self, name: str, table: pa.Table) -> FileRef:
+        data, seal = as_arrow(table.combine_chunks(), self._environment.compression)
+        self._unwritten[name] = data
+        return FileRef(name, seal, [(field.name, str(field.type)) for field in table.schema])
+
+    def _write(self) -> None:
+        put_all = self._environment.put_all or self._environment.layout.storage.put_all
+        objects, self._unwritten = self._unwritten, {}
+        put_all(objects)
 
     # The end.
 

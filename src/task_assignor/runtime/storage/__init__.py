@@ -1,12 +1,13 @@
 """Where all files of topics and runs are: objects under names, whole or not there at all; no meaning of their own.
 
 `base` says what a storage promises, `local` and `objects` keep it on a file system and in object stores, `addresses` finds
-the one that a path or URL means, `content` knows what is in an object and whether it is still what was written.
+the one that a path or URL means, `content` knows what is in an object and whether it is still what was written. `background` writes while the work goes on.
 """
 
 from __future__ import annotations
 
-from task_assignor.runtime.storage.addresses import storage_at, storage_below
+from task_assignor.runtime.storage.addresses import address_of, local_path, storage_at
+from task_assignor.runtime.storage.background import BackgroundWriter
 from task_assignor.runtime.storage.base import Data, Storage
 from task_assignor.runtime.storage.content import (
     DamagedDocumentError,
@@ -14,22 +15,26 @@ from task_assignor.runtime.storage.content import (
     as_arrow,
     as_document,
     check_size,
+    corrupt,
     open_arrow,
     open_document,
 )
 from task_assignor.runtime.storage.local import LocalStorage
 
 __all__ = [
+    "BackgroundWriter",
     "DamagedDocumentError",
     "Data",
     "LocalStorage",
     "Seal",
     "Storage",
+    "address_of",
     "as_arrow",
     "as_document",
     "check_size",
+    "corrupt",
+    "local_path",
     "open_arrow",
     "open_document",
     "storage_at",
-    "storage_below",
 ]

@@ -97,11 +97,6 @@ def _storage(address: str, is_durable: bool) -> Storage:
     return ObjectStorage.at(address)
 
 
-def storage_below(address: str, folder: str) -> str:
-    """The address of a folder below another one."""
-    return f"{address.rstrip('/')}/{folder}"
-
-
 def _text(what: str, place: str | Path) -> str:
     text = os.fspath(place)
     if not isinstance(text, str) or not text or "\0" in text:

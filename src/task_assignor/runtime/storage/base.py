@@ -6,6 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -99,6 +100,17 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are passed over. A power failure may bring a deleted object back."""
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:  # noqa: ARG002
+        """Keep out others who hold the same name, as far as they can be seen; ends with the process, however that ends.
+
+        A storage that cannot see them lets everybody in: what only one may do is done by `put_if_absent` all the same.
+
+        Raises:
+            BlockingIOError: somebody else holds it.
+        """
+        yield
 
     def locate(self, name: str) -> str:
         """Path or URL of an object, for messages and for other programs."""

@@ -82,7 +82,7 @@ def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
         with pa.ipc.open_file(data) as reader:
             return reader.read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _corrupt(storage.locate(name), what, topic, partition, offset, error) from error
+        raise corrupt(storage.locate(name), what, topic, partition, offset, error) from error
 
 
 def check_size(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> None:
@@ -94,7 +94,7 @@ def check_size(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
     try:
         _check_size(storage.size(name), seal)
     except (OSError, ValueError) as error:
-        raise _corrupt(storage.locate(name), what, topic, partition, offset, error) from error
+        raise corrupt(storage.locate(name), what, topic, partition, offset, error) from error
 
 
 def _check_size(size: int, seal: Seal) -> None:
@@ -102,7 +102,8 @@ def _check_size(size: int, seal: Seal) -> None:
         raise ValueError(f"it has {size} bytes, but {seal.size} were written")
 
 
-def _corrupt(place: str, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
+def corrupt(place: str, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
+    """The error for a file that cannot be read; `place` is its path or URL, the others are as for `open_arrow`."""
     reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
     advice = _ADVICE if what != "topic" else "or write the topic again."
     return CorruptLogException(

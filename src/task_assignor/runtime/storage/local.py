@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -107,12 +108,20 @@ class LocalStorage(Storage):
                     continue
                 gone = self._temporary(path)
                 # Gone at once for all who look, whatever happens to this process.
-                with contextlib.suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     path.rename(gone)
                     shutil.rmtree(gone)
             else:
                 path.unlink(missing_ok=True)
             self._remove_if_empty(path.parent)
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:  # noqa: D102
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
 
     # Names.
 

@@ -23,8 +23,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from task_assignor.runtime.errors import TaskCorruptedException
-from task_assignor.runtime.files import corrupt, read_json, write_json
-from task_assignor.runtime.storage import DamagedDocumentError, Seal
+from task_assignor.runtime.storage import (
+    DamagedDocumentError,
+    LocalStorage,
+    Seal,
+    as_document,
+    corrupt,
+    open_document,
+)
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import Change, Rows
 from task_assignor.runtime.stores.store import PARTS, Part, SavedStore, has_part
@@ -136,18 +142,23 @@ class DiskRows(Rows):
             state.close()
         self._there = {}
         try:
-            self._tables = {name: Part.from_json(part) for name, part in read_json(self._list)["tables"].items()}
+            tables = open_document(self._lists, self._list)["tables"]
+            self._tables = {name: Part.from_json(part) for name, part in tables.items()}
         except (OSError, DamagedDocumentError, KeyError, TypeError, ValueError):
             self._tables = {}
 
     @property
-    def _list(self) -> Path:
-        """File that says which tables of the database are parts."""
-        return self._path.with_suffix(".json")
+    def _lists(self) -> LocalStorage:
+        """Where it is written down which tables of the databases are parts."""
+        return LocalStorage(self._path.parent, is_durable=False)
+
+    @property
+    def _list(self) -> str:
+        return self._path.with_suffix(".json").name
 
     def _remember(self, tables: dict[str, Part]) -> None:
         self._tables = tables
-        write_json(self._list, {"tables": {name: part.to_json() for name, part in tables.items()}}, is_durable=False)
+        self._lists.put(self._list, as_document({"tables": {name: part.to_json() for name, part in tables.items()}}))
 
     @staticmethod
     def _remove(path: Path) -> None:
@@ -279,7 +290,7 @@ class DiskRows(Rows):
         try:
             self._open(path)
         except TaskCorruptedException as error:
-            raise corrupt(path, "snapshot", self._store, -1, -1, error) from error
+            raise corrupt(str(path), "snapshot", self._store, -1, -1, error) from error
         if (self.name, self._rows) != (name, saved.state["rows"]):
             raise ValueError(f"it is the state {self.name!r}, not {name!r}")
         self._remember(tables)
@@ -288,10 +299,10 @@ class DiskRows(Rows):
         try:
             found = _seal_of(path)
         except OSError as error:
-            raise corrupt(path, "snapshot", self._store, -1, -1, error) from error
+            raise corrupt(str(path), "snapshot", self._store, -1, -1, error) from error
         if found != part.seal:
             wrong = ValueError(f"its seal is {found.to_json()}, but {part.seal.to_json()} was written")
-            raise corrupt(path, "snapshot", self._store, -1, -1, wrong)
+            raise corrupt(str(path), "snapshot", self._store, -1, -1, wrong)
 
     def clear(self) -> None:
         """Forget everything."""

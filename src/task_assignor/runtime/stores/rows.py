@@ -15,8 +15,6 @@ from task_assignor.runtime.stores.store import Part, SavedStore, has_part, open_
 Change = bytes | None
 """New bytes of a row; None: it is removed."""
 KIND: Final = "memory"
-MAX_PARTS: Final = 64
-"""A snapshot of more parts is written anew, in one."""
 _SCHEMA: Final = pa.schema([("key", pa.large_binary()), ("value", pa.large_binary())])
 
 
@@ -109,17 +107,8 @@ class MemoryRows(Rows):
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
         """Make some changes and give the state a name."""
         self._make(changes)
-        if self._parts:
-            self._unsaved.update(dict.fromkeys(changes))
-            if self._changed_rows > len(self._rows):
-                # All will be written; which keys changed, deleted ones among them, is not needed any more.
-                self._parts, self._unsaved = (), {}
+        self._unsaved.update(dict.fromkeys(changes))
         self.name = name
-
-    @property
-    def _changed_rows(self) -> int:
-        """Rows of a snapshot besides the part with all."""
-        return len(self._unsaved) + sum(part.seal.rows for part in self._parts[1:])
 
     def _make(self, changes: Mapping[bytes, Change]) -> None:
         gone = [key for key, value in changes.items() if value is None]
@@ -130,8 +119,13 @@ class MemoryRows(Rows):
         self._rows.update(changes)  # type: ignore[arg-type]  # none of them is None
 
     def save(self) -> SavedStore:
-        """Write all rows, or those that changed since all were written, unless these are more."""
-        if not 0 < len(self._parts) < MAX_PARTS or not all(has_part(self._folder, part) for part in self._parts):
+        """Write all rows, or those that changed if that is less than half of what a snapshot takes then."""
+        changed = len(self._unsaved) + sum(part.seal.rows for part in self._parts[1:])
+        if (
+            not self._parts
+            or changed > len(self._rows)
+            or not all(has_part(self._folder, part) for part in self._parts)
+        ):
             self._parts = (self._write(self._rows),)
         elif self._unsaved:
             self._parts += (self._write({key: self._rows.get(key) for key in self._unsaved}),)

@@ -23,8 +23,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException, TopicException
-from task_assignor.runtime.files import open_arrow, write_arrow
-from task_assignor.runtime.storage import Seal
+from task_assignor.runtime.storage import LocalStorage, Seal, as_arrow, open_arrow
 from task_assignor.runtime.topics import check_name
 
 PARTS: Final = "parts"
@@ -159,10 +158,16 @@ class Store(ABC):
         """Give back files and memory; what is kept on disk stays."""
 
 
+def _parts(folder: Path) -> LocalStorage:
+    return LocalStorage(folder / PARTS, is_durable=False)
+
+
 def write_part(folder: Path, table: pa.Table) -> Part:
     """Write a table as a part with a name that nobody else has. It is not synced."""
     name = f"{uuid.uuid4().hex}.arrow"
-    return Part(name, write_arrow(folder / PARTS / name, table))
+    data, seal = as_arrow(table)
+    _parts(folder).put(name, data)
+    return Part(name, seal)
 
 
 def open_part(folder: Path, part: Part, store: str) -> pa.Table:
@@ -171,7 +176,7 @@ def open_part(folder: Path, part: Part, store: str) -> pa.Table:
     Raises:
         CorruptLogException: the file is missing, or is not the one that was sealed.
     """
-    return open_arrow(folder / PARTS / part.name, part.seal, "snapshot", store, -1, -1)
+    return open_arrow(_parts(folder), part.name, part.seal, "snapshot", store, -1, -1)
 
 
 def has_part(folder: Path, part: Part) -> bool:

@@ -21,9 +21,8 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.files import read_json, write_json
 from task_assignor.runtime.protocol import START, Position
-from task_assignor.runtime.storage import DamagedDocumentError
+from task_assignor.runtime.storage import DamagedDocumentError, LocalStorage, as_document, open_document
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS, SavedStore, Store
 
@@ -83,7 +82,7 @@ def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
     found = []
     for path in (folder / "snapshots").glob("[0-9]*.json"):
         try:
-            document = read_json(path)
+            document = open_document(LocalStorage(path.parent), path.name)
             if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
                 stores = {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()}
                 found.append(Snapshot(path, Position(*document["position"]), stores))
@@ -272,7 +271,7 @@ class TaskState:
             "stores": {name: self.stores[name].save().to_json() for name in self.logged},
         }
         path = self._folder / "snapshots" / f"{position.batch:012d}-{position.generation:08d}.json"
-        write_json(path, document, is_durable=False)
+        LocalStorage(path.parent, is_durable=False).put(path.name, as_document(document))
         self._saved = position
         self._clean(path)
         return True

@@ -1,0 +1,50 @@
+"""What is in objects: documents and Arrow files know whether they are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime.storage import (
+    DamagedDocumentError,
+    LocalStorage,
+    Seal,
+    as_arrow,
+    as_document,
+    open_arrow,
+    open_document,
+)
+
+ROWS = pa.table({"key": list(range(40)), "n": list(range(40))})
+
+
+def test_documents_know_whether_they_are_whole(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, is_durable=False)
+    document = {"a": [1, "ü", None], "b": {"c": 1.5}}
+    whole = as_document(document)
+    storage.put("x", whole)
+    assert document == open_document(storage, "x")
+    for kept in range(len(whole)):
+        storage.put("x", whole[:kept])
+        with pytest.raises(DamagedDocumentError) as caught:
+            open_document(storage, "x")
+        assert caught.value.is_torn
+    storage.put("x", b'{"a":1}\n')
+    with pytest.raises(DamagedDocumentError, match="its checksum is missing") as caught:
+        open_document(storage, "x")
+    assert not caught.value.is_torn
+
+
+def test_a_seal_has_what_a_file_is_known_by(tmp_path: Path) -> None:
+    data, seal = as_arrow(ROWS)
+    assert seal == Seal(40, data.size, seal.checksum)
+    assert as_arrow(ROWS) == (data, seal), "equal rows give equal files"
+    assert seal != as_arrow(ROWS.set_column(1, "n", pa.array(range(1, 41))))[1]
+    storage = LocalStorage(tmp_path)
+    storage.put("x", data)
+    assert ROWS.equals(open_arrow(storage, "x", seal, "topic", "t", 0, 0))
+    small, packed = as_arrow(ROWS, "zstd")
+    storage.put("y", small)
+    assert ROWS.equals(open_arrow(storage, "y", packed, "topic", "t", 0, 0))
