@@ -100,6 +100,7 @@ final class Peer {
     }
 
     private byte[] exchange(final Request request, final long timeoutMs, final long end) throws Exception {
+        final boolean isFresh = starting == null || !starting.isDone();
         if (starting == null) {
             startedNanos = System.nanoTime();
             starting = THREADS.submit(() -> {
@@ -118,6 +119,10 @@ final class Peer {
         } catch (final Exception failed) {
             close();
             throw failed;
+        }
+        if (isFresh && end - System.nanoTime() < TimeUnit.MILLISECONDS.toNanos(timeoutMs) / 2) {
+            // What is left may be too little for any question, and whoever is late is killed: it would never get far.
+            throw new StillStartingException("it has only just started");
         }
         final Future<byte[]> answer = THREADS.submit(() -> call(request.message(keys)));
         try {

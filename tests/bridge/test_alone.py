@@ -73,6 +73,16 @@ def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
 
 
+def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(
+    java: str, tmp_path: Path
+) -> None:
+    slow = f"sh -c 'sleep 3.5; exec {SERVE}'"
+    said = rebalance(java, tmp_path, command=slow, timeout_ms=6_000)
+    assert "(it has only just started)" in said or "(it is still starting after 6000 ms)" in said
+    assert "placed 100 tasks" in said
+    assert "no answer within" not in said
+
+
 def test_settings_that_cannot_be_are_said_and_replaced(java: str, tmp_path: Path) -> None:
     said = rebalance(java, tmp_path, command=NOBODY, retry_ms=2**40, timeout_ms="soon")
     assert "retry.ms (1099511627776) must be an integer between 1000 and 2147483647; 60000 is used" in said
