@@ -70,6 +70,8 @@ def cases(is_quick: bool = False) -> list[Case]:
         "rack-aware, min_traffic": _racks,
         "default standbys": _default_standbys,
         "trap: rack-aware, 200 racks": _many_racks,
+        "trap: sticky, 200 racks": partial(_running_in_racks, StickyTaskAssignor),
+        "trap: min-cost, 200 racks": partial(_running_in_racks, MinCostTaskAssignor),
         "trap: balance_subtopology, 10 tasks per client and sub-topology": _many_subtopologies,
         "trap: staging, two tasks per client, random lags": _random_lags,
         "trap: standbys, five of them, by three tag keys": _tagged_standbys,
@@ -187,6 +189,14 @@ def _many_racks(tasks: int, clients: int) -> Work:
     return lambda: optimize_active_columns(
         state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
     )
+
+
+def _running_in_racks(assignor: type[TaskAssignor], tasks: int, clients: int) -> Work:
+    """A group that runs in 200 racks, where nearly no two tasks have their replicas in the same ones."""
+    state, tables = replicated_state(tasks, clients, racks=200), _tables(tasks, clients)
+    columns = attrs.evolve(state.columns, previous=tables.previous, lags=tables.lags)
+    running = ApplicationState(columns, state.assignment_configs)
+    return lambda: assignor().assign(running)
 
 
 def _many_subtopologies(tasks: int, _clients: int) -> Work:

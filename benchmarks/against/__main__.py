@@ -85,7 +85,7 @@ def _print_large(name: str, checkout: Path, size: int, kind: str, state: Applica
     for is_better in (True, False):
         goals = [goal for goal in before if before[goal] != after[goal] and (after[goal] < before[goal]) == is_better]
         parts.append("; ".join(f"{goal}: {_shown(before[goal])} -> {_shown(after[goal])}" for goal in goals) or "–")
-    print(f"| {name} | {size:,} | {kind} | {' | '.join(parts)} | {other_s:.2f} | {this_s:.2f} |".replace(",", " ", 1))
+    print(f"| {name} | {_shown(size)} | {kind} | {' | '.join(parts)} | {other_s:.2f} | {this_s:.2f} |")
     sys.stdout.flush()
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.by_racks import MOST_ENTRIES, split_by_rack
 from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork, Best
 from task_assignor.engine.problem import NOBODY, Allocation, Goal, Problem
@@ -32,17 +33,20 @@ def allocate(problem: Problem) -> Allocation:
 
     Only where very many items are claimed by several owners each, or have state on several, are the goals from the fewest
     claims on, or from state on, not reached exactly: then each of these items looks at one owner at a time, a few times.
+    So it is with the goals after the shares where very many items cost differently on many racks (`by_racks.py`).
     """
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
-    claims = problem.newest_claims()
+    claims, inexact = problem.newest_claims(), set[Goal]()
+    if problem.racks is not None and len(problem.racks.entry_row) > MOST_ENTRIES:
+        problem = split_by_rack(problem, problem.racks, claims)
+        claims, inexact = problem.claims, set(Goal) - {Goal.SHARES}
     network = ActivesNetwork(problem, claims)
-    inexact: set[Goal] = set()
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
-        inexact = set(Goal) - {Goal.CLAIMS if problem.keep_all_claims else Goal.SHARES}
+        inexact |= set(Goal) - {Goal.CLAIMS if problem.keep_all_claims else Goal.SHARES}
         network, best = _one_claim_at_a_time(problem, claims)
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:

@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
+from task_assignor.engine.even import even_levels
 from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.levels import even_levels
 from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 

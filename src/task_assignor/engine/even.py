@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.items import quotas
 from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -74,6 +75,41 @@ def even_counts(
         if int(taken.sum()) == missing and not (taken[most - counts > taken] >= at_once).any():
             return counts + taken
         at_once *= 4
+
+
+def even_levels(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> tuple[Int64Array, Int64Array]:
+    """(low, high): `total` items are even if each owner has one of these two numbers, which differ by one at most.
+
+    Even is: as few items as can be beyond floor and ceil of the owners' weighted shares; then the least sum of
+    load² / weight.
+
+    Args:
+        weight: (C,) weights, at least 1.
+        least: (C,) every owner has at least so many.
+        most: (C,) and at most so many; together they allow `total`.
+        total: number of items.
+    """
+    if not len(weight):
+        return least, least
+    low = least
+    for limit in (*quotas(weight, total), most):
+        top = np.maximum(np.minimum(limit, most), low)
+        if int(top.sum()) > total:
+            return _ties(weight, low, top, total)
+        low = top
+    return low, low
+
+
+def _ties(weight: Int64Array, low: Int64Array, top: Int64Array, total: int) -> tuple[Int64Array, Int64Array]:
+    """The most even numbers between `low` and `top` without, and with, what others could have at the same price."""
+    counts = even_counts(weight, low, top, total)
+    price = order_of_prices(np.concatenate([np.maximum(2 * counts - 1, 0), 2 * counts + 1]), np.tile(weight, 2))
+    last, following = np.split(price, 2)
+    dearest = int(last[counts > low].max(initial=-1))
+    others = (counts < top) & (following == dearest)
+    if not others.any():
+        return counts, counts
+    return counts - ((counts > low) & (last == dearest)), counts + others
 
 
 def is_more_even(weight: Int64Array, loads: Int64Array, than: Int64Array) -> bool:

@@ -216,7 +216,8 @@ def values_of(
 ) -> Int64Array:
     """(M,) the value of each wanted number, of those that an ascending column knows; of others the default."""
     rows = rows_of(known, wanted)
-    return np.where(rows >= 0, np.append(values, 0)[rows], default)
+    found = values[rows] if len(values) else np.zeros_like(rows)
+    return np.where(rows >= 0, found, default)
 
 
 def are_in(values: Int64Array, known: Int64Array) -> BoolArray:
