@@ -82,7 +82,28 @@ def _kept(rows: Rows) -> BoolArray:
     order = order[plain[order]]
     kept[order] = rank_within(rows.claim_owner[order]) < flows[stays][rows.claim_owner[order]]
     kept[_of_rows(rows, chosen, of_row, count, arc, flows[wished])] = True
-    return kept
+    return _with_others(rows, kept)
+
+
+def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
+    """The same claims, and of items that have lost theirs others, best first, where owners still take copies."""
+    low, high = rows.problem.room.low, rows.problem.room.high
+    kept = kept.copy()
+    while True:
+        missing = rows.needs - np.bincount(rows.claim_row[kept], minlength=len(rows.item))
+        used = np.bincount(rows.claim_owner[kept], minlength=rows.owners)
+        found = np.flatnonzero(~kept & (missing[rows.claim_row] > 0) & (used < high)[rows.claim_owner])
+        found = found[order_by(rows.claim_row[found], rows.claim_rank[found], rows.claim_owner[found])]
+        found = found[rank_within(rows.claim_row[found]) == 0]
+        level = used[rows.claim_owner[found]] + rank_within(rows.claim_owner[found])
+        sure = found[level < low[rows.claim_owner[found]]]
+        # Copies beyond the least numbers of the owners are few, all in all.
+        extras = int(rows.needs.sum() - low.sum() - np.maximum(used - low, 0).sum())
+        owner = rows.claim_owner[found]
+        more = found[(level >= low[owner]) & (level < high[owner])][: max(extras, 0)]
+        if not len(sure) + len(more):
+            return kept
+        kept[sure] = kept[more] = True
 
 
 def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
