@@ -59,6 +59,9 @@ class BrokerFailedError(Exception):
 class KafkaCluster:
     """A cluster to be used as a context manager; its data is deleted at the end.
 
+    Attributes:
+        format_options: more options of Kafka's command that formats the folders of data.
+
     Args:
         racks: one broker per entry, in that rack; None: in no rack. The first one is the controller, too.
         settings: more settings of all brokers, over those that make a small cluster quick.
@@ -69,6 +72,8 @@ class KafkaCluster:
         KafkaUnavailableError: there is no Java, or there are no jars.
         BrokerFailedError: a broker does not become ready within two minutes.
     """
+
+    format_options: Sequence[str] = ()
 
     def __init__(
         self,
@@ -140,7 +145,9 @@ class KafkaCluster:
             file = self._properties(broker)
             settings = self._broker_settings(broker, controller)
             file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-            command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file))
+            command = self._java(
+                "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file), *self.format_options
+            )
             formatting.append(
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
             )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from task_assignor import TopicPartition
+from task_assignor.group.consumers import CooperativeStickyAssignor
 from tests.kafka.broker import KafkaCluster, _free_ports
 from tests.kafka.fixtures import Unique, answer_of, make_topics, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
@@ -20,6 +21,7 @@ kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 
 PASSWORD = 'a "strange\\ password; = 1'
+SCRAM_PASSWORD = "salted"
 
 
 def write(servers: str, topic: str, partition: int, records: int) -> None:
@@ -141,17 +143,19 @@ def test_a_cluster_that_cannot_be_reached_is_told_in_time(is_silent: bool) -> No
 
 
 class SecureCluster(KafkaCluster):
-    """A broker with one more listener that wants TLS and a password."""
+    """A broker with two more listeners: one wants TLS and a password, the other one TLS and the client's certificate."""
 
-    secure_port = 0
+    ports: Mapping[str, int]
 
     def _broker_settings(self, broker: int, controller: int) -> dict[str, str]:
         settings = super()._broker_settings(broker, controller)
-        (self.secure_port,) = _free_ports(1)
-        listener = f"SECURE://127.0.0.1:{self.secure_port}"
-        settings["listeners"] += f",{listener}"
-        settings["advertised.listeners"] += f",{listener}"
-        settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+        protocols = {"SECURE": "SASL_SSL", "MUTUAL": "SSL"}
+        self.ports = dict(zip(protocols, _free_ports(2), strict=True))
+        for name, port in self.ports.items():
+            settings["listeners"] += f",{name}://127.0.0.1:{port}"
+            settings["advertised.listeners"] += f",{name}://127.0.0.1:{port}"
+        added = "".join(f",{name}:{protocol}" for name, protocol in protocols.items())
+        settings["listener.security.protocol.map"] = f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{added}"
         return settings
 
 
@@ -168,21 +172,35 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureClu
     store.write_text(key.read_text() + certificate.read_text())
     escaped = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    tls = {
+        f"listener.name.{name}.ssl.{store_kind}.{setting}": value
+        for name in ("secure", "mutual")
+        for store_kind, path in (("keystore", store), ("truststore", certificate))
+        for setting, value in (("type", "PEM"), ("location", str(path)))
+    }
     broker = SecureCluster(
         settings={
-            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+            **tls,
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.secure.scram-sha-256.sasl.jaas.config": scram,
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": scram,
             # Properties files take a backslash away, login modules another one.
             "listener.name.secure.plain.sasl.jaas.config": f'{module} user_me="{escaped}";'.replace("\\", "\\\\"),
-            "listener.name.secure.ssl.keystore.type": "PEM",
-            "listener.name.secure.ssl.keystore.location": str(store),
         }
     )
+    broker.format_options = [
+        part
+        for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        for part in ("--add-scram", f"{name}=[name=me,password={SCRAM_PASSWORD}]")
+    ]
     try:
         broker.__enter__()
     except KafkaUnavailableError as error:
         missing(str(error))
     settings: dict[str, object] = {
-        "bootstrap.servers": f"127.0.0.1:{broker.secure_port}",
+        "bootstrap.servers": f"127.0.0.1:{broker.ports['SECURE']}",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{module} username="me" password="{escaped}";',
@@ -202,6 +220,64 @@ def test_tls_and_sasl_with_the_settings_of_java_clients(secure: tuple[SecureClus
     confluent = pytest.importorskip("confluent_kafka.admin")
     client = confluent.AdminClient(room.ClientSettings.of(settings).for_confluent_kafka())
     assert len(client.list_topics("secret", timeout=60).topics["secret"].partitions) == 2
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_with_the_settings_of_java_clients(
+    secure: tuple[SecureCluster, dict[str, object]], unique: Unique, mechanism: str
+) -> None:
+    broker, settings = secure
+    topic = unique("scram")
+    create_topic(broker.bootstrap_servers, topic, 2)
+    module = (
+        f'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="{SCRAM_PASSWORD}";'
+    )
+    told = {**settings, "sasl.mechanism": mechanism, "sasl.jaas.config": module}
+    with room.Cluster(told) as cluster:
+        assert cluster.partition_counts([topic]) == {topic: 2}
+    with pytest.raises(room.KafkaClusterException, match="Cannot connect"):
+        room.Cluster({**told, "sasl.jaas.config": module.replace(SCRAM_PASSWORD, "wrong")}, timeout_ms=3_000)
+    confluent = pytest.importorskip("confluent_kafka.admin")
+    client = confluent.AdminClient(room.ClientSettings.of(told).for_confluent_kafka())
+    assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 2
+    # Consumers with an assignor of ours take the same settings.
+    plugin = room.ConsumerAssignorPlugin(CooperativeStickyAssignor())
+    consumer = kafka.KafkaConsumer(
+        group_id=unique("scram"),
+        partition_assignment_strategy=[plugin],
+        **room.ClientSettings.of(told).for_kafka_python(),
+    )
+    plugin.attach(consumer)
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(100) or len(consumer.assignment()) == 2, "the consumer has its partitions")
+    consumer.close()
+
+
+@pytest.mark.kafka
+def test_a_client_with_a_certificate_of_its_own(
+    secure: tuple[SecureCluster, dict[str, object]], unique: Unique, tmp_path: Path
+) -> None:
+    broker, settings = secure
+    topic = unique("mutual")
+    create_topic(broker.bootstrap_servers, topic, 2)
+    told = {key: value for key, value in settings.items() if key.startswith("ssl.truststore")}
+    told |= {"bootstrap.servers": f"127.0.0.1:{broker.ports['MUTUAL']}", "security.protocol": "SSL"}
+    with pytest.raises(room.KafkaClusterException, match="Cannot connect"):
+        room.Cluster(told, timeout_ms=3_000)
+    store = Path(str(settings["ssl.truststore.location"])).with_name("store.pem")
+    told |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+    # With a password on the key, as where stores are kept in files.
+    closed = tmp_path / "closed.pem"
+    command = ["openssl", "rsa", "-aes256", "-passout", "pass:open", "-in", str(store)]
+    key = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    closed.write_text(key + Path(str(settings["ssl.truststore.location"])).read_text())
+    for own in (told, {**told, "ssl.keystore.location": str(closed), "ssl.key.password": "open"}):
+        with room.Cluster(own) as cluster:
+            assert cluster.partition_counts([topic]) == {topic: 2}
+        confluent = pytest.importorskip("confluent_kafka.admin")
+        client = confluent.AdminClient(room.ClientSettings.of(own).for_confluent_kafka())
+        assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 2
 
 
 @pytest.mark.kafka

@@ -7,6 +7,7 @@ try:
 except ImportError as error:
     raise MissingExtraException("kafka", "task_assignor.kafka", "kafka-python") from error
 
+from task_assignor.kafka.aiokafka_plugin import AiokafkaPlugin
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.cluster import Cluster, GroupListing
 from task_assignor.kafka.consumer_plugin import ConsumerAssignorPlugin
@@ -20,6 +21,7 @@ from task_assignor.kafka.task_plugin import TaskAssignorPlugin
 from task_assignor.kafka.topology_text import DescribedSubTopology, parse_topology, shapes_of_topology
 
 __all__ = [
+    "AiokafkaPlugin",
     "ClientSettings",
     "Cluster",
     "ConsumerAssignorPlugin",

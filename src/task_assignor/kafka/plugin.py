@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka import KafkaConsumer
@@ -47,6 +47,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._rack_id = rack_id
         self._limit_s = limit_ms / 1000
         self._consumer: KafkaConsumer | None = None
+        self._ask_to_rejoin: Callable[[], object] | None = None
         self._timer: threading.Timer | None = None
         self._given = Assignment()
         self.generation = -1
@@ -81,6 +82,12 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         and to be safe from joins that kafka-python forgets when they outlast a `poll()`.
         """
         self._consumer = consumer
+        # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
+        self.rejoin_by(consumer._coordinator.request_rejoin)  # noqa: SLF001
+
+    def rejoin_by(self, ask: Callable[[], object]) -> None:
+        """Tell how the consumer is made to join anew at its next poll; it is asked from any thread."""
+        self._ask_to_rejoin = ask
 
     def supported_protocols(self) -> list[ClientProtocol]:
         """The preferred protocol: kafka-python wants all assignors of a consumer to have the same."""
@@ -92,7 +99,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         Raises:
             GroupException: the assignor is cooperative, and `attach` was not called.
         """
-        self._cancel_rebalance()
+        user_data = self.tell()
         # kafka-python 3.0.12 forgets a join that outlasts its poll() if the reason for it, new metadata, is gone
         # meanwhile: nobody looks at the answer, and heartbeats stay off until the member is expelled.
         self._rejoin()
@@ -107,7 +114,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         listed = ConsumerProtocolSubscription.TopicPartition
         return ConsumerProtocolSubscription(
             topics=sorted(topics),
-            user_data=self._user_data(),
+            user_data=user_data,
             owned_partitions=[listed(topic=topic, partitions=found) for topic, found in by_topic(owned)],
             generation_id=self.generation if owned else -1,
             rack_id=self._rack_id,
@@ -117,18 +124,30 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Remember what was given, for the next time."""
         partitions = tuple(TopicPartition(each.topic, each.partition) for each in assignment.partitions())
-        self._given, self.generation = Assignment(partitions, _bytes(assignment.user_data)), generation
+        self.take(Assignment(partitions, _bytes(assignment.user_data)), generation)
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        """Ask the assignor, as leader of the group. Raises nothing but what `_last_resort` does."""
+        """Ask the assignor, as leader of the group; see `answer`."""
         found = [_member(member) for member in members]
-        topics = topics_of(cluster, found)
+        answer = self.answer(topics_of(cluster, found), found)
+        return {name: _to_client(assignment) for name, assignment in answer.items()}
+
+    def tell(self) -> bytes | None:
+        """What this consumer says of itself to its assignor, as it joins; a rebalance that was planned is dropped."""
+        self._cancel_rebalance()
+        return self._user_data()
+
+    def take(self, assignment: Assignment, generation: int) -> None:
+        """Remember what was given, for the next time."""
+        self._given, self.generation = assignment, generation
+
+    def answer(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+        """What the members get, in time. Raises nothing but what `_last_resort` does."""
         try:
-            answer = Limited(lambda: self._decide(topics, found), f"assignor-{self.name}").answer(self._limit_s)
+            return Limited(lambda: self._decide(topics, members), f"assignor-{self.name}").answer(self._limit_s)
         except BaseException as error:  # noqa: BLE001  (an assignor is somebody else's code, and a group depends on it)
             self._note_failure(error)
-            answer = self._kept(topics, found)
-        return {name: _to_client(assignment) for name, assignment in answer.items()}
+            return self._kept(topics, members)
 
     def _kept(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
         try:
@@ -173,10 +192,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             self._timer = None
 
     def _rejoin(self) -> None:
-        """Let the consumer join anew at its next poll."""
-        if self._consumer is not None:
-            # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
-            self._consumer._coordinator.request_rejoin()  # noqa: SLF001
+        if self._ask_to_rejoin is not None:
+            self._ask_to_rejoin()
 
 
 def topics_of(cluster: Any, members: Iterable[ConsumerMember]) -> GroupTopics:
