@@ -45,7 +45,7 @@ def cases(is_quick: bool = False) -> list[Case]:
         name = f"consumers/50000x100 equal {what}"
         found.append(_case(name, STICKY, equal, what, goal, against=peer))
         found.append(_case(f"{name}, cooperative", COOPERATIVE, equal, what, Goal(seconds=0.1), recorded=recorded))
-        found.append(Case(peer, partial(_kafka_python, equal, what), needs=("kafka",), limit_s=300))
+        found.append(Case(peer, partial(_kafka_python, equal, what), needs=("kafka",), limit_s=900))
     found += [
         _case("consumers/1000000x2000 equal fresh", STICKY, large, "fresh", Goal(seconds=1)),
         _case("consumers/1000000x2000 equal one leaves", STICKY, large, "one leaves", Goal(seconds=2)),

@@ -134,6 +134,17 @@ class StreamsGroupLeader:
             self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._lead()
+        except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
+            self._reason = str(error) if isinstance(error, GroupException) else failure(error)
+        finally:
+            if self._reason:
+                _log.error("It leaves the group %r, and an instance in Java leads: %s", self._group, self._reason)
+                self._remove_static()
+            self._joined.set()
+
+    def _lead(self) -> None:
         consumer = KafkaConsumer(
             group_id=self._group,
             group_instance_id=self._instance,
@@ -151,14 +162,8 @@ class StreamsGroupLeader:
                 self._reason = self._plugin.led_by_another
                 if self._plugin.generation >= 0:
                     self._joined.set()
-        except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
-            self._reason = str(error) if isinstance(error, GroupException) else failure(error)
         finally:
             consumer.close()
-            if self._reason:
-                _log.error("It leaves the group %r, and an instance in Java leads: %s", self._group, self._reason)
-                self._remove_static()
-            self._joined.set()
 
     def _remove_static(self) -> None:
         """A static member does not leave by closing, and the group would wait for it."""
