@@ -71,6 +71,7 @@ def lead(group: StreamsGroup) -> Iterator[Lead]:
                 "task.assignor.class": Lopsided,
                 "num.standby.replicas": group.standbys,
                 "session.timeout.ms": SESSION_MS,
+                **group.settings,
             }
         )
         shapes = room.shapes_of_topology(topology or group.describe(), group.name)
@@ -144,15 +145,19 @@ def test_three_instances_run_what_python_decides_and_java_takes_over_when_python
     group.expect_no_thread_lost()
 
 
-def test_a_static_leader_is_restarted_without_a_rebalance_and_one_that_comes_too_late_leaves(
+def test_a_static_leader_that_is_restarted_leads_on_and_one_that_comes_too_late_leaves(
     group: StreamsGroup, lead: Lead
 ) -> None:
+    # Nobody's session ends meanwhile, however busy the machine is.
+    group.settings = {"session.timeout.ms": 60_000}
+    next_one = lead(group_instance_id="python")
     with lead(group_instance_id="python"):
         start(group, "i1", "i2")
         before = tasks_of(group)
-    with lead(group_instance_id="python") as again:
+    with next_one as again:
         assert again.is_leading
-        assert (again.last, tasks_of(group)) == (None, before)
+        # A leader in Java would have moved some.
+        assert tasks_of(group) == before
         start(group, "i3")
         wait_until(lambda: len(group.instances["i1"].active) == 4, "it leads as before")
         with pytest.raises(room.GroupStateException, match="Another member leads the group"), lead():

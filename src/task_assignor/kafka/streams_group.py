@@ -51,8 +51,8 @@ class StreamsGroupLeader:
             `num.standby.replicas` and so on; `session.timeout.ms` and `heartbeat.interval.ms` of this member;
             `replication.factor` and `topic.*` of topics that it creates. Other settings have no part in it.
         shapes: the sub-topologies; see `shapes_of_topology`.
-        group_instance_id: makes it a static member: it may be closed and opened anew within the session timeout without a
-            rebalance, and leads as before. None: closing it makes an instance in Java lead at once.
+        group_instance_id: makes it a static member: it may be closed and opened anew within the session timeout, and leads
+            as before. None: closing it makes an instance in Java lead at once.
 
     Attributes:
         failures: a sentence for each time that the assignor failed.
