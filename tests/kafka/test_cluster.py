@@ -229,7 +229,7 @@ def test_scram_with_the_settings_of_java_clients(
 ) -> None:
     broker, settings = secure
     topic = unique("scram")
-    create_topic(broker.bootstrap_servers, topic, 2)
+    make_topics(broker.bootstrap_servers, topic, partitions=2)
     module = (
         f'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="{SCRAM_PASSWORD}";'
     )
@@ -260,7 +260,7 @@ def test_a_client_with_a_certificate_of_its_own(
 ) -> None:
     broker, settings = secure
     topic = unique("mutual")
-    create_topic(broker.bootstrap_servers, topic, 2)
+    make_topics(broker.bootstrap_servers, topic, partitions=2)
     told = {key: value for key, value in settings.items() if key.startswith("ssl.truststore")}
     told |= {"bootstrap.servers": f"127.0.0.1:{broker.ports['MUTUAL']}", "security.protocol": "SSL"}
     with pytest.raises(room.KafkaClusterException, match="Cannot connect"):
