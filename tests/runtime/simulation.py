@@ -16,8 +16,7 @@ from functools import partial
 import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
-from task_assignor.runtime.checkpoints import Checkpoint
-from task_assignor.runtime.client import (
+from task_assignor.runtime.machines.client import (
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -38,8 +37,8 @@ from task_assignor.runtime.client import (
     SnapshotFailed,
     StartHeartbeats,
 )
-from task_assignor.runtime.coordinator import Coordinator
-from task_assignor.runtime.coordinator_values import (
+from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.coordinator_values import (
     Announce,
     AskAssignor,
     AssignorAnswered,
@@ -54,10 +53,9 @@ from task_assignor.runtime.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.events import RunEvent
-from task_assignor.runtime.launcher import ClientSpec, RuntimeOptions
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import (
+from task_assignor.runtime.machines.events import RunEvent
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import (
     START,
     Alive,
     EndProcess,
@@ -70,7 +68,9 @@ from task_assignor.runtime.protocol import (
     ToClient,
     ToCoordinator,
 )
-from task_assignor.runtime.records import CommitRecord, FileRef, RebalanceRecord
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, RebalanceRecord
+from task_assignor.runtime.options import RuntimeOptions
+from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
 

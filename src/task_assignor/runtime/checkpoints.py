@@ -9,13 +9,13 @@ of every epoch stays: that is what a coordinator runs into that was replaced whi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import attrs
 
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
 from task_assignor.runtime.storage import Storage, as_document, open_document
 from task_assignor.sdk import StreamsException
 
@@ -29,53 +29,6 @@ NEW_RUN: Final = "Maybe restore the file from a copy; without it the run needs a
 def commit_name(number: int) -> str:
     """Name of a commit record."""
     return f"{COMMITS}/{number:012d}.json"
-
-
-@attrs.frozen
-class Checkpoint:
-    """What the records up to a number have led to.
-
-    Args:
-        number: the last record that it replaces; -1: none.
-        epoch: that of the record.
-        generation: that of the record.
-        history: names of the files that hold what the records said, in order.
-        columns: output -> column -> type, so far.
-        state: how far every task is.
-    """
-
-    number: int = -1
-    epoch: int = 0
-    generation: int = 0
-    history: tuple[str, ...] = ()
-    columns: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
-    state: Mapping[str, Any] = attrs.field(factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of its file."""
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "number": self.number,
-            "epoch": self.epoch,
-            "generation": self.generation,
-            "history": list(self.history),
-            "columns": {output: dict(columns) for output, columns in self.columns.items()},
-            "state": dict(self.state),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Checkpoint:
-        """What `to_json` wrote."""
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
-        return cls(
-            document["number"],
-            document["epoch"],
-            document["generation"],
-            tuple(document["history"]),
-            document["columns"],
-            document["state"],
-        )
 
 
 class Checkpoints:

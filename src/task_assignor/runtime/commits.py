@@ -21,9 +21,16 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoint, Checkpoints, commit_name
+from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, commit_name
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
-from task_assignor.runtime.records import FORMAT_VERSION, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.machines.records import (
+    FORMAT_VERSION,
+    Checkpoint,
+    CommitRecord,
+    FileRef,
+    RebalanceRecord,
+    TaskCommit,
+)
 from task_assignor.runtime.storage import (
     DamagedDocumentError,
     Storage,

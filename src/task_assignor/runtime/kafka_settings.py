@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.runtime.launcher import RuntimeOptions
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_keys import OTHER_KAFKA_KEYS
 

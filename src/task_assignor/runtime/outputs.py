@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed, read_application
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.records import CommitRecord, FileRef
+from task_assignor.runtime.machines.records import CommitRecord, FileRef
 from task_assignor.sdk import TaskId
 
 

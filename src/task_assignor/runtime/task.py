@@ -12,13 +12,21 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
-from task_assignor.runtime.client import Restore
 from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
+from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.protocol import (
+    START,
+    Change,
+    Position,
+    Restored,
+    TaskFailure,
+    TaskOrder,
+    TaskResult,
+)
+from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.protocol import START, Change, Position, Restored, TaskFailure, TaskOrder, TaskResult
-from task_assignor.runtime.records import FileRef
 from task_assignor.runtime.storage import Data, as_arrow
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots

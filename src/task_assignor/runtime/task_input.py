@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.context import Schedule
+from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array, crossings, rows_up_to_boundary, times_so_far
-from task_assignor.runtime.protocol import TaskOrder
 from task_assignor.runtime.times import NO_TIME, times_of
 from task_assignor.runtime.topics import Topic
 

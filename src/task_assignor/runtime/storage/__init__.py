@@ -6,12 +6,12 @@ the one that a path or URL means, `content` knows what is in an object and wheth
 
 from __future__ import annotations
 
+from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.addresses import address_of, local_path, storage_at
 from task_assignor.runtime.storage.background import BackgroundWriter
 from task_assignor.runtime.storage.base import Data, Storage
 from task_assignor.runtime.storage.content import (
     DamagedDocumentError,
-    Seal,
     as_arrow,
     as_document,
     check_size,

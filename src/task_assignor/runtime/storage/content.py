@@ -15,33 +15,14 @@ import re
 import zlib
 from typing import Any, Final
 
-import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
-
-
-@attrs.frozen
-class Seal:
-    """What an Arrow file was when it was written: by this it is known again.
-
-    Args:
-        rows: its rows.
-        size: its bytes.
-        checksum: CRC-32 of its bytes, 8 hexadecimal digits.
-    """
-
-    rows: int
-    size: int
-    checksum: str
-
-    def to_json(self) -> list[Any]:
-        """The seal as a list."""
-        return [self.rows, self.size, self.checksum]
 
 
 def checksum_of(data: Data) -> str:

@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.protocol import START, Position
+from task_assignor.runtime.machines.protocol import START, Position
 from task_assignor.runtime.storage import DamagedDocumentError, LocalStorage, as_document, open_document
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS, SavedStore, Store

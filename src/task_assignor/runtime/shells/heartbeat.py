@@ -12,9 +12,9 @@ import os
 import subprocess
 from multiprocessing import spawn
 
-from task_assignor.runtime.launcher import ClientBootstrap
-from task_assignor.runtime.protocol import Alive, Gone
-from task_assignor.runtime.transport import connect, frame
+from task_assignor.runtime.machines.protocol import Alive, Gone
+from task_assignor.runtime.shells.launcher import ClientBootstrap
+from task_assignor.runtime.shells.transport import connect, frame
 
 _PATIENCE_S = 5.0
 """A client that nobody has heard for the time in which it should have joined again, and so much more, is ended."""

@@ -10,11 +10,11 @@ import attrs
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
-from task_assignor.runtime.events import ClientJoined, TaskRestored
-from task_assignor.runtime.launcher import RuntimeOptions
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import Heartbeat, Hello, Position, Restored, TaskFailure
-from task_assignor.runtime.records import ClientTasks
+from task_assignor.runtime.machines.events import ClientJoined, TaskRestored
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import Heartbeat, Hello, Position, Restored, TaskFailure
+from task_assignor.runtime.machines.records import ClientTasks
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 

@@ -15,8 +15,10 @@ from typing import Any
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
 from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.coordinator import Coordinator
-from task_assignor.runtime.coordinator_values import (
+from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
     Announce,
     AskAssignor,
@@ -36,12 +38,10 @@ from task_assignor.runtime.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.deciding import decide
-from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.events import RunEvent
-from task_assignor.runtime.protocol import ToClient
-from task_assignor.runtime.transport import Channel, listen
+from task_assignor.runtime.machines.events import RunEvent
+from task_assignor.runtime.machines.protocol import ToClient
+from task_assignor.runtime.shells.deciding import decide
+from task_assignor.runtime.shells.transport import Channel, listen
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from task_assignor.group import GroupClient, GroupRebalance
-from task_assignor.runtime.events import RunEvent
-from task_assignor.runtime.protocol import ToClient, ToCoordinator
-from task_assignor.runtime.records import CommitRecord
+from task_assignor.runtime.machines.events import RunEvent
+from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
+from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.sdk import StreamsException, TaskId
 
 

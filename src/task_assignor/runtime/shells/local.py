@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.client_shell import run_client
-from task_assignor.runtime.launcher import ClientBootstrap, ClientExit, LaunchPlan, pickle_bootstrap
+from task_assignor.runtime.shells.client_shell import run_client
+from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, LaunchPlan, pickle_bootstrap
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LocalProcessLauncher:
         if start_method == "forkserver":
             # Not polars: it must not be forked. https://docs.pola.rs/user-guide/misc/multiprocessing
             # The second brings pandas, which pyarrow asks for sooner or later; what is not there is passed over.
-            self._context.set_forkserver_preload(["task_assignor.runtime.client_shell", "pyarrow.pandas_compat"])
+            self._context.set_forkserver_preload(["task_assignor.runtime.shells.client_shell", "pyarrow.pandas_compat"])
         self._plan: LaunchPlan | None = None
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}

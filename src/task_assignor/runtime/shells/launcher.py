@@ -13,33 +13,12 @@ import attrs
 import cloudpickle
 
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
-from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.runtime.topics import check_name
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
 from task_assignor.sdk.text import failure
-
-
-def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 1."
-        )
-
-
-def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 0:
-        raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 0."
-        )
-
-
-def _compression(instance: object, _: object, value: str | None) -> None:
-    if value not in (None, "lz4", "zstd"):
-        raise ConfigException(
-            f"The compression ({value!r}) of a {type(instance).__name__} must be None, 'lz4' or 'zstd'."
-        )
 
 
 @attrs.frozen
@@ -56,7 +35,7 @@ class ClientSpec:
     """
 
     name: str
-    threads: int = attrs.field(default=1, validator=_positive)
+    threads: int = attrs.field(default=1, validator=positive)
     rack: str | None = None
     tags: Mapping[str, str] = attrs.field(factory=dict)
     state_dir: str | None = None
@@ -76,64 +55,6 @@ class ClientSpec:
         Kafka writes a random one into the state directory; a name serves as well, and runs are repeatable.
         """
         return ProcessId(uuid.uuid5(uuid.NAMESPACE_URL, f"task-assignor:{application_id}/{self.name}"))
-
-
-@attrs.frozen
-class RuntimeOptions:
-    """Settings of the runtime itself; those of Kafka Streams are in `StreamsConfig`.
-
-    Args:
-        max_batch_rows: a micro-batch of a task takes at most so many rows of each source partition.
-        session_timeout_ms: a client that was not heard of for so long is lost.
-        heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
-            that it depends on nothing that runs there.
-        max_poll_interval_ms: a client whose processor has not returned from a batch for so long is ended, and its
-            tasks are given to others (`max.poll.interval.ms`, KIP-62).
-        assignor_timeout_ms: the run fails if the assignor has not decided in this time.
-        stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone.
-        startup_timeout_ms: the run fails if not enough clients are there in this time.
-        min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
-        rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
-        snapshot_changelog_bytes: a client writes a local snapshot of a task when its changelogs have grown by so much since
-            the last one; 0: never for that reason. At the end it always does.
-        snapshot_interval_ms: and at the latest after this time, if they have grown at all; 0: never for that reason.
-        state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
-            not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
-        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
-        max_attempts: the run fails if a task of a batch was lost so often together with its client.
-        max_assignment_retries: after so many failures in a row the run fails.
-        checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
-        compression: of output and changelog files: None, "lz4" or "zstd".
-        bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
-        advertised_host: address that clients connect to; None: the same.
-    """
-
-    max_batch_rows: int = attrs.field(default=100_000, validator=_positive)
-    session_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
-    heartbeat_interval_ms: int = attrs.field(default=500, validator=_positive)
-    max_poll_interval_ms: int = attrs.field(default=300_000, validator=_positive)
-    assignor_timeout_ms: int = attrs.field(default=300_000, validator=_positive)
-    stop_timeout_ms: int = attrs.field(default=5_000, validator=_positive)
-    startup_timeout_ms: int = attrs.field(default=60_000, validator=_positive)
-    min_clients: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
-    rejoin_timeout_ms: int = attrs.field(default=10_000, validator=_positive)
-    snapshot_changelog_bytes: int = attrs.field(default=64 << 20, validator=_not_negative)
-    snapshot_interval_ms: int = attrs.field(default=60_000, validator=_not_negative)
-    state_memory_bytes: int = attrs.field(default=DEFAULT_BYTES, validator=_positive)
-    assignment_retry_ms: int = attrs.field(default=200, validator=_positive)
-    max_attempts: int = attrs.field(default=10, validator=_positive)
-    max_assignment_retries: int = attrs.field(default=20, validator=_positive)
-    checkpoint_every_commits: int = attrs.field(default=256, validator=_positive)
-    compression: str | None = attrs.field(default=None, validator=_compression)
-    bind_host: str | None = None
-    advertised_host: str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigException(
-                f"The heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than the session_timeout_ms "
-                f"({self.session_timeout_ms}). Maybe a third of it."
-            )
 
 
 @attrs.frozen

@@ -11,10 +11,9 @@ from typing import Any
 
 import attrs
 
-from task_assignor.runtime.checkpoints import Checkpoint
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.protocol import START, Change, Position
-from task_assignor.runtime.records import CommitRecord, FileRef, TaskCommit
+from task_assignor.runtime.machines.protocol import START, Change, Position
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, TaskCommit
 from task_assignor.sdk import TaskId
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from task_assignor.runtime.records import ClientTasks
+from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.sdk import TaskId
 
 

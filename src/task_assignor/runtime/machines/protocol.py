@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import attrs
 
 from task_assignor.runtime.blame import CodeLine
-from task_assignor.runtime.records import FileRef
+from task_assignor.runtime.machines.records import FileRef
 from task_assignor.sdk import HostInfo, TaskId
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from task_assignor.runtime.coordinator_members import Member, Members
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import TaskOrder, TaskResult
-from task_assignor.runtime.records import TaskCommit
+from task_assignor.runtime.machines.coordinator_members import Member, Members
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult
+from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
 

@@ -7,10 +7,28 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
 
 FORMAT_VERSION: Final = 3
+
+
+@attrs.frozen
+class Seal:
+    """What an Arrow file was when it was written: by this it is known again.
+
+    Args:
+        rows: its rows.
+        size: its bytes.
+        checksum: CRC-32 of its bytes, 8 hexadecimal digits.
+    """
+
+    rows: int
+    size: int
+    checksum: str
+
+    def to_json(self) -> list[Any]:
+        """The seal as a list."""
+        return [self.rows, self.size, self.checksum]
 
 
 def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
@@ -255,4 +273,51 @@ class CommitRecord:
             {commit.task: commit for commit in tasks},
             None if rebalance is None else RebalanceRecord.from_json(rebalance),
             document.get("openedBy", ""),
+        )
+
+
+@attrs.frozen
+class Checkpoint:
+    """What the records up to a number have led to.
+
+    Args:
+        number: the last record that it replaces; -1: none.
+        epoch: that of the record.
+        generation: that of the record.
+        history: names of the files that hold what the records said, in order.
+        columns: output -> column -> type, so far.
+        state: how far every task is.
+    """
+
+    number: int = -1
+    epoch: int = 0
+    generation: int = 0
+    history: tuple[str, ...] = ()
+    columns: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    state: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of its file."""
+        return {
+            "formatVersion": FORMAT_VERSION,
+            "number": self.number,
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "history": list(self.history),
+            "columns": {output: dict(columns) for output, columns in self.columns.items()},
+            "state": dict(self.state),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Checkpoint:
+        """What `to_json` wrote."""
+        if document["formatVersion"] != FORMAT_VERSION:
+            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
+        return cls(
+            document["number"],
+            document["epoch"],
+            document["generation"],
+            tuple(document["history"]),
+            document["columns"],
+            document["state"],
         )

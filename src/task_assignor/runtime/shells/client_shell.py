@@ -17,7 +17,9 @@ from pathlib import Path
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.client import (
+from task_assignor.runtime.commits import RunLayout
+from task_assignor.runtime.errors import ClientException, TaskCorruptedException
+from task_assignor.runtime.machines.client import (
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -37,22 +39,20 @@ from task_assignor.runtime.client import (
     StartHeartbeats,
     StateLost,
 )
-from task_assignor.runtime.commits import RunLayout
-from task_assignor.runtime.errors import ClientException, TaskCorruptedException
-from task_assignor.runtime.heartbeat import HeartbeatProcess
-from task_assignor.runtime.launcher import ClientBootstrap
-from task_assignor.runtime.protocol import (
+from task_assignor.runtime.machines.protocol import (
     Hello,
     TaskDone,
     TaskFailed,
     TaskResult,
     ToCoordinator,
 )
+from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
+from task_assignor.runtime.shells.launcher import ClientBootstrap
+from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
 from task_assignor.runtime.topics import Topic
-from task_assignor.runtime.transport import Channel, connect
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import named
 

@@ -20,16 +20,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from task_assignor.group import GroupLeader, GroupRebalance
-from task_assignor.runtime.coordinator_members import (
+from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
+from task_assignor.runtime.machines.coordinator_members import (
     Member,
     Members,
     advice_on_loss,
     error_of,
     hang_reason,
 )
-from task_assignor.runtime.coordinator_orders import Orders, rows_by_client
-from task_assignor.runtime.coordinator_rebalances import Question, Rebalances
-from task_assignor.runtime.coordinator_values import (
+from task_assignor.runtime.machines.coordinator_orders import Orders, rows_by_client
+from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
+from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
     Announce,
     AssignorAnswered,
@@ -48,8 +49,7 @@ from task_assignor.runtime.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
-from task_assignor.runtime.events import (
+from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientLost,
     ClientProgress,
@@ -57,9 +57,8 @@ from task_assignor.runtime.events import (
     RunFailed,
     RunFinished,
 )
-from task_assignor.runtime.launcher import RuntimeOptions
-from task_assignor.runtime.progress import Progress
-from task_assignor.runtime.protocol import (
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import (
     START,
     Alive,
     Assign,
@@ -82,7 +81,8 @@ from task_assignor.runtime.protocol import (
     ToCoordinator,
     Welcome,
 )
-from task_assignor.runtime.records import CommitRecord, RebalanceRecord, TaskCommit
+from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord, TaskCommit
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import StreamsException, TaskId
 
 STORY_LENGTH = 60

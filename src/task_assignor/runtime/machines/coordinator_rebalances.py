@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import attrs
 
 from task_assignor.group import AssignmentRejectedException
-from task_assignor.runtime.coordinator_members import Member, Members
-from task_assignor.runtime.coordinator_values import AskAssignor
-from task_assignor.runtime.events import Rebalanced
-from task_assignor.runtime.launcher import RuntimeOptions
-from task_assignor.runtime.progress import Progress
+from task_assignor.runtime.machines.coordinator_members import Member, Members
+from task_assignor.runtime.machines.coordinator_values import AskAssignor
+from task_assignor.runtime.machines.events import Rebalanced
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted, named
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.errors import InvalidTransitionException, brief
-from task_assignor.runtime.protocol import (
+from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
     Change,

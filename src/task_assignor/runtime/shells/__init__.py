@@ -1,0 +1,1 @@
+"""What carries out what the machines decide: sockets, processes, threads, clocks. Nothing is decided here."""
