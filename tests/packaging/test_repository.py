@@ -107,9 +107,11 @@ def test_every_module_that_the_architecture_names_exists() -> None:
     assert len(paths) > 30
     assert [path for path in paths if not any([*root.glob(path)] for root in (package, ROOT))] == []
     table = text.split("### Inside the runtime")[1].split("\n## ")[0]
-    named = {name for row in re.findall(r"^\|(.*?)\|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    named = {name for row in re.findall(r"^\|(.*?)\|", table, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)}
     assert len(named) > 30
-    assert named - {path.stem for path in (package / "runtime").glob("*.py")} == set()
+    runtime = package / "runtime"
+    modules = {".".join(path.relative_to(runtime).with_suffix("").parts) for path in runtime.rglob("*.py")}
+    assert named - modules == set()
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
