@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +23,9 @@ from task_assignor.runtime import (
     output_schema,
     read_output,
 )
+from task_assignor.runtime.checkpoints import Checkpoints
 from task_assignor.runtime.commits import APPLICATION, RunLayout
+from task_assignor.runtime.machines.records import Checkpoint
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.support import commit_file
@@ -157,6 +160,25 @@ def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None
     assert names["commits"] <= 10 + 3 + 1
     assert names["history"] <= 8
     assert log.open_epoch("app", "me", 0).number == 203
+
+
+def test_what_is_committed_while_a_checkpoint_is_written_is_in_the_next_one(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = CommitLog(folder.root)
+    write, numbers = Checkpoints.write, iter(range(4, 100))
+
+    def write_slowly(self: Checkpoints, checkpoint: Checkpoint, replaced: Sequence[CommitRecord]) -> None:
+        write(self, checkpoint, replaced)
+        number = next(numbers)
+        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+
+    monkeypatch.setattr(Checkpoints, "write", write_slowly)
+    for number in range(4):
+        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+    for number in range(3, 8):
+        log.write_checkpoint(number, {})
+    assert read_output(folder.root, "out").column("x").to_pylist() == list(range(9))
 
 
 @pytest.mark.parametrize("commits", [15, 25])

@@ -103,12 +103,14 @@ class Checkpoints:
             CommitLogException: the history cannot be read.
         """
         before = self.newest()
-        if replaced[0].number != before.number + 1:
+        numbers = [record.number for record in replaced]
+        assert numbers == list(range(numbers[0], checkpoint.number + 1)), f"records are missing among {numbers}"
+        if numbers[0] != before.number + 1:
             _log.warning(
                 "No checkpoint is written: the newest one is %d, this one would follow %d. Maybe another coordinator runs "
                 "on the same folder, or a checkpoint was damaged; the next run tidies up",
                 before.number,
-                replaced[0].number - 1,
+                numbers[0] - 1,
             )
             return
         history = [*before.history]

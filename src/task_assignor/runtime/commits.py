@@ -323,7 +323,8 @@ class CommitLog:
         last = replaced[-1]
         columns = {output: dict(found) for output, found in self._columns.items()}
         self._checkpoints.write(Checkpoint(number, last.epoch, last.generation, (), columns, state), replaced)
-        self._recent = [record for record in self._recent if record.number > number]
+        # In place: others are appended meanwhile.
+        del self._recent[: len(replaced)]
 
     def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef) -> None:
         try:
