@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 
@@ -13,5 +15,5 @@ def test_all_that_needs_spark_or_a_jvm_has_its_one_worker(request: pytest.Fixtur
         item.nodeid
         for item in request.session.items
         for group in ("jvm", "spark")
-        if item.get_closest_marker(group) and not item.nodeid.endswith(f"@{group}")
+        if item.get_closest_marker(group) and not re.search(rf"@{group}(_\w+)?$", item.nodeid)
     ] == []

@@ -40,10 +40,10 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         r"kill -9 \d+ \(client-3\)",
         r"generation 2, client-3 lost \(connection closed\): .*4 because client-3 is lost",
         r"The assignment, generation 2",
-        r"batch \d+ is committed, \d+\.\d\d s after the kill",
+        r"a batch of [\d_, ]+ is committed, \d+\.\d\d s after the kill",
         r"flight-weather: 335,220 rows, equal to a plain computation",
         r"plane-history: 334,264 rows, equal to a plain computation",
-        r"[\d,]+ task runs in \d+ batches: each on the client that the assignor had chosen",
+        r"[\d,]+ task runs in [\d,]+ commits: each on the client that the assignor had chosen",
         r"snow +│ +1,752 │ +43.7 min",
     ):
         assert re.search(line, printed), f"{line} is not in:\n{printed}"

@@ -96,7 +96,11 @@ class LocalStorage(Storage):
                     for entry in entries
                     if not entry.name.startswith(_TEMPORARY)
                 ]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            if self.root.exists() and not self.root.is_dir():
+                raise
             return []
         return sorted(found)
 
