@@ -38,7 +38,7 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         r"generation 1, 4 clients are there: 16 tasks for 4 clients",
         r"The assignment, generation 1",
         r"kill -9 \d+ \(client-3\)",
-        r"generation 2, client-3 lost \(connection closed\): .*4 because client-3 is lost",
+        r"generation 2, client-3 lost \((connection closed|its process has ended)\): .*4 because client-3 is lost",
         r"The assignment, generation 2",
         r"a batch of [\d_, ]+ is committed, \d+\.\d\d s after the kill",
         r"flight-weather: 335,220 rows, equal to a plain computation",
