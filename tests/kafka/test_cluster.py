@@ -44,6 +44,8 @@ def consumer_of(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., Any]]:
                 group_id=group,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
+                # A topic that the broker does not know yet is looked for again soon, not in five minutes.
+                metadata_max_age_ms=1_000,
                 **settings,
             )
         )
