@@ -87,7 +87,7 @@ def expected_pairs(topics: Path) -> list[tuple[Any, ...]]:
 
 @attrs.define
 class Watcher:
-    """Keeps who joined, and kills a client after each of the given batches."""
+    """Keeps who joined, and kills a client after each of the given commits, or the next with batches in it."""
 
     kill_after: tuple[int, ...] = ()
     joined: dict[str, ClientJoined] = attrs.field(factory=dict)
@@ -98,7 +98,11 @@ class Watcher:
         if isinstance(event, ClientJoined):
             self.joined[event.member_id] = event
             self.present[event.client] = event.pid
-        elif isinstance(event, BatchesCommitted) and event.commit in self.kill_after:
+        elif (
+            isinstance(event, BatchesCommitted)
+            and self.killed < len(self.kill_after)
+            and event.commit >= self.kill_after[self.killed]
+        ):
             os.kill(self.present[f"client-{self.killed % CLIENTS + 1}"], signal.SIGKILL)
             self.killed += 1
 

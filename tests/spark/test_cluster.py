@@ -65,7 +65,7 @@ def executor_process(executor):
 def on_event(event):
     if isinstance(event, ClientJoined):
         executors[event.client] = re.search(r"executor (\\S+),", event.attempt)[1]
-    if isinstance(event, BatchesCommitted) and event.commit == 20:
+    if isinstance(event, BatchesCommitted) and event.commit >= 20 and not killed:
         killed.append(executors["client-1"])
         os.kill(executor_process(executors["client-1"]), signal.SIGKILL)
 
