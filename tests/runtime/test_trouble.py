@@ -157,7 +157,7 @@ def test_a_client_that_cannot_be_closed_does_not_delay_the_end(tmp_path: Path) -
     finished: list[float] = []
     watch.on(RunFinished, lambda _: finished.append(time.monotonic()))
     _application(tmp_path, trouble.HangsAtTheEnd, clients=2, partitions=2).run(watch)
-    assert time.monotonic() - finished[0] < 12
+    assert time.monotonic() - finished[0] < 30
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
@@ -167,7 +167,7 @@ def test_a_stopped_client_does_not_delay_the_end(tmp_path: Path) -> None:
     watch.on(RunFinished, lambda _: finished.append(time.monotonic()))
     watch.on(RunFinished, lambda _: os.kill(watch.of(ClientJoined)[0].pid, signal.SIGSTOP))
     _application(tmp_path, trouble.Prints, clients=2, partitions=2).run(watch)
-    assert time.monotonic() - finished[0] < 12
+    assert time.monotonic() - finished[0] < 30
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
@@ -179,7 +179,7 @@ def test_a_stop_that_is_requested_does_not_wait_for_a_batch_that_hangs(tmp_path:
     watch.on(BatchesCommitted, lambda _: asked.append(time.monotonic()))
     result = app.run(watch)
     assert result.table("out").num_rows == 600
-    assert time.monotonic() - asked[-1] < 20
+    assert time.monotonic() - asked[-1] < 60
 
 
 @pytest.mark.parametrize("assignor", ["HangingAssignor", "ScatteringAssignor"])
@@ -228,7 +228,7 @@ if __name__ == "__main__":
     finally:
         process.kill()
     assert "KeyboardInterrupt" in said
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 40
 
 
 def test_an_assignor_that_never_decides_is_given_up(tmp_path: Path) -> None:
