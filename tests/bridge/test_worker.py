@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import struct
@@ -16,6 +17,8 @@ import pytest
 
 from task_assignor.bridge import BridgeServer, ServeException, wire
 from task_assignor.bridge.worker import Worker
+from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.sdk import ApplicationState, TaskAssignment
 from tests.bridge.conftest import hello, question
 from tests.bridge.streams import resident_bytes
 from tests.kafka.fixtures import wait_until
@@ -83,6 +86,23 @@ def test_the_measures_of_java_and_of_python_come_with_a_shadow_answer() -> None:
     worker = Worker()
     worker.answer(hello())
     assert wire.text_bytes("lag_to_restore") in worker.answer(question(java=True))
+
+
+def test_goals_that_were_perhaps_not_reached_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="task_assignor.bridge")
+    worker = Worker()
+    worker.answer(hello())
+    assert worker.answer(question())[0] == wire.ANSWER
+    assert caplog.messages == []
+
+    def inexact(self: StickyTaskAssignor, application_state: ApplicationState) -> TaskAssignment:
+        return TaskAssignment([], inexact={"STANDBY_TAGS"})
+
+    monkeypatch.setattr(StickyTaskAssignor, "assign", inexact)
+    worker.answer(question())
+    assert caplog.messages == ["The assignor StickyTaskAssignor: Perhaps not reached exactly: STANDBY_TAGS."]
 
 
 def test_what_is_wrong_is_said() -> None:

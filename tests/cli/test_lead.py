@@ -9,10 +9,22 @@ from typing import Any
 
 import pytest
 
+from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.cli.json_values import JsonValue
+from task_assignor.cli.lead_json import answer_lead
+from task_assignor.sdk import ApplicationState, TaskAssignment
 from tests.cli.conftest import Runner
 from tests.vectors import FOLDER, lines_of
 
 Written = Callable[..., Path]
+ERRORS = ("missing_source_topic", "shutdown_requested")
+
+
+class Inexact(StickyTaskAssignor):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return TaskAssignment(super().assign(application_state).assignment, inexact={"B_GOAL", "A_GOAL"})
+
+
 VECTORS = FOLDER.parent / "consumer_level" / "streams_assignor.jsonl.gz"
 
 
@@ -41,6 +53,12 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"now_ms": "soon"}, "$.request.now_ms"),
     ({"leader_process_id": "x"}, "$.request.leader_process_id"),
 ]
+
+
+def test_goals_that_were_perhaps_not_reached_are_named() -> None:
+    vector = next(v for v in lines_of("consumer_level/streams_assignor") if v["request"]["scenario"] not in ERRORS)
+    assert "inexact" not in answer_lead(JsonValue(vector["request"]))
+    assert answer_lead(JsonValue(vector["request"]), lambda _: Inexact)["inexact"] == ["A_GOAL", "B_GOAL"]
 
 
 @pytest.mark.parametrize(("change", "told"), BROKEN)

@@ -116,6 +116,12 @@ def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
     assert lines == ["generation 1 stays, a reason: the assignor asked for a retry", "failed: this is why"]
 
 
+def test_goals_that_were_perhaps_not_reached_are_said() -> None:
+    event = Rebalanced(1, "a reason", {"a": ClientTasks(TASKS)}, inexact=("STANDBY_TAGS",))
+
+    assert "Perhaps not reached exactly: STANDBY_TAGS." in shown(event)
+
+
 def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
     lines = shown(joined("a", 1), *(BatchesCommitted(n, 1, {}, 10, 10, {"a": 10}, 0.1, 90 - 10 * n) for n in range(10)))
 

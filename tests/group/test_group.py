@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -235,6 +236,19 @@ def test_asked_to_try_again_it_keeps_the_former_assignment() -> None:
         ((), ()),
     ]
     assert Scripted.told == []
+
+
+def test_goals_that_were_perhaps_not_reached_are_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assignments = [KafkaStreamsAssignment.of(ONE, _active(*TASKS))]
+    caplog.set_level(logging.INFO, logger="task_assignor.group")
+    said = "Perhaps not reached exactly: A_GOAL, B_GOAL."
+
+    Scripted.answer = lambda _: TaskAssignment(assignments)
+    assert _leader().rebalance([_client(ONE)], {}, 0).inexact == frozenset()
+    assert said not in caplog.text
+    Scripted.answer = lambda _: TaskAssignment(assignments, inexact={"B_GOAL", "A_GOAL"})
+    assert _leader().rebalance([_client(ONE)], {}, 0).inexact == {"A_GOAL", "B_GOAL"}
+    assert f"The assignor Scripted: {said}" in caplog.messages
 
 
 def test_any_other_exception_of_the_assignor_ends_the_group_with_its_name() -> None:

@@ -246,6 +246,17 @@ def test_asked_to_try_again_everybody_keeps_what_it_has() -> None:
     assert [each.info.next_rebalance_ms for each in kept.members.values()].count(0) == 1
 
 
+class Inexact(StickyTaskAssignor):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        return TaskAssignment(super().assign(application_state).assignment, inexact={"A_GOAL"})
+
+
+def test_goals_that_were_perhaps_not_reached_are_told() -> None:
+    members = [a_member("a", a_process_id(1))]
+    assert lead(members).inexact == frozenset()
+    assert lead(members, Inexact).inexact == {"A_GOAL"}
+
+
 class Nonsense(TaskAssignor):
     told: AssignmentError | None = None
 

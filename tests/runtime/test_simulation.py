@@ -12,6 +12,7 @@ from tests.budget import examples
 from tests.runtime.assignors import (
     FollowingUpAssignor,
     HesitatingAssignor,
+    InexactAssignor,
     ScatteringAssignor,
     StubbornAssignor,
 )
@@ -87,6 +88,13 @@ def test_clients_that_hang_do_occur_and_are_ended() -> None:
     told = {reason for reason in reasons if "has not returned from task" in reason}
     assert any("for 3000 ms, which is the limit max.poll.interval.ms" in reason for reason in told)
     assert "its process has ended" in reasons
+
+
+def test_goals_that_were_perhaps_not_reached_are_told() -> None:
+    for assignor, told in ((InexactAssignor, ("A_GOAL", "B_GOAL")), (ScatteringAssignor, ())):
+        world = World(0, faults=0, assignor=assignor)
+        _finish(world)
+        assert {event.inexact for event in world.events if isinstance(event, Rebalanced)} == {told}
 
 
 def test_an_assignor_that_never_decides_fails_the_run() -> None:

@@ -15,9 +15,9 @@ from typing import BinaryIO, Final
 
 from task_assignor import __version__
 from task_assignor.bridge import wire
-from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignor
+from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
 from task_assignor.sdk.assignor_classes import find_assignor_class
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, perhaps_inexact
 from task_assignor.validation.measures import measure
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,8 @@ class Worker:
             return wire.error("The first message must be hello.")
         config = StreamsConfig.of_state(request.state, {**request.settings, "task.assignor.class": self._assignor})
         assignment = config.task_assignor().assign(request.state)
+        if isinstance(assignment, TaskAssignment) and assignment.inexact:
+            logger.info("The assignor %s: %s", self._assignor.__qualname__, perhaps_inexact(assignment.inexact))
         if request.java is None:
             return wire.answer(request.state, assignment)
         java, python = (measure(request.state, one).values() for one in (request.java, assignment))

@@ -95,7 +95,10 @@ def _members(found: StreamsRebalance) -> dict[str, Any]:
         }
         for member, given in found.members.items()
     }
-    return {"members": members, **({"kept_because": found.kept_because} if found.kept_because else {})}
+    more: dict[str, Any] = {"kept_because": found.kept_because} if found.kept_because else {}
+    if found.inexact:
+        more["inexact"] = sorted(found.inexact)
+    return {"members": members, **more}
 
 
 def _shapes(request: JsonValue) -> list[SubTopologyShape]:

@@ -27,9 +27,9 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
-from task_assignor.sdk import ConfigException, TaskAssignment, iter_states
+from task_assignor.sdk import ConfigException, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, perhaps_inexact
 
 
 def plan(
@@ -95,18 +95,12 @@ def plan(
             view = PlanView(found.state, found.assignment)
             write_pretty(*title, view.table(), view.summary())
             if found.assignment.inexact:
-                write_line(printable(_inexact(found.assignment)))
+                write_line(printable(perhaps_inexact(found.assignment.inexact)))
             for line in _warnings(found, state, has_settings=bool(settings or config)):
                 write_line(printable(line))
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}: {found.report}")
     raise typer.Exit(worst)
-
-
-def _inexact(assignment: TaskAssignment) -> str:
-    """What is perhaps not the best, as the assignor says."""
-    codes = sorted(assignment.inexact)
-    return f"Perhaps not reached exactly: {', '.join(codes)}."
 
 
 def _warnings(found: Plan, state: str, *, has_settings: bool) -> list[str]:

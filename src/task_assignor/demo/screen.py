@@ -29,7 +29,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, perhaps_inexact
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -141,6 +141,8 @@ class RunScreen:
         total = sum(len(tasks.active) for tasks in event.assignment.values())
         of_all = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
         self.say(f"generation {event.generation}, {event.reason}: {of_all}, {_summary(moves)}", "bold")
+        if event.inexact:
+            self.say(perhaps_inexact(event.inexact))
         self._console.print(self._assignment_table(moves))
 
     def _restored(self, event: TaskRestored) -> None:

@@ -36,7 +36,7 @@ from task_assignor.sdk import (
     TaskInfo,
     TopicPartition,
 )
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, perhaps_inexact
 from task_assignor.validation import ValidationReport, report_violations
 
 _log = logging.getLogger(__name__)
@@ -74,12 +74,14 @@ class GroupRebalance:
             at once.
         state: what the assignor was given.
         report: what the validation found, warnings included; None if the assignment was kept.
+        inexact: codes of goals that the assignor perhaps did not reach exactly (`TaskAssignment.inexact`).
     """
 
     assignments: Mapping[ProcessId, ClientAssignment]
     kept_because: str
     state: ApplicationState
     report: ValidationReport | None = None
+    inexact: frozenset[str] = frozenset()
 
     @property
     def followup_deadline_ms(self) -> int | None:
@@ -168,7 +170,9 @@ class GroupLeader:
         self._tell_and_check(assignor, members, answer, ends, report)
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)
-        return GroupRebalance(self._assignments(members, answer, ends), "", state, report)
+        if answer.inexact:
+            _log.info("The assignor %s: %s", name, perhaps_inexact(answer.inexact))
+        return GroupRebalance(self._assignments(members, answer, ends), "", state, report, answer.inexact)
 
     def _ends(self, end_offset_sums: Mapping[TaskId, int]) -> dict[TaskId, int]:
         return {task: end_offset_sums.get(task, 0) for task, info in self._tasks.items() if info.has_changelog}

@@ -111,6 +111,11 @@ class StreamsRebalance:
     withheld: frozenset[TaskId] = frozenset()
     outcome: GroupRebalance | None = None
 
+    @property
+    def inexact(self) -> frozenset[str]:
+        """Codes of goals that the assignor perhaps did not reach exactly."""
+        return frozenset() if self.outcome is None else self.outcome.inexact
+
 
 class StreamsLeader:
     """Leads a group of Kafka Streams consumers. It keeps nothing between rebalances.

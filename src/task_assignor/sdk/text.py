@@ -1,4 +1,4 @@
-"""Words for error messages: a value shown briefly and safely, the nearest of some names. No errors are raised here."""
+"""Words for messages: a value shown briefly and safely, the nearest of some names, what is inexact. No errors are raised here."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def is_name(value: object) -> bool:
         (True, False, False, False)
     """
     return isinstance(value, str) and _NAME.fullmatch(value) is not None and value not in (".", "..")
+
+
+def perhaps_inexact(codes: Iterable[str]) -> str:
+    """What is said of the `inexact` goals of an assignment, in logs and on screens.
+
+    Examples:
+        >>> perhaps_inexact({"STANDBY_TAGS", "STANDBY_STATE"})
+        'Perhaps not reached exactly: STANDBY_STATE, STANDBY_TAGS.'
+    """
+    return f"Perhaps not reached exactly: {', '.join(sorted(map(str, codes)))}."
 
 
 class _Brief(reprlib.Repr):

@@ -420,7 +420,7 @@ class Coordinator:
         asked = [member for member in self._members if member.member_id in question.members]
         clients = {member.member_id: (member.name, member.tasks) for member in asked}
         yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
-        yield Announce(self._rebalances.moved(question, self._members, self._generation))
+        yield Announce(self._rebalances.moved(question, self._members, self._generation, outcome.inexact))
         for member in asked:
             tasks, known = member.tasks, before[member.member_id]
             new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}

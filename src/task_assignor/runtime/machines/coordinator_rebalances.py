@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -145,12 +145,14 @@ class Rebalances:
 
     # What is told.
 
-    def moved(self, question: Question, members: Members, generation: int) -> Rebalanced:
-        """The event that tells of a new assignment."""
+    def moved(self, question: Question, members: Members, generation: int, inexact: Collection[str] = ()) -> Rebalanced:
+        """The event that tells of a new assignment; `inexact`: goals that the assignor perhaps did not reach exactly."""
         before, now = self._last_owners, _owners(members)
         moved = ((task, before.get(task, ""), now[task]) for task in sorted(now) if before.get(task, "") != now[task])
         self._last_owners = now
-        return self._rebalanced(question, members, generation, moved)
+        return attrs.evolve(
+            self._rebalanced(question, members, generation, moved), inexact=tuple(sorted(map(str, inexact)))
+        )
 
     def kept(self, question: Question, why: str, members: Members, generation: int) -> Rebalanced:
         """The event that tells that the assignment stays, and why."""

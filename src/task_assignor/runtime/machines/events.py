@@ -59,6 +59,7 @@ class Rebalanced:
         moved: (task, former client, new client) of active tasks that changed clients; "" where there was none.
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
         followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
+        inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
     """
 
     generation: int
@@ -67,6 +68,7 @@ class Rebalanced:
     moved: tuple[tuple[TaskId, str, str], ...] = ()
     kept: str = ""
     followup_deadline_ms: int | None = None
+    inexact: tuple[str, ...] = ()
 
 
 @attrs.frozen
