@@ -17,6 +17,7 @@ from task_assignor.cli.inspect import inspect
 from task_assignor.cli.lead import lead
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
+from task_assignor.cli.run import run
 from task_assignor.cli.snapshot import snapshot
 from task_assignor.cli.validate import validate
 from task_assignor.cli.wire import wire
@@ -54,6 +55,7 @@ app.command("wire")(wire)
 app.command("lead")(lead)
 app.command("inspect")(inspect)
 app.command("snapshot")(snapshot)
+app.command("run")(run)
 app.command("demo")(demo)
 app.add_typer(bridge.app, name="bridge")
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from task_assignor.demo.screen import RunScreen
     from task_assignor.runtime import RunEvent, Topic
+    from task_assignor.screen import RunScreen
     from task_assignor.sdk import TaskId
 
 PARTITIONS: Final = 8
@@ -55,7 +55,7 @@ def run_demo(
             not what it should be.
     """
     check_packages()
-    from task_assignor.demo.screen import make_console
+    from task_assignor.screen import make_console
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -226,8 +226,8 @@ class _Demo:
 
     def _run_on(self, spark: SparkSession, topics: list[Topic]) -> None:
         from task_assignor.demo import flights
-        from task_assignor.demo.screen import RunScreen
         from task_assignor.runtime import RuntimeOptions, StreamsApplication
+        from task_assignor.screen import RunScreen
         from task_assignor.spark import SparkLauncher
 
         master = spark.sparkContext.master

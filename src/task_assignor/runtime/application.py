@@ -28,6 +28,7 @@ from task_assignor.runtime.commits import (
 )
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import ClientException, CommitLogException
+from task_assignor.runtime.event_lines import EventLines
 from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -48,7 +49,7 @@ from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
-from task_assignor.runtime.shells.server import CoordinatorServer
+from task_assignor.runtime.shells.server import Clock, CoordinatorServer
 from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
@@ -112,8 +113,12 @@ class RunResult:
 class _Recorder:
     """Keeps what the result needs, and passes every event on."""
 
-    def __init__(self, on_event: Callable[[RunEvent], None] | None) -> None:
+    def __init__(
+        self, on_event: Callable[[RunEvent], None] | None, on_line: Callable[[str], None] | None, clock: Clock
+    ) -> None:
         self._on_event = on_event
+        self._lines = None if on_line is None else EventLines(on_line)
+        self._clock = clock
         self.events: list[RunEvent] = []
         self.rows_in = 0
         self.rows_out = 0
@@ -138,8 +143,15 @@ class _Recorder:
             self.events.append(event)
         self.last = time.monotonic()
         _log.info("%s", event)
+        if self._lines is not None:
+            self._lines.take(event, self._clock.now_ms())
         if self._on_event is not None:
             self._on_event(event)
+
+    def poll(self) -> None:
+        """Time has passed."""
+        if self._lines is not None:
+            self._lines.poll(self._clock.now_ms())
 
     def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
         return RunResult(
@@ -187,6 +199,15 @@ class StreamsApplication:
         launcher: Launcher | None = None,
         options: RuntimeOptions | None = None,
     ) -> None:
+        self._given: dict[str, Any] = {
+            "topology": topology,
+            "config": config,
+            "topics_root": topics_root,
+            "run_dir": run_dir,
+            "clients": clients,
+            "launcher": launcher,
+            "options": options,
+        }
         self._topology = topology
         self._config = config
         self._topics_root = topics_storage(topics_root).address
@@ -210,16 +231,40 @@ class StreamsApplication:
         """The clients that shall run."""
         return self._clients
 
-    def request_stop(self, reason: str = "stop was requested") -> None:
-        """End the run after the batches that are being processed. May be called from any thread, also from the callback."""
-        if self._server is not None:
-            self._server.request_stop(reason)
+    @property
+    def config(self) -> StreamsConfig:
+        """The settings."""
+        return self._config
 
-    def run(self, on_event: Callable[[RunEvent], None] | None = None) -> RunResult:
+    def evolve(self, **changes: Any) -> StreamsApplication:
+        """The same application with other arguments of the constructor, by name; this one stays as it is.
+
+        Raises:
+            TypeError: the constructor has no such argument.
+            StreamsException: as for the constructor.
+        """
+        return type(self)(**{**self._given, **changes})
+
+    def request_stop(self, reason: str = "stop was requested") -> bool:
+        """End the run after the batches that are being processed. May be called from any thread, the callback, a signal handler.
+
+        Returns:
+            Whether there is a run to be ended.
+        """
+        server = self._server
+        if server is not None:
+            server.request_stop(reason)
+        return server is not None
+
+    def run(
+        self, on_event: Callable[[RunEvent], None] | None = None, *, on_line: Callable[[str], None] | None = None
+    ) -> RunResult:
         """Process all rows that the topics have now.
 
         Args:
             on_event: told of everything that happens, in the calling thread; it should be quick.
+            on_line: the same as lines of JSON, for programs: an object with `at`, `event` and what it says; commits are
+                gathered, a line a second.
 
         Returns:
             What came of it.
@@ -241,7 +286,7 @@ class StreamsApplication:
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
             checkpoint = commits.checkpoint()
             progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables)
-            recorder = _Recorder(on_event)
+            recorder = _Recorder(on_event, on_line, Clock())
             self._run(run_id, commits, opening, progress, recorder)
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
@@ -291,6 +336,7 @@ class StreamsApplication:
             raise error
 
     def _look_after_clients(self, coordinator: Coordinator, recorder: _Recorder) -> None:
+        recorder.poll()
         if coordinator.phase is CoordinatorPhase.STOPPING:
             return  # now they may end
         for ended in self._launcher.exits():

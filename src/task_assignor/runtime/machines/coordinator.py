@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+import attrs
+
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
 from task_assignor.runtime.machines.coordinator_members import (
@@ -420,7 +422,8 @@ class Coordinator:
         asked = [member for member in self._members if member.member_id in question.members]
         clients = {member.member_id: (member.name, member.tasks) for member in asked}
         yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
-        yield Announce(self._rebalances.moved(question, self._members, self._generation, outcome.inexact))
+        told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
+        yield Announce(attrs.evolve(told, restoring=self._members.rows_to_restore(self._progress)))
         for member in asked:
             tasks, known = member.tasks, before[member.member_id]
             new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}

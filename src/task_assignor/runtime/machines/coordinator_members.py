@@ -12,7 +12,7 @@ from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
 from task_assignor.runtime.machines.events import ClientJoined, TaskRestored
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import Heartbeat, Hello, Position, Restored, TaskFailure
+from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskFailure
 from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
@@ -226,6 +226,13 @@ class Members:
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
             self._owners.update(dict.fromkeys(assignment.active, member))
+
+    def rows_to_restore(self, progress: Progress) -> dict[TaskId, int]:
+        """Active task -> rows of its changelogs that its owner has yet to read, where there are some."""
+        behind = {
+            task: progress.lag(task, owner.positions.get(task, START)) for task, owner in sorted(self._owners.items())
+        }
+        return {task: rows for task, rows in behind.items() if rows}
 
     def nobody_came(self, waited_ms: int, expected: int | None) -> ClientException:
         """Why the run cannot go on: too few clients at its beginning, or (`expected` is None) no one any more."""

@@ -60,6 +60,7 @@ class Rebalanced:
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
         followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
         inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
+        restoring: active task -> rows of its changelogs that its client has yet to read, where there are some.
     """
 
     generation: int
@@ -69,6 +70,7 @@ class Rebalanced:
     kept: str = ""
     followup_deadline_ms: int | None = None
     inexact: tuple[str, ...] = ()
+    restoring: Mapping[TaskId, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen

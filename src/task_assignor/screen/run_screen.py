@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: the events of a run as lines, a table of the assignment, live progress. It decides nothing."""
+"""The events of a run as lines, a table of the assignment, live progress on a terminal."""
 
 from __future__ import annotations
 
@@ -40,18 +40,22 @@ _PIPED_STEPS = 5
 def make_console() -> Console:
     """A console for standard output; where that is a file or a pipe: no colours, and a width of its own."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH, no_color=True)
+    return (
+        console
+        if console.is_terminal or console.is_jupyter
+        else Console(highlight=False, width=PIPED_WIDTH, no_color=True)
+    )
 
 
 class RunScreen:
-    """Shows the events of a run. Used as a context manager around it.
+    """Shows the events of a run. Used as a context manager around it; in a file or a notebook there are lines only.
 
     Args:
-        console: where to.
+        console: where to; None: standard output, or the notebook.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = make_console() if console is None else console
         self._begin = time.monotonic()
         self._attempts: dict[str, str] = {}
         self._present: set[str] = set()
@@ -64,6 +68,7 @@ class RunScreen:
         self._restored_rows: Counter[str] = Counter()
         self._standby_lag: dict[str, int] = {}
         self._takeover: list[TaskRestored] = []
+        self._restores = _Restores()
         self._next_step = 1
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress_table)
 
@@ -144,8 +149,12 @@ class RunScreen:
         if event.inexact:
             self.say(perhaps_inexact(event.inexact))
         self._console.print(self._assignment_table(moves))
+        self._restores.begin(event, time.monotonic())
+        if self._restores.left:
+            self.say(f"to restore: {self._restores.describe(time.monotonic())}")
 
     def _restored(self, event: TaskRestored) -> None:
+        self._restores.end(event)
         self._restored_rows[event.client] += event.rows + event.snapshot_rows
         if event.role == "active" and event.batch >= 0:
             self._takeover.append(event)
@@ -197,8 +206,11 @@ class RunScreen:
         share = self._processed / total if total else 0.0
         bar = "━" * round(share * 30)
         table = Table(
-            title=f"{bar:╌<30} {share:4.0%}  commit {max(self._commit, 0)}  generation {self._generation}",
+            title=f"{bar:╌<30} {share:4.0%}  lag {max(self._remaining, 0):,} rows  commit {max(self._commit, 0)}  "
+            f"generation {self._generation}",
             title_justify="left",
+            caption=f"restoring {self._restores.describe(time.monotonic())}" if self._restores.left else None,
+            caption_justify="left",
         )
         table.add_column("client")
         for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
@@ -217,6 +229,38 @@ class RunScreen:
                 style="" if here else "red",
             )
         return table
+
+
+@attrs.define
+class _Restores:
+    """What is still to be restored, and how long that will take as far as finished restores tell."""
+
+    left: dict[TaskId, tuple[str, int]] = attrs.field(factory=dict)
+    """Task -> its client, and the changelog rows that it has yet to read."""
+    begun: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def begin(self, event: Rebalanced, now: float) -> None:
+        owners = {task: client for client, tasks in event.assignment.items() for task in tasks.active}
+        self.left = {task: (owners[task], rows) for task, rows in event.restoring.items()}
+        self.begun = now
+
+    def end(self, event: TaskRestored) -> None:
+        if event.role == "active":
+            self.left.pop(event.task, None)
+        self.rows += event.rows
+        self.seconds += event.seconds if event.rows else 0.0
+
+    def describe(self, now: float) -> str:
+        by_client: Counter[str] = Counter()
+        for client, rows in self.left.values():
+            by_client[client] += rows
+        what = f"{counted(len(self.left), 'task')}, {counted(by_client.total(), 'changelog row')}"
+        if not self.rows or not self.seconds:
+            return what
+        needed = max(by_client.values(), default=0) * self.seconds / self.rows
+        return f"{what}, about {max(needed - (now - self.begun), 0.0):.1f} s"
 
 
 @attrs.frozen

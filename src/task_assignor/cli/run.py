@@ -1,0 +1,175 @@
+"""`task-assignor run`: runs the application that a Python file defines, on this machine or on Spark, and shows how it goes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+
+import typer
+
+from task_assignor.cli.load import load_application
+from task_assignor.cli.options import set_option
+from task_assignor.cli.output import survive_any_text, write_line
+from task_assignor.cli.planning import parse_settings, read_settings
+from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk.text import shown
+
+if TYPE_CHECKING:
+    from task_assignor.runtime import StreamsApplication
+
+PROCESSES: Final = "processes"
+_INTERRUPTED: Final = 128 + signal.SIGINT
+
+
+def run(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE[:NAME]",
+            help="A Python file with a StreamsApplication, or a function that returns one, named `application` (or NAME).",
+        ),
+    ],
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASTER",
+            help="Where the clients run: `processes` of this machine, or a Spark master: local[3,1000], spark://HOST:PORT. "
+            "Without it: as the application says, which is processes if it says nothing.",
+        ),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="How many clients; else as the application says.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="A .properties file, over the application's settings."),
+    ] = None,
+    settings: Annotated[list[str] | None, set_option("A Kafka Streams setting, over those of --config")] = None,
+    run_dir: Annotated[
+        str | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run, a path or a URL.")
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="What happens as lines of JSON, in place of the screen.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show log messages, Spark's too.")] = False,
+) -> None:
+    """Run an application, and show rows, rates, lags, tasks, restores and rebalances while it runs.
+
+    Ctrl-C and SIGTERM end it after the batches in progress, which are committed; a second Ctrl-C ends it at once. The next
+    run in the same folder goes on from there.
+
+    Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
+    """
+    survive_any_text()
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    conf = _spark_conf(spark_conf or [], master)
+    application = _changed(load_application(app), clients, config, settings or [], run_dir)
+    with ExitStack() as held:
+        if master is not None:
+            application = held.enter_context(_on(application, master, conf, verbose=verbose))
+        stopped = _run(application, as_json=as_json)
+    raise typer.Exit(_INTERRUPTED if stopped is signal.SIGINT else 0)
+
+
+def _changed(
+    application: StreamsApplication, clients: int | None, config: Path | None, settings: list[str], run_dir: str | None
+) -> StreamsApplication:
+    changes: dict[str, Any] = {}
+    if clients is not None:
+        changes["clients"] = clients
+    if run_dir is not None:
+        changes["run_dir"] = run_dir
+    over = {**({} if config is None else read_settings(config)[0]), **parse_settings(settings, None)}
+    if over:
+        changes["config"] = StreamsConfig({**application.config.originals, **over})
+    return application.evolve(**changes) if changes else application
+
+
+def _spark_conf(texts: list[str], master: str | None) -> dict[str, str]:
+    conf = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigException(
+                f"What follows --conf ({shown(text)}) must be KEY=VALUE, such as spark.ui.enabled=true."
+            )
+        conf[key] = value
+    if conf and (master is None or master == PROCESSES):
+        raise ConfigException("--conf is for Spark, which this run does not start. Maybe add --master local[3,1000].")
+    return conf
+
+
+@contextmanager
+def _on(
+    application: StreamsApplication, master: str, conf: dict[str, str], *, verbose: bool
+) -> Iterator[StreamsApplication]:
+    """The application with a launcher for the master."""
+    from task_assignor.runtime import LocalProcessLauncher
+
+    if master == PROCESSES:
+        yield application.evolve(launcher=LocalProcessLauncher())
+        return
+    if not master.startswith(("local", "spark:", "yarn", "k8s:", "mesos:")):
+        raise ConfigException(
+            f"The --master ({shown(master)}) must be {PROCESSES!r} or a master of Spark, such as local[3,1000] or "
+            "spark://host:7077."
+        )
+    from task_assignor.spark import SparkLauncher, spark_session
+
+    name = application.config.application_id
+    spark = spark_session(master, clients=len(application.clients), app_name=name, config=conf, verbose=verbose)
+    try:
+        yield application.evolve(launcher=SparkLauncher(spark))
+    finally:
+        spark.stop()
+
+
+def _run(application: StreamsApplication, *, as_json: bool) -> signal.Signals | None:
+    """Run it; returns the signal that ended it, if one did."""
+    from task_assignor.screen import RunScreen
+
+    with _Signals(application.request_stop) as signals:
+        if as_json:
+            application.run(on_line=write_line)
+        else:
+            with RunScreen() as screen:
+                result = application.run(on_event=screen.show)
+            write_line(str(result))
+    return signals.received
+
+
+class _Signals:
+    """While it is held, SIGINT and SIGTERM ask for a stop; a second SIGINT, or one too early for that, interrupts."""
+
+    def __init__(self, request_stop: Callable[[str], bool]) -> None:
+        self._request_stop = request_stop
+        self._before: dict[signal.Signals, Any] = {}
+        self.received: signal.Signals | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {one: signal.signal(one, self._take) for one in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        is_second = self.received is signal.SIGINT and number == signal.SIGINT
+        self.received = signal.Signals(number)
+        name = "Ctrl-C" if number == signal.SIGINT else self.received.name
+        if is_second or not self._request_stop(name):
+            raise KeyboardInterrupt
+        # Files of Python's own cannot be written here: they may be in use by what was interrupted.
+        with suppress(OSError):
+            os.write(2, f"{name}: the batches in progress are finished and committed, then the run ends.\n".encode())

@@ -1,0 +1,163 @@
+"""`task-assignor run`: the application of a file, with other settings over its own; what is wrong with a file is said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from task_assignor.runtime import read_output
+from tests.cli.conftest import Runner
+
+COMMAND = [sys.executable, "-m", "task_assignor", "run"]
+HELPER = """
+import pyarrow.compute as pc
+
+
+def doubled(column):
+    return pc.multiply(column, 2)
+"""
+APP = """
+import pyarrow as pa
+from {helper} import doubled
+from task_assignor import StreamsConfig
+from task_assignor.runtime import (
+    Output, Processor, RuntimeOptions, StreamsApplication, SubTopology, Topology, list_topics, write_topic
+)
+
+
+class Doubled(Processor):
+    def process_batch(self, batch, context):
+        (rows,) = batch.values()
+        return pa.table({{"value": doubled(rows.column("key"))}})
+
+
+def application():
+    if not list_topics("topics"):
+        write_topic("topics", "numbers", pa.table({{"key": range({rows})}}), partitions=2, key=["key"])
+    return StreamsApplication(
+        Topology([SubTopology("double", "numbers", Doubled, outputs=[Output("doubled")])]),
+        StreamsConfig({{"application.id": "first", "task.assignor.class": "sticky"}}),
+        topics_root="topics",
+        run_dir="run",
+        clients=1,
+        options=RuntimeOptions(max_batch_rows={batch}),
+    )
+"""
+
+
+def write_app(folder: Path, name: str, rows: int = 1_000, batch: int = 100) -> Path:
+    """An application, and a module beside it that its processor needs."""
+    (folder / f"{name}_helper.py").write_text(HELPER)
+    path = folder / f"{name}.py"
+    path.write_text(APP.format(helper=f"{name}_helper", rows=rows, batch=batch))
+    return path
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "code"
+    elsewhere.mkdir()
+    app = write_app(elsewhere, "doubling")
+    (tmp_path / "app.properties").write_text("num.standby.replicas=1\napplication.id=second\n")
+    options = ("--clients", "2", "--run-dir", "other", "--config", "app.properties", "--set", "application.id=third")
+
+    out, err = start(tmp_path, str(app), "--json", *options).communicate(timeout=120)
+
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert err == ""
+    assert lines[-1]["event"] == "RunFinished"
+    assert lines[-1]["rowsIn"] == 1_000
+    assert {line["client"] for line in lines if line["event"] == "ClientJoined"} == {"client-1", "client-2"}
+    commits = [line for line in lines if line["event"] == "Commits"]
+    assert sum(line["rowsIn"] for line in commits) == 1_000
+    assert commits[-1]["remaining"] == 0
+    (rebalanced,) = (line for line in lines if line["event"] == "Rebalanced")
+    assert rebalanced["reason"] == "2 clients are there"
+    assert sorted(task for tasks in rebalanced["assignment"].values() for task in tasks["active"]) == ["0_0", "0_1"]
+    values = sorted(read_output(tmp_path / "other", "doubled").column("value").to_pylist())
+    assert values == [2 * number for number in range(1_000)]
+    assert json.loads((tmp_path / "other/application.json/~object").read_text())["applicationId"] == "third"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    app = write_app(tmp_path, "long", rows=40_000, batch=5)
+    process = start(tmp_path, str(app), "--json")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "Commits":
+            process.send_signal(number)
+            break
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, "the batches in progress are finished and committed" in err) == (code, True)
+    first = read_output(tmp_path / "run", "doubled").num_rows
+    assert 0 < first < 40_000
+
+    out, _ = start(tmp_path, str(write_app(tmp_path, "long", rows=40_000, batch=5_000)), "--json").communicate(
+        timeout=120
+    )
+
+    assert json.loads(out.splitlines()[-1])["rowsIn"] == 40_000 - first
+    values = read_output(tmp_path / "run", "doubled").column("value").to_pylist()
+    assert sorted(values) == [2 * value for value in range(40_000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "shown"),
+    [
+        ("x = 1", "defines no 'application'. Expected is a StreamsApplication, or a function without arguments", ""),
+        ("application = 7", "The 'application' of app.py is of the type int. Expected is a StreamsApplication", ""),
+        ("def application():\n    return None", "is of the type NoneType. Expected is", ""),
+        ("def application():\n    return 1 / 0", "application() of app.py failed with ZeroDivisionError", "line 2"),
+        ("import not_there_at_all", "The file app.py failed with ModuleNotFoundError", "line 1"),
+    ],
+)
+def test_a_file_that_defines_no_application_is_told_what_is_expected(
+    tmp_path: Path, text: str, said: str, shown: str
+) -> None:
+    (tmp_path / "app.py").write_text(text)
+    process = start(tmp_path, "app.py")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said in err.splitlines()[-1]
+    assert ("Traceback" in err) == bool(shown)
+    assert shown in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gone.py"], "The application's file gone.py is not there. Expected is a file that defines it"),
+        (["folder"], "The application's file folder is no file of Python (.py)"),
+        (["json.py"], "The name of the file json.py is that of a module that is in use. Maybe rename it."),
+        (["two-words.py"], "The name of the file two-words.py cannot be that of a module. Maybe rename it."),
+        (["gone.py", "--conf", "a=b"], "--conf is for Spark, which this run does not start."),
+        (["gone.py", "--master", "processes", "--conf", "a"], "What follows --conf ('a') must be KEY=VALUE"),
+    ],
+)
+def test_what_is_wrong_with_the_arguments_is_said(run: Runner, tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("json.py", "two-words.py"):
+        (tmp_path / name).touch()
+    done = run("run", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_a_master_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    app = write_app(tmp_path, "doubling")
+    _, err = start(tmp_path, str(app), "--master", "mars").communicate(timeout=60)
+    assert "The --master ('mars') must be 'processes' or a master of Spark" in err
