@@ -179,10 +179,10 @@ class Watch:
 
     def __init__(self) -> None:
         self.events: list[RunEvent] = []
-        self._actions: list[tuple[type, Callable[[Any], None]]] = []
+        self._actions: list[tuple[type, Callable[[Any], object]]] = []
         self._lock = threading.Lock()
 
-    def on(self, kind: type, action: Callable[[Any], None]) -> None:
+    def on(self, kind: type, action: Callable[[Any], object]) -> None:
         """Call `action` for every event of that type."""
         self._actions.append((kind, action))
 
