@@ -130,6 +130,26 @@ def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder) -> None:
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
 
 
+def test_a_replaced_coordinator_that_wakes_up_while_it_tidies_takes_nothing_from_the_new_one(folder: Folder) -> None:
+    asleep = CommitLog(folder.root)
+    asleep.open_epoch("app", "the first", 0)
+    for number in range(1, 10):
+        asleep.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+    asleep.write_checkpoint(4, {})
+    before = asleep.checkpoint()
+    asleep.write_checkpoint(9, {})
+    now = asleep.checkpoint()
+    new = CommitLog(folder.root)
+    new.open_epoch("app", "the second", 0)
+    for number in range(11, 40):
+        new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+        if number % 5 == 0:
+            new.write_checkpoint(number, {})
+    asleep._checkpoints._tidy(before, now)
+    assert CommitLog(folder.root).checkpoint().number == 35
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
+
+
 def test_assignments_are_in_the_log(folder: Folder) -> None:
     log = CommitLog(folder.root)
     tasks = ClientTasks([TaskId(0, 1), TaskId(0, 0)], [TaskId(1, 0)])

@@ -9,6 +9,7 @@ of every epoch stays: that is what a coordinator runs into that was replaced whi
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -124,9 +125,17 @@ class Checkpoints:
         self._tidy(before, checkpoint)
 
     def _tidy(self, before: Checkpoint, now: Checkpoint) -> None:
-        """Delete what neither of the two newest checkpoints needs; what is deleted in vain comes back next time."""
+        """Delete what neither of these two checkpoints needs; what a crash leaves is found the next time.
+
+        Never what is newer: a coordinator that was replaced may wake up here, and all that is newer is the other one's.
+        """
         kept = {_name(before.number), _name(now.number), *before.history, *now.history}
-        old = [name for folder in (CHECKPOINTS, HISTORY) for name in self._storage.list(folder) if name not in kept]
+        old = [
+            name
+            for folder in (CHECKPOINTS, HISTORY)
+            for name in self._storage.list(folder)
+            if name not in kept and _last_record(name) <= now.number
+        ]
         for name in self._storage.list(COMMITS):
             number = name.rpartition("/")[2].removesuffix(".json")
             if number.isdecimal() and int(number) <= before.number and not self._opens_an_epoch(name):
@@ -149,6 +158,12 @@ class Checkpoints:
 
 def _name(number: int) -> str:
     return f"{CHECKPOINTS}/{number:012d}.json"
+
+
+def _last_record(name: str) -> int:
+    """Up to which record a checkpoint or a file of the history goes; of what is neither, far beyond all."""
+    number = name.rpartition("/")[2].removesuffix(".json").rpartition("-")[2]
+    return int(number) if number.isdecimal() else sys.maxsize
 
 
 def _records_in(segment: str) -> int:

@@ -125,7 +125,7 @@ class Coordinator:
         self._expected_clients = expected_clients
         self._epoch = opening.epoch
         self._generation = opening.generation
-        self._checkpoint = opening.number
+        self._checkpoint = progress.checkpoint
         """The record at which a checkpoint was last due."""
         self._phase = CoordinatorPhase.GATHERING
         self._members = Members(run_id, opening.epoch)

@@ -42,6 +42,9 @@ class Progress:
         sources: task -> its source topics.
         ends: source topic -> end offset of each partition: how far the run goes.
         tables: topics that a task reads to their end before its others.
+
+    Attributes:
+        checkpoint: the commit from whose checkpoint the coordinator went on; -1: there was none.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Progress:
         }
         self._ends = {topic: tuple(found) for topic, found in ends.items()}
         self._tables = frozenset(tables)
-        self._last_commit = -1
+        self.checkpoint = self._last_commit = -1
         self._batches = 0
         self._remaining = sum(self._ends[topic][task.partition] for task in self._tasks for topic in sources[task])
 
@@ -103,7 +106,7 @@ class Progress:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """Take what `state` gave."""
-        self._last_commit = checkpoint.number
+        self.checkpoint = self._last_commit = checkpoint.number
         self._batches = checkpoint.state.get("batches", 0)
         for name, state in checkpoint.state.get("tasks", {}).items():
             task = TaskId.parse(name)
