@@ -6,7 +6,8 @@ from functools import partial
 
 from benchmarks.case import Case, Facts, Goal, Work
 from benchmarks.states import replicated_state, shuffled_owners
-from task_assignor.utils.rack_actives import ActiveOutcome, optimize_active_columns
+from task_assignor.sdk.columns import Int32Array
+from task_assignor.utils import AssignmentResult, Placement, optimize_actives
 
 LARGE = (1_000_000, 10_000)
 SHAPES: tuple[tuple[str, int, Goal | None], ...] = (
@@ -32,8 +33,12 @@ def cases(is_quick: bool = False) -> list[Case]:
 
 def _optimize(tasks: int, clients: int, racks: int, strategy: str) -> Work:
     state, owner = replicated_state(tasks, clients, racks, strategy=strategy), shuffled_owners(tasks, clients)
-    return lambda: optimize_active_columns(state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy=strategy)
+    given = Placement.of(state.columns, owner)
+    return lambda: (owner, optimize_actives(state, given, traffic_cost=10, non_overlap_cost=1))
 
 
-def _facts(outcome: ActiveOutcome) -> Facts:
-    return {"cost": outcome.cost_after or 0, "cost before": outcome.cost_before or 0, "moves": outcome.moves}
+def _facts(found: tuple[Int32Array, AssignmentResult]) -> Facts:
+    owner, result = found
+    assert result.placement is not None
+    moves = int((result.placement.active_owner != owner).sum())
+    return {"cost": result.cost_after or 0, "cost before": result.cost_before or 0, "moves": moves}

@@ -45,9 +45,14 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.columns import LATEST_OFFSET
-from task_assignor.utils import Placement, PlacementCosts, default_standby_task_assignment, place_standbys
-from task_assignor.utils.rack_actives import optimize_active_columns
-from task_assignor.utils.rack_standbys import optimize_standby_columns
+from task_assignor.utils import (
+    Placement,
+    PlacementCosts,
+    default_standby_task_assignment,
+    optimize_actives,
+    optimize_standbys,
+    place_standbys,
+)
 from task_assignor.validation import report_violations, validate_task_assignment
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -179,16 +184,14 @@ def _high_availability_first(tasks: int, clients: int) -> Work:
 
 def _racks(tasks: int, clients: int) -> Work:
     state, owner = replicated_state(tasks, clients, racks=5), shuffled_owners(tasks, clients)
-    return lambda: optimize_active_columns(
-        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
-    )
+    given = Placement.of(state.columns, owner)
+    return lambda: optimize_actives(state, given, traffic_cost=10, non_overlap_cost=1)
 
 
 def _many_racks(tasks: int, clients: int) -> Work:
     state, owner = replicated_state(tasks, clients, racks=200), shuffled_owners(tasks, clients)
-    return lambda: optimize_active_columns(
-        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="min_traffic"
-    )
+    given = Placement.of(state.columns, owner)
+    return lambda: optimize_actives(state, given, traffic_cost=10, non_overlap_cost=1)
 
 
 def _running_in_racks(assignor: type[TaskAssignor], tasks: int, clients: int) -> Work:
@@ -201,11 +204,9 @@ def _running_in_racks(assignor: type[TaskAssignor], tasks: int, clients: int) ->
 
 def _many_subtopologies(tasks: int, _clients: int) -> Work:
     clients = groups = tasks // 10
-    state = replicated_state(tasks, clients, racks=5, groups=groups)
-    owner = (np.arange(tasks) % clients).astype(np.int32)
-    return lambda: optimize_active_columns(
-        state.columns, owner, traffic_cost=10, non_overlap_cost=1, strategy="balance_subtopology"
-    )
+    state = replicated_state(tasks, clients, racks=5, strategy="balance_subtopology", groups=groups)
+    given = Placement.of(state.columns, np.arange(tasks) % clients)
+    return lambda: optimize_actives(state, given, traffic_cost=10, non_overlap_cost=1)
 
 
 def _random_lags(tasks: int, _clients: int) -> Work:
@@ -259,15 +260,8 @@ def _few_clients(tasks: int, clients: int) -> Work:
     number = min(3, clients - 1)
     task = np.repeat(np.arange(tasks), number)
     standby = (np.repeat(owner, number) + 1 + np.tile(np.arange(number), tasks)) % clients
-    return lambda: optimize_standby_columns(
-        state.columns,
-        owner,
-        task,
-        standby,
-        traffic_cost=10,
-        non_overlap_cost=1,
-        tags=state.assignment_configs.rack_aware_assignment_tags,
-    )
+    given = Placement.of(state.columns, owner, task, standby)
+    return lambda: optimize_standbys(state, given, traffic_cost=10, non_overlap_cost=1)
 
 
 def _with_tags(state: ApplicationState, standbys: int) -> ApplicationState:

@@ -40,7 +40,8 @@ from task_assignor.testing import (
     run_random_story,
     stateful_tasks,
 )
-from task_assignor.utils import MoveKind, optimize_active_columns, optimize_standby_columns
+from task_assignor.utils import MoveKind, optimize_actives, optimize_standbys
+from task_assignor.utils import Placement as Assigned
 from tests.budget import examples
 from tests.goals import Placement
 from tests.utils.rack_states import cross
@@ -141,29 +142,27 @@ def test_each_round_by_racks_replayed() -> None:
             costs = {"traffic_cost": one["trafficCost"], "non_overlap_cost": one["nonOverlapCost"]}
             if one["kind"] == "active":
                 stateful = state.columns.tasks.has_changelog
-                outcome = optimize_active_columns(
-                    state.columns,
-                    before.owner.astype(np.int32),
+                found = optimize_actives(
+                    state,
+                    Assigned.of(state.columns, before.owner),
                     np.flatnonzero(stateful if is_first else ~stateful),
-                    strategy=state.assignment_configs.rack_aware_assignment_strategy,
                     partitions="source",
                     **costs,
                 )
                 is_first = False
-                assert (outcome.cost_after or 0) == one["totalCostAfter"], vector.id
-                assert _counts(state, outcome.owner[outcome.owner >= 0]) == before.actives.tolist(), vector.id
+                assert found.placement is not None
+                owner = found.placement.active_owner
+                assert (found.cost_after or 0) == one["totalCostAfter"], vector.id
+                assert _counts(state, owner[owner >= 0]) == before.actives.tolist(), vector.id
             elif len(before.standby_task):
-                standbys = optimize_standby_columns(
-                    state.columns,
-                    before.owner.astype(np.int32),
-                    before.standby_task,
-                    before.standby_client,
-                    tags=state.assignment_configs.rack_aware_assignment_tags,
-                    **costs,
+                given_standbys = before.standby_task, before.standby_client
+                found = optimize_standbys(state, Assigned.of(state.columns, before.owner, *given_standbys), **costs)
+                assert found.placement is not None
+                assert found.cost_after is not None
+                assert found.cost_after <= _standby_cost(before, after, **costs), vector.id
+                assert _counts(state, found.placement.standby_client) == _counts(state, before.standby_client), (
+                    vector.id
                 )
-                assert standbys.cost_after is not None
-                assert standbys.cost_after <= _standby_cost(before, after, **costs), vector.id
-                assert _counts(state, standbys.standby_client) == _counts(state, before.standby_client), vector.id
             rounds += 1
     assert rounds >= 300
 

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,9 +16,7 @@ from hypothesis import strategies as st
 from task_assignor.engine import copies
 from task_assignor.engine.copy_goals import CopyProblem
 from task_assignor.sdk import ApplicationState, ConfigException, StateException
-from task_assignor.utils import rack_standbys
-from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
-from task_assignor.utils.result import SkipReason
+from task_assignor.utils import Placement, Skipped, SkipReason, optimize_standbys, rack_standbys
 from tests.budget import examples
 from tests.engine.copies_cases import swapped_in_pairs
 from tests.utils.rack_states import (
@@ -38,24 +37,45 @@ Pair = tuple[int, int]
 SEEDS = st.integers(0, 2**32)
 
 
+@attrs.frozen(eq=False)
+class Outcome:
+    """What an optimisation says, with the standbys and how many of them are elsewhere."""
+
+    pairs: Pairs
+    moves: int
+    cost_before: int | None
+    cost_after: int | None
+    lower_bound: int | None
+    skipped: Skipped | None
+
+
 def optimize(
-    state: ApplicationState, owner: Owners, pairs: Pairs, costs: tuple[int, int], **more: object
-) -> StandbyOutcome:
+    state: ApplicationState,
+    owner: Owners,
+    pairs: Pairs,
+    costs: tuple[int, int],
+    strategy: str = "min_traffic",
+    **more: object,
+) -> Outcome:
+    configs = attrs.evolve(state.assignment_configs, rack_aware_assignment_strategy=strategy)
+    state = ApplicationState(state.columns, configs)
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return optimize_standby_columns(
-        state.columns,
-        owner,
-        table[:, 0],
-        table[:, 1],
+    result = optimize_standbys(
+        state,
+        Placement.of(state.columns, owner, table[:, 0], table[:, 1]),
         traffic_cost=costs[0],
         non_overlap_cost=costs[1],
-        tags=state.assignment_configs.rack_aware_assignment_tags,
         **more,  # type: ignore[arg-type]
     )
+    placed = result.placement
+    assert placed is not None
+    after = list(zip(placed.standby_task.tolist(), placed.standby_client.tolist(), strict=True))
+    moves = len(set(after) - set(pairs))
+    return Outcome(after, moves, result.cost_before, result.cost_after, result.lower_bound, result.skipped)
 
 
-def pairs_of(outcome: StandbyOutcome) -> Pairs:
-    return list(zip(outcome.standby_task.tolist(), outcome.standby_client.tolist(), strict=True))
+def pairs_of(outcome: Outcome) -> Pairs:
+    return outcome.pairs
 
 
 def cost_of(state: ApplicationState, before: Pairs, after: Pairs, costs: tuple[int, int]) -> tuple[int, int]:
@@ -216,7 +236,7 @@ def test_only_selected_standbys_move(seed: int) -> None:
     before = seeded_standbys(seed, state, owner, 2)
     selected = np.flatnonzero(np.random.default_rng(seed).random(len(owner)) < 0.5)
 
-    after = pairs_of(optimize(state, owner, before, (10, 1), selected=selected))
+    after = pairs_of(optimize(state, owner, before, (10, 1), tasks=selected))
 
     chosen = set(selected.tolist())
     assert [pair for pair in before if pair[0] not in chosen] == [pair for pair in after if pair[0] not in chosen]
@@ -261,9 +281,9 @@ def test_bad_input_gives_one_clear_error() -> None:
         optimize(state, owner, [(0, other), (0, other)], (10, 1))
     with pytest.raises(StateException, match=r"Client .* has task .* twice"):
         optimize(state, owner, [(0, int(owner[0]))], (10, 1))
-    with pytest.raises(StateException, match="task number"):
+    with pytest.raises(StateException, match="standby_task"):
         optimize(state, owner, [(4, 0)], (10, 1))
-    with pytest.raises(StateException, match="client number"):
+    with pytest.raises(StateException, match="standby_client"):
         optimize(state, owner, [(0, 3)], (10, 1))
     with pytest.raises(ConfigException, match="must be an int"):
         optimize(state, owner, [(0, other)], (1.5, 1))  # type: ignore[arg-type]

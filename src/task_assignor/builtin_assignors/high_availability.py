@@ -12,18 +12,15 @@ import numpy.typing as npt
 from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.utils import (
-    ActiveOutcome,
     AssignmentResult,
-    Goal,
     Placement,
     RefinedAssignment,
-    StandbyOutcome,
     balance_active_tasks,
     balance_standby_tasks,
     check_has_clients,
     default_standby_task_assignment,
-    optimize_active_columns,
-    optimize_standby_columns,
+    optimize_actives,
+    optimize_standbys,
     place_actives,
     place_least_loaded,
     place_standbys,
@@ -220,40 +217,22 @@ class _Racks:
     ) -> AssignmentResult:
         if not self.are_usable or not len(tasks):
             return actives
-        before = placement_of(self._state, actives)
-        found = optimize_active_columns(
-            self._state.columns,
-            before.active_owner,
+        found = optimize_actives(
+            self._state,
+            actives,
             tasks,
             traffic_cost=traffic,
             non_overlap_cost=non_overlap,
-            strategy=self._state.assignment_configs.rack_aware_assignment_strategy,
             partitions="source",
             ties_stay=ties_stay,
         )
         self.rounds.append(RackRound("active", traffic, non_overlap, found.cost_before, found.cost_after))
-        after = attrs.evolve(before, active_owner=found.owner)
-        return AssignmentResult(after, inexact=actives.inexact | _inexact(found, Goal.ACTIVE_COST))
+        return found
 
     def optimize_standbys(self, standbys: AssignmentResult) -> AssignmentResult:
         """The standbys optimised, on changelog partitions; the tags' diversity is kept."""
-        before = placement_of(self._state, standbys)
-        if not self.are_usable or not len(before.standby_task):
+        if not self.are_usable or not len(placement_of(self._state, standbys).standby_task):
             return standbys
-        found = optimize_standby_columns(
-            self._state.columns,
-            before.active_owner,
-            before.standby_task,
-            before.standby_client,
-            traffic_cost=self._traffic,
-            non_overlap_cost=self._non_overlap,
-            tags=self._state.assignment_configs.rack_aware_assignment_tags,
-            partitions="changelog",
-        )
+        found = optimize_standbys(self._state, standbys, traffic_cost=self._traffic, non_overlap_cost=self._non_overlap)
         self.rounds.append(RackRound("standby", self._traffic, self._non_overlap, found.cost_before, found.cost_after))
-        after = attrs.evolve(before, standby_task=found.standby_task, standby_client=found.standby_client)
-        return AssignmentResult(after, inexact=standbys.inexact | _inexact(found, Goal.STANDBY_COST))
-
-
-def _inexact(found: ActiveOutcome | StandbyOutcome, goal: Goal) -> frozenset[Goal]:
-    return frozenset() if found.cost_after == found.lower_bound else frozenset({goal})
+        return found

@@ -15,20 +15,19 @@ from task_assignor.utils.joined import place_joined_actives
 from task_assignor.utils.least_cost import LeastCostAssignment, place_at_least_cost
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.placement_costs import ClientCost, CostModelException, PlacementCosts
-from task_assignor.utils.rack_actives import ActiveOutcome, optimize_active_columns
+from task_assignor.utils.rack_actives import optimize_actives
 from task_assignor.utils.rack_aware import (
     RackAwareOptimizationParams,
     optimize_rack_aware_active_tasks,
     optimize_rack_aware_standby_tasks,
 )
 from task_assignor.utils.rack_rows import RackRows, rack_problem, rack_rows
-from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
+from task_assignor.utils.rack_standbys import optimize_standbys
 from task_assignor.utils.refiner import Movement, RefinedAssignment, refine_with_warmups, with_probing_rebalance
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.standbys import place_standbys
 
 __all__ = [
-    "ActiveOutcome",
     "AssignmentResult",
     "ClientCost",
     "CostModelException",
@@ -43,16 +42,15 @@ __all__ = [
     "RefinedAssignment",
     "SkipReason",
     "Skipped",
-    "StandbyOutcome",
     "balance_active_tasks",
     "balance_standby_tasks",
     "check_has_clients",
     "default_standby_task_assignment",
     "identity_assignment",
-    "optimize_active_columns",
+    "optimize_actives",
     "optimize_rack_aware_active_tasks",
     "optimize_rack_aware_standby_tasks",
-    "optimize_standby_columns",
+    "optimize_standbys",
     "place_actives",
     "place_at_least_cost",
     "place_joined_actives",

@@ -1,4 +1,4 @@
-"""What the utilities are given: an assignment, whatever it is made of, as a `Placement` or as rows."""
+"""What the utilities are given: an assignment, whatever it is made of, as a `Placement`."""
 
 from __future__ import annotations
 
@@ -59,25 +59,37 @@ def placement_of(application_state: ApplicationState, assignments: Assignments) 
         StateException: an unknown client or task, a client listed twice, a task with two active owners, or something
             that is no assignment.
     """
+    placed, others = placement_and_others(application_state, assignments)
+    for task, client in others:
+        raise active_twice(placed, task, client)
+    return placed
+
+
+def placement_and_others(
+    application_state: ApplicationState, assignments: Assignments
+) -> tuple[Placement, list[tuple[int, int]]]:
+    """`placement_of`, with one owner of each task, and (task, client) numbers of the others that an assignment has."""
     known = assignments if isinstance(assignments, Placement) else getattr(assignments, "placement", None)
     if isinstance(known, Placement) and known.state is application_state.columns:
-        return known
-    rows, deadline_ms = known_rows(application_state, assignments)
-    tasks, clients = application_state.columns.tasks, application_state.columns.clients
+        return known, []
+    rows, deadline_ms = _known_rows(application_state, assignments)
     client = rows.entry_client[rows.entry]
     is_active = rows.role == Role.ACTIVE
-    owner = np.full(len(tasks), -1, dtype=np.int64)
+    owner = np.full(len(application_state.columns.tasks), -1, dtype=np.int64)
     owner[rows.task[is_active]] = client[is_active]
     other = np.flatnonzero(is_active)[owner[rows.task[is_active]] != client[is_active]]
-    if len(other):
-        row = int(other[0])
-        task = int(rows.task[row])
-        first, second = sorted((int(client[row]), int(owner[task])))
-        raise StateException(
-            f"Task {tasks.task_id(task)} is active on two clients, {clients.process_ids[first]} and "
-            f"{clients.process_ids[second]}."
-        )
-    return Placement.of(application_state.columns, owner, rows.task[~is_active], client[~is_active], deadline_ms)
+    placed = Placement.of(application_state.columns, owner, rows.task[~is_active], client[~is_active], deadline_ms)
+    return placed, list(zip(rows.task[other].tolist(), client[other].tolist(), strict=True))
+
+
+def active_twice(placed: Placement, task: int, client: int) -> StateException:
+    """The error that says that the client is active owner of a task that already has another one."""
+    tasks, clients = placed.state.tasks, placed.state.clients
+    first, second = sorted((client, int(placed.active_owner[task])))
+    return StateException(
+        f"Task {tasks.task_id(task)} is active on two clients, {clients.process_ids[first]} and "
+        f"{clients.process_ids[second]}."
+    )
 
 
 def inexact_of(assignments: Assignments) -> frozenset[str]:
@@ -86,7 +98,7 @@ def inexact_of(assignments: Assignments) -> frozenset[str]:
     return inexact
 
 
-def known_rows(state: ApplicationState, assignments: Assignments) -> tuple[AssignmentRows, Int64Array]:
+def _known_rows(state: ApplicationState, assignments: Assignments) -> tuple[AssignmentRows, Int64Array]:
     """The rows of an assignment of known tasks to known clients, and the (C,) follow-up deadlines.
 
     Raises:

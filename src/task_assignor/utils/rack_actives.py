@@ -1,15 +1,18 @@
-"""Rack-aware placement of active tasks on columns: exact optima by the flow model. Standbys are in `rack_standbys.py`."""
+"""Rack-aware placement of active tasks: exact optima by the flow model. Standbys are in `rack_standbys.py`."""
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 
+from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
-from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGIES, RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import ConfigException, StateException
 from task_assignor.sdk.integers import INT32_MAX
+from task_assignor.utils.given import Assignments, inexact_of, placement_of
+from task_assignor.utils.goals import Goal
+from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import swapped
 from task_assignor.utils.rack_rows import (
     AnyIntArray,
@@ -19,29 +22,8 @@ from task_assignor.utils.rack_rows import (
     rack_rows,
     strategy_problem,
 )
-from task_assignor.utils.result import Skipped, SkipReason
+from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.subtopologies import Subtopologies
-
-
-@attrs.frozen(eq=False)
-class ActiveOutcome:
-    """What became of the active tasks.
-
-    Args:
-        owner: (T,) client number of each task's active owner; -1: nobody.
-        cost_before: trafficCost x cross-rack partitions of the selected tasks before; None: skipped.
-        cost_after: the same after, plus nonOverlapCost x moved tasks.
-        lower_bound: no placement costs less; equal to `cost_after`: the optimum is proven.
-        moves: number of tasks that have another owner now.
-        skipped: why nothing was done.
-    """
-
-    owner: Int32Array
-    cost_before: int | None = None
-    cost_after: int | None = None
-    lower_bound: int | None = None
-    moves: int = 0
-    skipped: Skipped | None = None
 
 
 def check_cost(name: str, cost: object) -> int | None:
@@ -59,75 +41,83 @@ def check_cost(name: str, cost: object) -> int | None:
     return cost
 
 
-def optimize_active_columns(
-    columns: StateColumns,
-    owner: Int32Array,
-    selected: AnyIntArray | None = None,
+def optimize_actives(
+    application_state: ApplicationState,
+    assignments: Assignments,
+    tasks: AnyIntArray | None = None,
     *,
     traffic_cost: int | None,
     non_overlap_cost: int | None,
-    strategy: str,
     partitions: Partitions = "all",
     ties_stay: bool = True,
-) -> ActiveOutcome:
+) -> AssignmentResult:
     """Place active tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves (KIP-925).
 
-    `min_traffic` keeps each client's number of the selected tasks. `balance_subtopology` keeps it too, and allows a client
-    at most its share of each sub-topology (of each topology), rounded up as Kafka does. The result is the optimum; only with
-    `balance_subtopology` and more than 50 000 pairs of client and sub-topology it may cost more than `lower_bound`. A
-    second run changes nothing.
+    The strategy is that of the settings. `min_traffic` keeps each client's number of the tasks that may move.
+    `balance_subtopology` keeps it too, and allows a client at most its share of each sub-topology (of each topology), rounded up as
+    Kafka does. The result is the optimum; only with `balance_subtopology` and more than 50 000 tasks, or pairs of client and
+    sub-topology, it may cost more than `lower_bound`. A second run changes nothing.
+
+    Where the new client of a task holds a standby of it, the two clients change roles: the copies stay where they are.
 
     Args:
-        columns: the state.
-        owner: (T,) client number of each task's active owner; -1: nobody.
-        selected: task numbers that may move; those without owner stay without. None: all.
+        application_state: tasks, clients and settings.
+        assignments: the assignment; it is not changed. Clients may be left out.
+        tasks: numbers of the tasks that may move; those without owner stay without. None: all.
         traffic_cost: cost of one cross-rack partition; None: not configured.
         non_overlap_cost: cost of moving one task; None: not configured.
-        strategy: `none`, `min_traffic` or `balance_subtopology`.
         partitions: which partitions count: `all` (public optimiser), `source` (high availability).
         ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic, which is
-            right where `owner` is not where tasks run.
+            right where the tasks do not run where the assignment has them.
 
     Returns:
-        New owners; with `skipped`, the old ones.
+        A new assignment with costs, or `skipped` with the reason why nothing could be done.
 
     Raises:
-        ConfigException: a cost is not an int from 0 to 2^31 - 1, or the strategy is unknown.
-        StateException: task or client numbers out of range.
+        ConfigException: a cost is not an int from 0 to 2^31 - 1.
+        StateException: a number is no task's, unknown clients or tasks, or a task that is active on two clients.
     """
-    owner = np.array(owner, dtype=np.int32)
+    columns, configs = application_state.columns, application_state.assignment_configs
+    before = placement_of(application_state, assignments)
+    strategy = configs.rack_aware_assignment_strategy
     traffic_cost = check_cost("traffic cost", traffic_cost)
     non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)
-    if strategy not in RACK_AWARE_ASSIGNMENT_STRATEGIES:
-        raise ConfigException(
-            f"The strategy ({strategy!r}) must be one of {', '.join(RACK_AWARE_ASSIGNMENT_STRATEGIES)}."
-        )
-    tasks = selected_tasks(columns, selected)
-    if len(owner) != len(columns.tasks) or (len(owner) and not -1 <= owner.min() <= owner.max() < len(columns.clients)):
-        raise StateException(
-            f"The owners must be {len(columns.tasks)} client numbers from -1 to {len(columns.clients) - 1}."
-        )
-    tasks = tasks[owner[tasks] >= 0]
-    skipped = strategy_problem(strategy, traffic_cost, non_overlap_cost) or rack_problem(columns, tasks, partitions)
-    if skipped is None and not len(tasks):
+    chosen = selected_tasks(columns, tasks)
+    chosen = chosen[before.active_owner[chosen] >= 0]
+    skipped = strategy_problem(strategy, traffic_cost, non_overlap_cost) or rack_problem(columns, chosen, partitions)
+    if skipped is None and not len(chosen):
         skipped = Skipped(SkipReason.NO_TASKS, "None of the selected tasks is active anywhere.")
     if skipped is not None:
-        return ActiveOutcome(owner, skipped=skipped)
+        return AssignmentResult(before, skipped=skipped, inexact=inexact_of(assignments))
     assert traffic_cost is not None
     assert non_overlap_cost is not None
-    owned_by = owner[tasks].astype(np.int64)
-    rows = rack_rows(columns, tasks, partitions)
-    before = int(rows.crossings(rows.row, columns.clients.rack[owned_by]).sum())
+    owned_by = before.active_owner[chosen].astype(np.int64)
+    rows = rack_rows(columns, chosen, partitions)
+    traffic_before = int(rows.crossings(rows.row, columns.clients.rack[owned_by]).sum())
     costs = traffic_cost, non_overlap_cost, ties_stay or not traffic_cost or not non_overlap_cost
     if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
         placed, too_many = _min_traffic(columns, owned_by, rows, *costs), 0
     else:
-        placed, too_many = _balance_subtopology(columns, columns.tasks.group[tasks], owned_by, rows, *costs)
-    after = int(rows.crossings(rows.row, columns.clients.rack[placed]).sum())
-    moves = int((placed != owned_by).sum())
-    owner[tasks] = placed
-    cost = traffic_cost * after + non_overlap_cost * moves
-    return ActiveOutcome(owner, traffic_cost * before, cost, cost - non_overlap_cost * too_many, moves)
+        placed, too_many = _balance_subtopology(columns, columns.tasks.group[chosen], owned_by, rows, *costs)
+    traffic_after = int(rows.crossings(rows.row, columns.clients.rack[placed]).sum())
+    cost = traffic_cost * traffic_after + non_overlap_cost * int((placed != owned_by).sum())
+    owner = before.active_owner.copy()
+    owner[chosen] = placed
+    return AssignmentResult(
+        _with_owners(before, owner),
+        cost_before=traffic_cost * traffic_before,
+        cost_after=cost,
+        lower_bound=cost - non_overlap_cost * too_many,
+        inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if non_overlap_cost * too_many else frozenset()),
+    )
+
+
+def _with_owners(before: Placement, owner: Int32Array) -> Placement:
+    """The placement with other active owners; a standby where an active task goes is taken over by the former owner."""
+    task, client = before.standby_task, before.standby_client
+    former = before.active_owner[task]
+    meets = (owner[task] == client) & (former != client)
+    return Placement.of(before.state, owner, task, np.where(meets, former, client), before.deadline_ms)
 
 
 def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64Array:

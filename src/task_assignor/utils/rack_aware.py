@@ -1,21 +1,19 @@
-"""The rack-aware optimisers of KIP-924 and KIP-925 on objects: what to optimise, and a new assignment. How is in `_rack...`."""
+"""The rack-aware optimisers of KIP-924 and KIP-925 as the KIP has them: parameters that say which tasks, at which costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, Self
 
 import attrs
 import numpy as np
 
-from task_assignor.sdk import ApplicationState, AssignmentColumns, Role, StateException, TaskId, UnknownTaskError
-from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk import ApplicationState, AssignedTask, StateException, TaskId, UnknownTaskError
 from task_assignor.sdk.checks import all_of
-from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils.given import Assignments, inexact_of, known_rows
-from task_assignor.utils.goals import Goal
-from task_assignor.utils.rack_actives import ActiveOutcome, check_cost, optimize_active_columns
-from task_assignor.utils.rack_standbys import StandbyOutcome, optimize_standby_columns
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.utils.given import Assignments, active_twice, inexact_of, placement_and_others
+from task_assignor.utils.rack_actives import check_cost, optimize_actives
+from task_assignor.utils.rack_standbys import optimize_standbys
 from task_assignor.utils.result import AssignmentResult
 from task_assignor.validation.rows import check_state
 
@@ -149,28 +147,7 @@ def optimize_rack_aware_active_tasks(
 
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.optimizeRackAwareActiveTasks`, which changes its argument; KIP-925.
     """
-    params = _checked(optimization_params)
-    state = params.application_state
-    rows = _RoleRows.of(state, kafka_streams_assignments)
-    selected = params.task_numbers()
-    owner = rows.owners()
-    outcome = optimize_active_columns(
-        state.columns,
-        owner,
-        selected,
-        traffic_cost=params.traffic_cost,
-        non_overlap_cost=params.non_overlap_cost,
-        strategy=state.assignment_configs.rack_aware_assignment_strategy,
-        partitions="all",
-    )
-    rows.check_owners(selected, outcome)
-    is_active, client = rows.role == Role.ACTIVE, rows.client.copy()
-    moved = (outcome.owner != owner)[rows.task]
-    client[moved & is_active] = outcome.owner[rows.task[moved & is_active]]
-    # A standby where the active task goes: the former owner takes it over.
-    meets = moved & ~is_active & (outcome.owner[rows.task] == rows.client)
-    client[meets] = owner[rows.task[meets]]
-    return rows.result(rows.task, client, rows.role, outcome, Goal.ACTIVE_COST)
+    return _optimized(optimize_actives, optimization_params, kafka_streams_assignments)
 
 
 def optimize_rack_aware_standby_tasks(
@@ -198,98 +175,25 @@ def optimize_rack_aware_standby_tasks(
 
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.optimizeRackAwareStandbyTasks`, which changes its argument; KIP-925.
     """
-    params = _checked(optimization_params)
-    state = params.application_state
-    rows = _RoleRows.of(state, kafka_streams_assignments)
-    is_standby = rows.role == Role.STANDBY
-    selected = np.intersect1d(params.task_numbers(), rows.task[is_standby])
-    outcome = optimize_standby_columns(
-        state.columns,
-        rows.owners(),
-        rows.task[is_standby],
-        rows.client[is_standby],
-        traffic_cost=params.traffic_cost,
-        non_overlap_cost=params.non_overlap_cost,
-        tags=state.assignment_configs.rack_aware_assignment_tags,
-        selected=selected,
-        strategy=state.assignment_configs.rack_aware_assignment_strategy,
-    )
-    rows.check_owners(selected, outcome)
-    return rows.result(
-        np.concatenate([rows.task[~is_standby], outcome.standby_task]),
-        np.concatenate([rows.client[~is_standby], outcome.standby_client]),
-        np.concatenate([rows.role[~is_standby], np.full(len(outcome.standby_task), int(Role.STANDBY))]),
-        outcome,
-        Goal.STANDBY_COST,
-    )
+    return _optimized(optimize_standbys, optimization_params, kafka_streams_assignments)
 
 
-def _checked(params: RackAwareOptimizationParams) -> RackAwareOptimizationParams:
+def _optimized(
+    optimize: Callable[..., AssignmentResult], params: RackAwareOptimizationParams, assignments: Assignments
+) -> AssignmentResult:
+    """The tasks of the parameters optimised. As in Kafka, others may be active on several clients, and stay there."""
     if not isinstance(params, RackAwareOptimizationParams):
         raise StateException(
             f"The optimization_params ({params!r}) must be RackAwareOptimizationParams. "
             "Maybe use RackAwareOptimizationParams.of(state)."
         )
-    return params
-
-
-@attrs.frozen(eq=False)
-class _RoleRows:
-    """An assignment as rows. Other than a `Placement` it may have tasks with several active owners, as long as they stay."""
-
-    state: ApplicationState
-    task: Int64Array
-    client: Int64Array
-    role: Int64Array
-    deadline_ms: Int64Array
-    inexact: frozenset[str]
-
-    @classmethod
-    def of(cls, state: ApplicationState, assignments: Assignments) -> _RoleRows:
-        rows, deadline_ms = known_rows(state, assignments)
-        client = rows.entry_client[rows.entry]
-        return cls(state, rows.task, client, rows.role, deadline_ms, inexact_of(assignments))
-
-    def owners(self) -> Int32Array:
-        """(T,) active owner of each task, one of them if there are several; -1: nobody."""
-        owner = np.full(len(self.state.columns.tasks), -1, dtype=np.int32)
-        active = self.role == Role.ACTIVE
-        owner[self.task[active]] = self.client[active]
-        return owner
-
-    def check_owners(self, selected: Int64Array, outcome: ActiveOutcome | StandbyOutcome) -> None:
-        """Raise if something was done, and a selected task has several active owners.
-
-        Raises:
-            StateException: so it is.
-        """
-        columns = self.state.columns
-        active = self.role == Role.ACTIVE
-        several = np.bincount(self.task[active], minlength=len(columns.tasks)) > 1
-        wrong = selected[several[selected]]
-        if len(wrong) and outcome.skipped is None:
-            clients = np.sort(self.client[active & (self.task == wrong[0])]).tolist()
-            first, second = (columns.clients.process_ids[client] for client in clients[:2])
-            raise StateException(
-                f"Task {columns.tasks.task_id(int(wrong[0]))} is active on two clients, {first} and {second}."
-            )
-
-    def result(
-        self,
-        task: Int64Array,
-        client: Int64Array,
-        role: Int64Array,
-        outcome: ActiveOutcome | StandbyOutcome,
-        goal: Goal,
-    ) -> AssignmentResult:
-        """A new assignment of the rows."""
-        order = order_by(client, role, task)
-        is_proven = outcome.cost_after == outcome.lower_bound
-        return AssignmentResult(
-            AssignmentColumns(self.state.columns, client[order], task[order], role[order], self.deadline_ms),
-            cost_before=outcome.cost_before,
-            cost_after=outcome.cost_after,
-            lower_bound=outcome.lower_bound,
-            skipped=outcome.skipped,
-            inexact=self.inexact | (frozenset() if is_proven else {goal}),
-        )
+    state, tasks = params.application_state, params.task_numbers()
+    placed, others = placement_and_others(state, assignments)
+    given = AssignmentResult(placed, inexact=inexact_of(assignments))
+    result = optimize(state, given, tasks, traffic_cost=params.traffic_cost, non_overlap_cost=params.non_overlap_cost)
+    for task, client in others:
+        if result.skipped is None and task in tasks:
+            raise active_twice(placed, task, client)
+        process_id, task_id = state.columns.clients.process_ids[client], state.columns.tasks.task_id(task)
+        result[process_id].assign_task(AssignedTask(task_id, AssignedTask.Type.ACTIVE))
+    return result
