@@ -51,7 +51,7 @@ def _rows(topic: Log) -> list[int]:
     return sorted(
         number
         for partition, end in enumerate(topic.end_offsets())
-        for number in topic.read(partition, 0, end, ["n"]).column("n").to_pylist()
+        for number in topic.fetch(partition, 0, end).rows.column("n").to_pylist()
     )
 
 

@@ -31,6 +31,7 @@ from task_assignor.runtime.errors import ClientException, CommitLogException
 from task_assignor.runtime.event_lines import EventLines
 from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
+from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import (
@@ -51,7 +52,7 @@ from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, L
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import Clock, CoordinatorServer
 from task_assignor.runtime.storage import as_document
-from task_assignor.runtime.topics import Topic, topics_storage
+from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted, duration, named
@@ -176,7 +177,7 @@ class StreamsApplication:
     Args:
         topology: what is computed.
         config: settings in Kafka's keys; `application.id` is needed, `task.assignor.class` decides who places the tasks.
-        topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`).
+        topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`); or `KafkaTopics`, for topics of Kafka.
         run_dir: folder of the run, a path or a URL: commit log, outputs, changelogs. All clients must reach it. Clients
             without a state directory have theirs in it; if it is a URL, below the folder for temporary files.
         clients: how many clients, or which. Clients given by number are `client-1`, `client-2` and so on, with
@@ -193,7 +194,7 @@ class StreamsApplication:
         topology: Topology,
         config: StreamsConfig,
         *,
-        topics_root: str | Path,
+        topics_root: str | Path | Topics,
         run_dir: str | Path,
         clients: int | Sequence[ClientSpec] = 2,
         launcher: Launcher | None = None,
@@ -210,7 +211,9 @@ class StreamsApplication:
         }
         self._topology = topology
         self._config = config
-        self._topics_root = topics_storage(topics_root).address
+        self._topics_at: Topics = (
+            FolderTopics(topics_storage(topics_root).address) if isinstance(topics_root, (str, Path)) else topics_root
+        )
         self._layout = RunLayout(run_dir)
         self._options = options_with(config, options or RuntimeOptions())
         warn_of_idle_settings(config)
@@ -222,7 +225,7 @@ class StreamsApplication:
                 f"The min_clients ({self._options.min_clients}) of the RuntimeOptions must be at most the number of "
                 f"clients, which is {len(self._clients)}."
             )
-        self._topics = {name: Topic.open(self._topics_root, name) for name in topology.sources}
+        self._topics: dict[str, Log] = {name: self._topics_at.open(name) for name in topology.sources}
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
         self._server: CoordinatorServer | None = None
 
@@ -281,11 +284,12 @@ class StreamsApplication:
             commits = CommitLog(self._layout.run_dir)
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
+            starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
             checkpoint = commits.checkpoint()
-            progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables)
+            progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables, starts)
             recorder = _Recorder(on_event, on_line, Clock())
             self._run(run_id, commits, opening, progress, recorder)
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
@@ -371,7 +375,7 @@ class StreamsApplication:
                     self._application_id,
                     run_id,
                     self._topology,
-                    self._topics_root,
+                    self._topics_at,
                     self._layout.run_dir,
                     spec.state_dir or self._state_dir(spec.name, run_id),
                     self._options,
@@ -411,7 +415,7 @@ class StreamsApplication:
                 "applicationId": self._application_id,
                 "runId": run_id,
                 "identity": identity,
-                "topicsRoot": self._topics_root,
+                "topicsRoot": self._topics_at.address,
                 "outputs": {
                     name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
                     for name, schema in outputs.items()

@@ -20,6 +20,7 @@ from task_assignor.runtime.errors import (
     StoreException,
     TopologyException,
 )
+from task_assignor.runtime.fetched import RowOffsets
 from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
@@ -100,6 +101,7 @@ class TaskContext:
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
+        self._row_offsets: Mapping[str, RowOffsets] = {}
         self._forwarded: list[tuple[str, pa.Table]] = []
         self._counters: dict[str, int] = {}
 
@@ -186,9 +188,15 @@ class TaskContext:
         newest = [times_so_far(times_of(rows, self.topics[topic].timestamp)) for topic, rows in batch.items()]
         return dict(zip(batch, places(newest), strict=True))
 
-    def first_offset(self, topic: str) -> int:
-        """Offset of the first row that is processed now."""
-        return self.offsets.get(topic, (0, 0))[0]
+    def offset_of(self, topic: str, row: int) -> int:
+        """Offset of a record.
+
+        Args:
+            topic: where it comes from.
+            row: its place in the batch's table of that topic.
+        """
+        known = self._row_offsets.get(topic)
+        return self.offsets.get(topic, (0, 0))[0] + row if known is None else int(known[row])
 
     # Records that are left out.
 
@@ -216,12 +224,12 @@ class TaskContext:
         if not places:
             return
         texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
-        first = self.first_offset(topic)
+        offset = self.offset_of(topic, places[0])
         policy = self._policies["late" if is_late else "bad"]
-        told = f"{topic}, partition {self.partition}, offset {first + places[0]}"
+        told = f"{topic}, partition {self.partition}, offset {offset}"
         if policy == "stop":
             kind = LateRecordException if is_late else BadRecordException
-            raise kind(f"The record {told} {texts[0]}.", topic, self.partition, first + places[0])
+            raise kind(f"The record {told} {texts[0]}.", topic, self.partition, offset)
         self.count("late" if is_late else "bad_records", len(places))
         _log.warning(
             "Task %s leaves %s out, the first of which is %s, which %s.",
@@ -235,7 +243,7 @@ class TaskContext:
                 [
                     [topic] * len(places),
                     [self.partition] * len(places),
-                    [first + place for place in places],
+                    [self.offset_of(topic, place) for place in places],
                     ["late" if is_late else "bad"] * len(places),
                     texts,
                     [self._written(topic, place) for place in places],
@@ -321,20 +329,29 @@ class TaskContext:
                 self.forward(rows)
 
     def begin(
-        self, batch: int, offsets: Mapping[str, tuple[int, int]], rows: Mapping[str, pa.Table] | None = None
+        self,
+        batch: int,
+        offsets: Mapping[str, tuple[int, int]],
+        rows: Mapping[str, pa.Table] | None = None,
+        row_offsets: Mapping[str, RowOffsets] | None = None,
     ) -> None:
         """Called by the runtime before each batch."""
         self.batch, self._may_schedule = batch, False
         self._forwarded, self._counters = [], {}
-        self.turn_to(offsets, rows or {})
+        self.turn_to(offsets, rows or {}, row_offsets or {})
 
-    def turn_to(self, offsets: Mapping[str, tuple[int, int]], rows: Mapping[str, pa.Table]) -> None:
-        """Called by the runtime before each part of a batch."""
-        self.offsets, self._rows, self.record = offsets, rows, None
+    def turn_to(
+        self,
+        offsets: Mapping[str, tuple[int, int]],
+        rows: Mapping[str, pa.Table],
+        row_offsets: Mapping[str, RowOffsets],
+    ) -> None:
+        """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
+        self.offsets, self._rows, self._row_offsets, self.record = offsets, rows, row_offsets, None
 
     def stand_at(self, topic: str = "", row: int = 0) -> None:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
-        self.record = (topic, self.first_offset(topic) + row) if topic else None
+        self.record = (topic, self.offset_of(topic, row)) if topic else None
 
     def marked(self) -> tuple[int, dict[str, int]]:
         """What was forwarded and counted so far, for `back_to`."""

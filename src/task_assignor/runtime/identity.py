@@ -17,8 +17,8 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import SubTopology, Topology, processor_name
 
 _DEEPEST: Final = 8
@@ -26,7 +26,7 @@ _ABSENT: Final = object()
 
 
 def identity_of(
-    topology: Topology, topics: Mapping[str, Topic], outputs: Mapping[str, pa.Schema | None]
+    topology: Topology, topics: Mapping[str, Log], outputs: Mapping[str, pa.Schema | None]
 ) -> dict[str, Any]:
     """The identity of a run, as JSON gives it back.
 
@@ -45,7 +45,7 @@ def identity_of(
     return plain
 
 
-def _topic(topic: Topic) -> dict[str, Any]:
+def _topic(topic: Log) -> dict[str, Any]:
     spec = topic.spec
     return {
         "id": topic.topic_id,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import pyarrow as pa
-
+from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.topics import TopicSpec
 
 
 class Log(Protocol):
-    """Rows in partitions, with offsets without gaps. It may grow; nothing in it changes.
+    """Rows in partitions, numbered by offsets. It may grow; nothing in it changes.
 
-    `Topic` is one, kept in a storage. Methods may be called from any thread.
+    `Topic` is one, kept in a storage; topics of Kafka are another. Methods may be called from any thread.
     """
 
     @property
@@ -41,15 +40,33 @@ class Log(Protocol):
             CorruptLogException: what is there cannot be what was written.
         """
 
-    def read(self, partition: int, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+    def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition.
 
         Args:
             partition: number of the partition.
             start: first offset.
             end: offset after the last.
-            columns: which columns; None: all.
 
         Raises:
             CorruptLogException: they are not there, or are not what was written.
+        """
+
+
+class Topics(Protocol):
+    """Where the topics of an application are. Crosses to clients by pickle: what it connects to is opened there."""
+
+    @property
+    def address(self) -> str:
+        """What people call the place."""
+
+    def open(self, name: str, expected_id: str | None = None) -> Log:
+        """The topic of that name, as it is now.
+
+        Args:
+            name: name of the topic.
+            expected_id: the identity it must have; None: any.
+
+        Raises:
+            TopicException: there is none, its description cannot be read, or it is another one than expected.
         """

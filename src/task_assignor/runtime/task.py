@@ -15,6 +15,7 @@ from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client import Restore
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -32,7 +33,6 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topics import Topic
 from task_assignor.runtime.topology import SubTopology, processor_name
 from task_assignor.sdk import StreamsException, TaskId
 
@@ -56,7 +56,7 @@ class TaskEnvironment:
     run_id: str
     run_dir: str | Path
     state_dir: Path
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, Log]
     compression: str | None = None
     memory: StoreMemory = attrs.field(factory=StoreMemory)
     put_all: Callable[[Mapping[str, Data]], None] | None = None
@@ -235,11 +235,11 @@ class StreamTask:
                 context.renew(self._now_ms())
                 processor.init(context)
                 self._processor = processor
-            context.begin(order.batch, batch.offsets, batch.rows)
+            context.begin(order.batch, batch.offsets, batch.rows, batch.row_offsets)
             context.stream_time = order.base.stream_time
             context.punctuate_by_clock(self._now_ms())
             for part in batch.parts(order.base.stream_time, context.schedules):
-                context.turn_to(part.offsets, part.rows)
+                context.turn_to(part.offsets, part.rows, part.row_offsets)
                 rows = self._processor.process_batch(part.rows, context)
                 if rows is not None:
                     context.forward(rows)

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.context import Schedule
+from task_assignor.runtime.fetched import RowOffsets
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array, crossings, rows_up_to_boundary, times_so_far
 from task_assignor.runtime.times import NO_TIME, times_of
-from task_assignor.runtime.topics import Topic
 
 Offsets = Mapping[str, tuple[int, int]]
 
@@ -24,12 +25,14 @@ class Part:
     Args:
         rows: source topic -> its rows.
         offsets: source topic -> (first offset, offset after the last).
+        row_offsets: source topic -> the offset of each of its rows.
         stream_time: newest time of all records up to here, ms; None: there were none.
         due: schedules by stream time that are due now.
     """
 
     rows: Mapping[str, pa.Table]
     offsets: Offsets
+    row_offsets: Mapping[str, RowOffsets]
     stream_time: int | None
     due: Sequence[Schedule] = ()
 
@@ -42,15 +45,17 @@ class TaskInput:
         rows: source topic -> its rows, in the order of the sub-topology's sources.
         newest: per source the newest time up to each row; of tables none.
         offsets: source topic -> (first offset, offset after the last).
+        row_offsets: source topic -> the offset of each of its rows.
     """
 
     rows: Mapping[str, pa.Table]
     newest: Sequence[Int64Array]
     offsets: Offsets
+    row_offsets: Mapping[str, RowOffsets]
 
     @classmethod
     def read(
-        cls, order: TaskOrder, sources: Sequence[str], tables: Collection[str], topics: Mapping[str, Topic]
+        cls, order: TaskOrder, sources: Sequence[str], tables: Collection[str], topics: Mapping[str, Log]
     ) -> TaskInput:
         """The rows of an order that nothing comes before which is not loaded yet.
 
@@ -64,20 +69,22 @@ class TaskInput:
             CorruptLogException: a file cannot be read.
         """
         partition = order.task.partition
-        rows = {topic: topics[topic].read(partition, *order.ranges.get(topic, (0, 0))) for topic in sources}
-        newest = [times_so_far(times_of(found, topics[topic].spec.timestamp)) for topic, found in rows.items()]
+        fetched = {topic: topics[topic].fetch(partition, *order.ranges.get(topic, (0, 0))) for topic in sources}
+        newest = [times_so_far(times_of(found.rows, topics[topic].spec.timestamp)) for topic, found in fetched.items()]
         counts = rows_up_to_boundary(newest, [topic in order.more for topic in sources])
         offsets = dict(order.ranges)
         for topic, count in zip(sources, counts, strict=True):
             if topic in offsets:
-                offsets[topic] = (offsets[topic][0], offsets[topic][0] + count)
+                start, end = offsets[topic]
+                offsets[topic] = (start, fetched[topic].offset_after(count, end))
         return cls(
-            {topic: found.slice(0, count) for (topic, found), count in zip(rows.items(), counts, strict=True)},
+            {topic: found.rows.slice(0, count) for (topic, found), count in zip(fetched.items(), counts, strict=True)},
             [
                 np.full(count, NO_TIME) if topic in tables else found[:count]
                 for topic, found, count in zip(sources, newest, counts, strict=True)
             ],
             offsets,
+            {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
         )
 
     def parts(self, before: int | None, schedules: Sequence[Schedule]) -> Iterator[Part]:
@@ -104,10 +111,15 @@ class TaskInput:
             start = cut
 
     def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
-        rows, offsets = {}, dict(self.offsets)
+        rows, offsets, row_offsets = {}, dict(self.offsets), {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
+            found = self.row_offsets[topic]
+            row_offsets[topic] = found[low:high]
             if topic in offsets:
-                first = self.offsets[topic][0]
-                offsets[topic] = (first + low, first + high)
-        return Part(rows, offsets, time, due)
+                first, limit = self.offsets[topic]
+                offsets[topic] = (
+                    first if low == 0 else int(found[low]) if low < len(found) else limit,
+                    int(found[high]) if high < len(found) else limit,
+                )
+        return Part(rows, offsets, row_offsets, time, due)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
+from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.keys import key_type_name
 from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, open_document, storage_at
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
@@ -344,6 +345,10 @@ class Topic:
             )
         return pa.concat_tables([piece.select(schema.names) for piece in slices])
 
+    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+        """`read` with the offsets, which have no gaps here."""
+        return Fetched(self.read(partition, start, end), range(start, max(start, end)))
+
     def _slices(self, partition: int, start: int, end: int) -> Iterator[pa.Table]:
         for segment in self.segments(partition):
             low, high = max(start, segment.base), min(end, segment.end)
@@ -387,6 +392,21 @@ class Topic:
                 segment.base,
                 path,
             )
+
+
+@attrs.frozen
+class FolderTopics:
+    """The topics in a folder: `Topics` that are kept in a storage.
+
+    Args:
+        address: path or URL of the folder.
+    """
+
+    address: str
+
+    def open(self, name: str, expected_id: str | None = None) -> Topic:
+        """The topic of that name: `Topic.open`."""
+        return Topic.open(self.address, name, expected_id)
 
 
 def _columns(schema: pa.Schema) -> str:

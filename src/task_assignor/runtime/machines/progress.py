@@ -22,6 +22,8 @@ class _TaskProgress:
     sources: tuple[str, ...]
     offsets: dict[str, int]
     """Source topic -> next offset to read."""
+    untouched: set[str]
+    """Source topics of which nothing counts yet: where the task began with them is not known, if rows may go at the front."""
     position: Position = START
     changes: list[Change] = attrs.field(factory=list)
     """What each batch changed: from these the state is restored."""
@@ -42,6 +44,7 @@ class Progress:
         sources: task -> its source topics.
         ends: source topic -> end offset of each partition: how far the run goes.
         tables: topics that a task reads to their end before its others.
+        starts: source topic -> first offset of each partition that can be read; None: 0.
 
     Attributes:
         checkpoint: the commit from whose checkpoint the coordinator went on; -1: there was none.
@@ -52,15 +55,22 @@ class Progress:
         sources: Mapping[TaskId, Sequence[str]],
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
+        starts: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
+        begin = starts or {topic: [0] * len(found) for topic, found in ends.items()}
         self._tasks = {
-            task: _TaskProgress(tuple(topics), dict.fromkeys(topics, 0)) for task, topics in sorted(sources.items())
+            task: _TaskProgress(tuple(topics), {topic: begin[topic][task.partition] for topic in topics}, set(topics))
+            for task, topics in sorted(sources.items())
         }
         self._ends = {topic: tuple(found) for topic, found in ends.items()}
         self._tables = frozenset(tables)
         self.checkpoint = self._last_commit = -1
         self._batches = 0
-        self._remaining = sum(self._ends[topic][task.partition] for task in self._tasks for topic in sources[task])
+        self._remaining = sum(
+            self._ends[topic][task.partition] - offset
+            for task, found in self._tasks.items()
+            for topic, offset in found.offsets.items()
+        )
 
     @classmethod
     def after(
@@ -70,13 +80,14 @@ class Progress:
         sources: Mapping[TaskId, Sequence[str]],
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
+        starts: Mapping[str, Sequence[int]] | None = None,
     ) -> Progress:
         """The progress after a checkpoint and the commits that follow it: how a coordinator begins.
 
         Raises:
             CommitLogException: a record does not fit the tasks, the topics, or the record before it.
         """
-        progress = cls(sources, ends, tables)
+        progress = cls(sources, ends, tables, starts)
         progress._load(checkpoint)
         for record in records:
             progress.begin_commit(record.number)
@@ -114,7 +125,10 @@ class Progress:
             if found is None:
                 raise self._unknown(task)
             for topic, offset in state["offsets"].items():
-                self._advance_offset(f"The checkpoint {checkpoint.number}", task, found, topic, 0, offset)
+                start = found.offsets.get(topic, 0)
+                self._advance_offset(
+                    f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
+                )
             for *position, changelogs in state["changes"]:
                 files = {store: FileRef.from_json(file) for store, file in changelogs.items()}
                 found.changes.append(Change(Position(*position), files))
@@ -223,6 +237,10 @@ class Progress:
     def _advance_offset(self, what: str, task: TaskId, found: _TaskProgress, topic: str, start: int, end: int) -> None:
         known = found.offsets.get(topic)
         limit = self._ends[topic][task.partition] if known is not None else -1
+        if known is not None and topic in found.untouched and start < known:
+            # When the task began with it, rows were there that are gone by now.
+            self._remaining += known - start
+            known = start
         if known is None or known != start or not start <= end <= limit:
             raise CommitLogException(
                 f"{what} was committed with offsets {start} to {end} of topic {topic}, partition {task.partition}; the "
@@ -230,6 +248,7 @@ class Progress:
                 "new folder."
             )
         found.offsets[topic] = end
+        found.untouched.discard(topic)
         self._remaining -= end - start
 
     @staticmethod

@@ -115,9 +115,13 @@ def leave_out_late(
     stops = context.stops_at_late_records()
     if len(too_far) or stops:
         row = int(places[0] if stops else too_far[0])
-        offset = context.first_offset(topic)
+        offset = context.offset_of(topic, row)
         ahead = np.flatnonzero(times[:row] == newest[row])
-        other = f"offset {offset + int(ahead[0])}" if len(ahead) else "a record of another source or an earlier batch"
+        other = (
+            f"offset {context.offset_of(topic, int(ahead[0]))}"
+            if len(ahead)
+            else "a record of another source or an earlier batch"
+        )
         advice = (
             f"Maybe a grace of {int(behind.max())} ms (what this batch needs), or late_records='skip', or write the topic "
             "sorted by its timestamp"
@@ -125,11 +129,11 @@ def leave_out_late(
             else "Too much to be left out without a word: maybe that one has a wrong time; else set late_limit_ms"
         )
         raise LateRecordException(
-            f"The record {topic}, partition {context.partition}, offset {offset + row} is {int(behind[row])} ms older than a "
+            f"The record {topic}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than a "
             f"record before it; {allowed_ms} ms are allowed. The newest before it is {other}. {advice}.",
             topic,
             context.partition,
-            offset + row,
+            offset,
         )
     told = [f"is {found} ms older than a record before it; {allowed_ms} ms are allowed" for found in behind[places]]
     context.leave_out(topic, places, told, is_late=True)

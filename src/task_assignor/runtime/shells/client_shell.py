@@ -52,7 +52,6 @@ from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
-from task_assignor.runtime.topics import Topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import named
 
@@ -102,7 +101,7 @@ class _ClientShell:
             bootstrap.run_dir,
             Path(bootstrap.state_dir),
             {
-                topic: Topic.open(bootstrap.topics_root, topic, bootstrap.topic_ids.get(topic))
+                topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic))
                 for topic in bootstrap.topology.sources
             },
             bootstrap.options.compression,

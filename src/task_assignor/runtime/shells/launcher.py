@@ -13,6 +13,7 @@ import attrs
 import cloudpickle
 
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.log import Topics
 from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
 from task_assignor.runtime.topics import check_name
@@ -68,7 +69,7 @@ class ClientBootstrap:
         application_id: `application.id`.
         run_id: identity of the run folder; snapshots of other runs are ignored.
         topology: what is computed.
-        topics_root: folder of the topics; on storage that all clients reach.
+        topics: where the topics are; all clients must reach them.
         run_dir: folder of the run, a path or a URL; on storage that all clients reach.
         state_dir: folder of the client's snapshots; may be local.
         options: settings of the runtime.
@@ -81,7 +82,7 @@ class ClientBootstrap:
     application_id: str
     run_id: str
     topology: Topology
-    topics_root: str
+    topics: Topics
     run_dir: str
     state_dir: str
     options: RuntimeOptions

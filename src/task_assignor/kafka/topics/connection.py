@@ -1,0 +1,161 @@
+"""One process's connection to a cluster by confluent-kafka: look-ups that wait for a broker to come back, up to a limit.
+
+Clients of confluent-kafka cannot be pickled, so each process makes its own, here, when it needs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.sdk.text import duration
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+_WAIT_S: Final = 0.2
+_SILENCE_S: Final = 5.0
+"""So long may a broker be away before a word is said."""
+_AWAY: Final = (
+    KafkaError._TRANSPORT,  # noqa: SLF001 (Kafka's names for local errors begin so)
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+)
+
+
+class Patience:
+    """How long something is waited for that brokers must bring; says so in the log when it takes long.
+
+    Args:
+        what: what is waited for, as the end of "Cannot ...".
+        servers: addresses of the brokers.
+        timeout_ms: the longest wait without any progress.
+    """
+
+    def __init__(self, what: str, servers: str, timeout_ms: int) -> None:
+        self._what = what
+        self._servers = servers
+        self._timeout_ms = timeout_ms
+        self._said = False
+        self._begin = time.monotonic()
+
+    def progress(self) -> None:
+        """Something came."""
+        if self._said:
+            _log.warning("The cluster at %s answers again: can %s.", self._servers, self._what)
+        self._said = False
+        self._begin = time.monotonic()
+
+    def check(self, problem: object = None) -> None:
+        """Nothing came.
+
+        Raises:
+            KafkaClusterException: for too long.
+        """
+        waited = time.monotonic() - self._begin
+        told = f": {problem}" if problem else ""
+        if waited * 1000 > self._timeout_ms:
+            raise KafkaClusterException(
+                f"Cannot {self._what}: the cluster at {self._servers} has not answered for "
+                f"{duration(self._timeout_ms)}{told}. Maybe no broker listens there, or the settings for TLS and SASL are not "
+                "those of the listener; if brokers may be away for longer, give KafkaTopics a longer timeout_ms."
+            )
+        if waited > _SILENCE_S and not self._said:
+            self._said = True
+            _log.warning(
+                "Cannot %s yet: the cluster at %s does not answer%s. It is waited for up to %s.",
+                self._what,
+                self._servers,
+                told,
+                duration(self._timeout_ms),
+            )
+
+
+class Connection:
+    """The clients of one process.
+
+    Args:
+        settings: how to reach the cluster.
+        timeout_ms: the longest wait for brokers that do not answer.
+    """
+
+    def __init__(self, settings: ClientSettings, timeout_ms: int) -> None:
+        self._settings = settings
+        self._timeout_ms = timeout_ms
+        self._lock = threading.Lock()
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """For questions about topics."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient(self._config({}), logger=_log)
+            return self._admin
+
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+        """A consumer that reads what is committed, and commits nothing by itself."""
+        fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        return Consumer(self._config({**fixed, **config}), logger=_log)
+
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        """A producer."""
+        return Producer(self._config(config), logger=_log)
+
+    def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._settings.for_confluent_kafka(), "error_cb": _note_error, **config}
+
+    def patience(self, what: str) -> Patience:
+        """The wait for something."""
+        return Patience(what, ",".join(self._settings.bootstrap_servers), self._timeout_ms)
+
+    def ask(self, what: str, ask: Callable[[float], _Answer]) -> _Answer:
+        """Ask, and again while no broker answers.
+
+        Args:
+            what: what is asked for, as the end of "Cannot ...".
+            ask: asks, waiting at most so many seconds; raises what confluent-kafka raises.
+
+        Raises:
+            KafkaClusterException: nobody answers for too long, or the answer is a refusal.
+        """
+        patience = self.patience(what)
+        while True:
+            try:
+                return ask(min(self._timeout_ms, self._settings.request_timeout_ms) / 1000)
+            except KafkaException as error:
+                found = error.args[0]
+                if not is_passing(found):
+                    raise KafkaClusterException(f"Cannot {what}: {text_of(found)}.") from error
+                patience.check(text_of(found))
+            except TimeoutError:
+                patience.check()
+            time.sleep(_WAIT_S)
+
+
+def answers(futures: Mapping[Any, Future[Any]], timeout_s: float) -> dict[Any, Any]:
+    """What each future brings."""
+    return {key: future.result(timeout_s) for key, future in futures.items()}
+
+
+def is_passing(error: Any) -> bool:
+    """It may be over when asked again."""
+    return isinstance(error, KafkaError) and (error.retriable() or error.code() in _AWAY)
+
+
+def text_of(error: Any) -> str:
+    """An error of confluent-kafka for people."""
+    return f"{error.str().rstrip('.')} ({error.name()})" if isinstance(error, KafkaError) else str(error)
+
+
+def _note_error(error: Any) -> None:
+    _log.debug("confluent-kafka: %s", text_of(error))

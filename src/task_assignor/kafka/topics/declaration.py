@@ -1,0 +1,67 @@
+"""What an application says of a topic of Kafka: columns, key, time, serde. Nothing connects here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.topics import TopicSpec, check_name
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+@attrs.frozen
+class KafkaTopic:
+    """A topic of Kafka, as the application reads it or writes to it.
+
+    Args:
+        name: its name; as the target of an output that of the output.
+        schema: columns of its rows. A source needs it; an output has the columns that it declares.
+        key: key columns. Records are written with their bytes as key, by Kafka's serializers, and to the partition that
+            Kafka's default partitioner gives them; without any, without a key to the partition of the task.
+        timestamp: column with the time of the event: a timestamp, or an integer of milliseconds; None: it has none. A
+            record is written with it as its timestamp.
+        serde: makes rows of values and values of rows.
+        key_in: "value": the key columns are read from the value like others; "key": from the record's key. A record without
+            a value (a tombstone) then is a row that has nothing but its key.
+        timestamp_in: "value": the timestamp column is read from the value like others; "record": it is the record's time.
+
+    Raises:
+        TopicException: something of it is not allowed.
+    """
+
+    name: str
+    schema: pa.Schema | None = None
+    key: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    timestamp: str | None = None
+    serde: Serde = attrs.field(factory=JsonSerde)
+    key_in: Literal["value", "key"] = "value"
+    timestamp_in: Literal["value", "record"] = "value"
+
+    def __attrs_post_init__(self) -> None:
+        check_name("topic", self.name)
+        if self.key_in not in ("value", "key"):
+            raise TopicException(f"The key_in ({self.key_in!r}) of topic {self.name} must be 'value' or 'key'.")
+        if self.timestamp_in not in ("value", "record"):
+            raise TopicException(
+                f"The timestamp_in ({self.timestamp_in!r}) of topic {self.name} must be 'value' or 'record'."
+            )
+        if self.schema is not None:
+            # Its rules are those of every topic.
+            spec = TopicSpec(self.name, 1, self.schema, self.key, self.timestamp)
+            try:
+                self.serde.check(spec.schema)
+            except SerializationException as error:
+                raise TopicException(f"The topic {self.name}: {error}") from None
+
+    @property
+    def is_timed_by_record(self) -> bool:
+        """The timestamp column is the time of the record."""
+        return self.timestamp is not None and self.timestamp_in == "record"

@@ -1,0 +1,135 @@
+"""A topic of Kafka as a `Log`: what the runtime's tasks read. Rows are what its serde makes of committed records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.keys import read_keys
+from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.fetched import Fetched
+from task_assignor.runtime.topics import TopicSpec
+
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+
+class KafkaLog:
+    """The committed records of a topic of Kafka.
+
+    Args:
+        topic: how its records are to be read.
+        spec: what the topic is like.
+        topic_id: the id that Kafka gave it.
+        connection: the process's connection.
+        reader: the process's reader.
+    """
+
+    def __init__(
+        self, topic: KafkaTopic, spec: TopicSpec, topic_id: str, connection: Connection, reader: RecordReader
+    ) -> None:
+        self.spec = spec
+        self.topic_id = topic_id
+        self._topic = topic
+        self._connection = connection
+        self._reader = reader
+        self._ends: Sequence[int] | None = None
+        taken = {
+            *(topic.key if topic.key_in == "key" else ()),
+            *([topic.timestamp] if topic.is_timed_by_record else []),
+        }
+        self._in_value = pa.schema([field for field in spec.schema if field.name not in taken])
+
+    def refresh(self) -> None:
+        """Look where it ends now."""
+        self._ends = self._offsets(_LATEST, "end")
+
+    def start_offsets(self) -> Sequence[int]:
+        """The first offset of every partition that is still there."""
+        return self._offsets(_EARLIEST, "first")
+
+    def end_offsets(self) -> Sequence[int]:
+        """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`."""
+        if self._ends is None:
+            self.refresh()
+        assert self._ends is not None
+        return self._ends
+
+    def _offsets(self, which: Any, word: str) -> list[int]:
+        asked = {TopicPartition(self.spec.name, partition): which for partition in range(self.spec.partitions)}
+        found = self._connection.ask(
+            f"read the {word} offsets of the topic {self.spec.name}",
+            lambda timeout: answers(
+                self._connection.admin.list_offsets(
+                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+                ),
+                timeout,
+            ),
+        )
+        by_partition = {each.partition: result.offset for each, result in found.items()}
+        return [by_partition[partition] for partition in range(self.spec.partitions)]
+
+    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+        """The rows of the committed records with these offsets.
+
+        Raises:
+            CorruptLogException: they are not there any more, or one is not what the topic's serde reads.
+            KafkaClusterException: brokers do not answer for too long.
+        """
+        records = self._reader.read(self.spec.name, partition, start, end)
+        offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
+        try:
+            return Fetched(self._rows(records), offsets)
+        except SerializationException as error:
+            offset = int(offsets[error.index]) if error.index >= 0 else start
+            raise CorruptLogException(
+                f"The record {self.spec.name}, partition {partition}, offset {offset} cannot be read: {error}.",
+                self.spec.name,
+                partition,
+                offset,
+            ) from error
+
+    def _rows(self, records: Sequence[Any]) -> pa.Table:
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        values = [record.value() for record in records]
+        there = [place for place, value in enumerate(values) if value is not None]
+        if len(there) < len(values) and self._topic.key_in == "value":
+            absent = next(place for place, value in enumerate(values) if value is None)
+            raise SerializationException(
+                "it has no value (a tombstone), and the topic's key columns are in the value. Maybe key_in='key'",
+                absent,
+            )
+        try:
+            rows = self._topic.serde.deserialize([values[place] for place in there], self._in_value)
+        except SerializationException as error:
+            raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
+        if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
+            raise SerializationException(
+                f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"
+            )
+        if len(there) < len(values):
+            places = np.full(len(values), -1)
+            places[there] = np.arange(len(there))
+            rows = rows.take(pa.array(places, mask=places < 0))
+        columns.update(zip(rows.schema.names, rows.columns, strict=True))
+        if self._topic.key_in == "key":
+            fields = [self.spec.schema.field(name) for name in self._topic.key]
+            columns.update(zip(self._topic.key, read_keys([record.key() for record in records], fields), strict=True))
+        if self._topic.is_timed_by_record:
+            assert self._topic.timestamp is not None
+            times = np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
+            kind = self.spec.schema.field(self._topic.timestamp).type
+            found = pa.array(times, mask=times < 0)
+            if pa.types.is_timestamp(kind):
+                found = found.cast(pa.timestamp("ms", kind.tz))
+            columns[self._topic.timestamp] = found.cast(kind)
+        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)

@@ -1,0 +1,189 @@
+"""The records of topic partitions between two offsets, for all tasks of a process, by one consumer; no rows here.
+
+Offsets have gaps: markers of transactions, records of aborted ones, compaction. That a range is read to its end is known
+when a record at or behind that end comes, or the consumer says that it is at the end of what is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+import attrs
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.runtime.errors import CorruptLogException
+
+_AT_ONCE: Final = 10_000
+_POLL_S: Final = 0.1
+_AHEAD: Final = 20_000
+"""So many records of a partition are kept that nobody has asked for yet."""
+_IDLE_S: Final = 60.0
+"""A partition that nobody has asked for in this time is given up."""
+_END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's names for local errors begin so)
+_NO_SUCH_OFFSET: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+
+
+@attrs.define(eq=False)
+class _Stream:
+    """What has come of a partition."""
+
+    start: int
+    """The offset from which on nothing has been taken."""
+    reached: int
+    """All records before this offset have come."""
+    records: deque[Any] = attrs.field(factory=deque)
+    asked_at: float = 0.0
+    is_paused: bool = False
+    error: Exception | None = None
+
+
+class RecordReader:
+    """Reads ranges of partitions; those that follow each other without a new request.
+
+    Args:
+        connection: the process's connection.
+        group: group id that the consumer names; it never joins the group.
+    """
+
+    def __init__(self, connection: Connection, group: str) -> None:
+        self._connection = connection
+        self._group = group
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+        self._streams: dict[tuple[str, int], _Stream] = {}
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> list[Any]:
+        """The committed records `start` (inclusive) to `end` (exclusive), in the order of their offsets.
+
+        Raises:
+            CorruptLogException: the partition has no such records any more.
+            KafkaClusterException: brokers do not answer for too long.
+        """
+        if start >= end:
+            return []
+        patience = self._connection.patience(f"read the topic {topic}, partition {partition}, from offset {start}")
+        reached = -1
+        while True:
+            with self._lock:
+                stream = self._at(topic, partition, start)
+                if stream.reached < end and stream.error is None:
+                    self._poll()
+                if stream.error is not None:
+                    del self._streams[topic, partition]
+                    self._unassign(topic, partition)
+                    raise stream.error
+                if stream.reached >= end:
+                    return self._take(stream, end)
+            if stream.reached > reached:
+                reached = stream.reached
+                patience.progress()
+            else:
+                patience.check()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+                self._streams.clear()
+
+    def _at(self, topic: str, partition: int, start: int) -> _Stream:
+        if self._consumer is None:
+            self._consumer = self._connection.consumer(
+                {"group.id": self._group, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+            )
+        stream = self._streams.get((topic, partition))
+        if stream is None or stream.start != start:
+            if stream is not None:
+                self._unassign(topic, partition)
+            stream = self._streams[topic, partition] = _Stream(start, start)
+            self._consumer.incremental_assign([TopicPartition(topic, partition, start)])
+        stream.asked_at = time.monotonic()
+        if stream.is_paused:
+            stream.is_paused = False
+            self._consumer.resume([TopicPartition(topic, partition)])
+        return stream
+
+    def _unassign(self, topic: str, partition: int) -> None:
+        assert self._consumer is not None
+        self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    @staticmethod
+    def _take(stream: _Stream, end: int) -> list[Any]:
+        taken = []
+        while stream.records and stream.records[0].offset() < end:
+            taken.append(stream.records.popleft())
+        stream.start = end
+        return taken
+
+    def _poll(self) -> None:
+        """Take what has come, of whatever partition."""
+        assert self._consumer is not None
+        first: Any = self._consumer.poll(_POLL_S)
+        if first is None:
+            return
+        messages: list[Any] = [first, *self._consumer.consume(_AT_ONCE, 0)]
+        for message in messages:
+            stream = self._streams.get((message.topic(), message.partition()))
+            error = message.error()
+            if stream is None:
+                if error is not None and message.topic() is None and not is_passing(error):
+                    raise KafkaClusterException(f"Cannot read records: {text_of(error)}.")
+            elif error is None:
+                if message.offset() >= stream.reached:
+                    stream.records.append(message)
+                    stream.reached = message.offset() + 1
+            elif error.code() == _END_OF_PARTITION:
+                stream.reached = max(stream.reached, message.offset())
+            elif error.code() in _NO_SUCH_OFFSET:
+                stream.error = self._gone(message.topic(), message.partition(), stream.reached)
+            elif not is_passing(error):
+                stream.error = KafkaClusterException(
+                    f"Cannot read the topic {message.topic()}, partition {message.partition()}: {text_of(error)}."
+                )
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Do not read ahead too far, and not for nobody."""
+        assert self._consumer is not None
+        now = time.monotonic()
+        for (topic, partition), stream in list(self._streams.items()):
+            if now - stream.asked_at > _IDLE_S:
+                del self._streams[topic, partition]
+                self._unassign(topic, partition)
+            elif len(stream.records) > _AHEAD and not stream.is_paused and now - stream.asked_at > _POLL_S:
+                stream.is_paused = True
+                self._consumer.pause([TopicPartition(topic, partition)])
+
+    def _gone(self, topic: str, partition: int, offset: int) -> Exception:
+        return CorruptLogException(
+            f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
+            "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
+            topic,
+            partition,
+            offset,
+        )
+
+
+def committed_offsets(
+    consumer: Consumer, partitions: list[tuple[str, int]], timeout_s: float
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """(topic, partition) -> the offset that the consumer's group has committed, and its metadata; absent: it has none.
+
+    Raises:
+        confluent_kafka.KafkaException: no answer, or a refusal.
+    """
+    asked = [TopicPartition(topic, partition) for topic, partition in partitions]
+    found = {}
+    for each in consumer.committed(asked, timeout_s):
+        if each.error is not None:
+            raise KafkaException(each.error)
+        if each.offset not in (OFFSET_INVALID, -1):
+            found[each.topic, each.partition] = (each.offset, each.metadata or "")
+    return found

@@ -1,0 +1,185 @@
+"""How the values of Kafka records become rows and rows become values: the protocol `Serde`, and JSON."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.json
+
+from task_assignor.sdk import StreamsException
+
+_BLOCK_BYTES: Final = 1 << 24
+
+
+class SerializationException(StreamsException):
+    """A value is not what its serde reads, or rows are not what it can write.
+
+    Args:
+        message: why.
+        index: place of the value among those that were given; -1: it is not about one.
+    """
+
+    def __init__(self, message: str, index: int = -1) -> None:
+        super().__init__(message, index)
+        self.index = index
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Serde(Protocol):
+    """Values of records to rows and back. It crosses to clients by pickle, and is used by several threads there."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Hold the columns of a topic against what it can read and write.
+
+        Raises:
+            SerializationException: it cannot read or write a column.
+        """
+
+    def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        """One row for each value.
+
+        Args:
+            values: the values; none is null.
+            schema: the columns that are wanted, in this order.
+
+        Raises:
+            SerializationException: a value cannot be read; `index` says which.
+        """
+
+    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+        """One value for each row.
+
+        Raises:
+            SerializationException: a column cannot be written.
+        """
+
+
+class JsonSerde:
+    """A value is a JSON object, in UTF-8, with a member for each column.
+
+    A member that is missing is null; members that are no columns are passed over. Read and written are bools, integers,
+    floats, texts, dates (`"2013-01-31"`), timestamps (`"2013-01-31T05:00:00Z"`, in UTC if nothing else is said), and lists
+    and structs of all but dates. An integer column takes no fraction, a text column no number: such a value is an error.
+    NaN and infinities, which JSON does not have, are written as null.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonSerde)
+
+    def __hash__(self) -> int:
+        return hash(JsonSerde)
+
+    def __repr__(self) -> str:
+        return "JsonSerde()"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Hold the columns against what JSON can say."""
+        for field in schema:
+            if not _is_json(field.type):
+                raise SerializationException(
+                    f"The column {field.name!r} has type {field.type}, which JSON cannot say. Maybe cast it to a text, a number, "
+                    "a date or a timestamp, or give the topic another serde."
+                )
+
+    def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        """One row for each value."""
+        if not values:
+            return schema.empty_table()
+        try:
+            return _parse(values, schema)
+        except (pa.ArrowException, ValueError) as error:
+            index = _first_bad(values, schema)
+            told = str(error)
+            if index >= 0:
+                try:
+                    _parse(values[index : index + 1], schema)
+                except (pa.ArrowException, ValueError) as one:
+                    told = str(one)
+            shown = "" if index < 0 else f": {bytes(values[index][:200])!r}"
+            raise SerializationException(
+                f"it is no JSON object of the topic's columns ({told}){shown}", index
+            ) from None
+
+    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+        """One value for each row."""
+        self.check(rows.schema)
+        if not rows.num_rows:
+            return []
+        frame = pl.from_arrow(rows)
+        assert isinstance(frame, pl.DataFrame)
+        if not rows.num_columns:
+            return [b"{}"] * rows.num_rows
+        lines = frame.write_ndjson().encode().split(b"\n")
+        # The last line ends in a newline, too.
+        return lines[: rows.num_rows]
+
+
+def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _is_json(kind.value_type, nested=True)
+    if types.is_struct(kind):
+        return all(_is_json(field.type, nested=True) for field in kind)
+    if types.is_date32(kind):
+        return not nested
+    return bool(
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_timestamp(kind)
+    )
+
+
+def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """The rows; each value is wrapped, so that one that is no object, or several, is an error and moves no other."""
+    plain = pa.schema(
+        [pa.field(field.name, pa.string()) if pa.types.is_date32(field.type) else field for field in schema]
+    )
+    data = b"\n".join([b'{"v":%b}' % value for value in values])
+    table = pyarrow.json.read_json(
+        io.BytesIO(data),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, len(data) + 1)),
+        pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema([("v", pa.struct(list(plain)))]),
+            newlines_in_values=True,
+            unexpected_field_behavior="ignore",
+        ),
+    )
+    if table.num_rows != len(values):
+        raise ValueError(f"{len(values)} values hold {table.num_rows} objects")
+    column = table.column("v")
+    if column.null_count:
+        raise ValueError("it is null")
+    objects = pa.concat_arrays(column.chunks)
+    return pa.table(dict(zip(plain.names, objects.flatten(), strict=True)), schema=plain).cast(schema)
+
+
+def _first_bad(values: Sequence[bytes], schema: pa.Schema) -> int:
+    """The first value that cannot be read; -1: each can by itself."""
+    low, high = 0, len(values)
+    if not _is_bad(values, schema):
+        return -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_bad(values[low:middle], schema):
+            high = middle
+        else:
+            low = middle
+    return low if _is_bad(values[low:high], schema) else -1
+
+
+def _is_bad(values: Sequence[bytes], schema: pa.Schema) -> bool:
+    try:
+        _parse(values, schema)
+    except (pa.ArrowException, ValueError):
+        return True
+    return False

@@ -1,0 +1,149 @@
+"""`KafkaTopics`: the topics of an application that are in Kafka, for `StreamsApplication` in place of their folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+from confluent_kafka import KafkaException, TopicCollection
+
+from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, ClientSettings
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.log import KafkaLog
+from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.topics import TopicSpec
+from task_assignor.sdk.text import listed
+
+DEFAULT_TIMEOUT_MS: Final = 60_000
+_UNKNOWN_TOPIC: Final = 3
+
+
+def _to_settings(given: ClientSettings | Mapping[str, object]) -> ClientSettings:
+    return given if isinstance(given, ClientSettings) else ClientSettings.of(given)
+
+
+def _by_name(given: Iterable[KafkaTopic]) -> tuple[KafkaTopic, ...]:
+    topics = tuple(given)
+    names = [topic.name for topic in topics]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TopicException(f"The topic {twice[0]} is declared twice.")
+    return topics
+
+
+@attrs.define
+class _Clients:
+    """What a process has connected."""
+
+    process: int
+    connection: Connection
+    reader: RecordReader
+
+
+@attrs.frozen
+class KafkaTopics:
+    """Topics of Kafka, for `StreamsApplication(…, topics_root=KafkaTopics(…))`.
+
+    Tasks read what is committed (`isolation.level=read_committed`), by confluent-kafka in the process of their client.
+
+    Args:
+        settings: how to reach the cluster, in the keys of Kafka's Java clients: `bootstrap.servers`, and those of TLS and
+            SASL that `ClientSettings` knows.
+        topics: the topics that the application reads and writes.
+        timeout_ms: when brokers have not answered for so long, the run ends with an error that says so.
+
+    Raises:
+        ConfigException: a setting is wrong.
+        TopicException: a topic is declared twice.
+    """
+
+    settings: ClientSettings = attrs.field(converter=_to_settings)
+    topics: tuple[KafkaTopic, ...] = attrs.field(converter=_by_name)
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Connections belong to a process.
+        return {"settings": self.settings, "topics": self.topics, "timeout_ms": self.timeout_ms}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in {**state, "_connected": []}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def address(self) -> str:
+        """The brokers."""
+        return f"{BOOTSTRAP_SERVERS}={','.join(self.settings.bootstrap_servers)}"
+
+    def declared(self, name: str) -> KafkaTopic | None:
+        """What was said of a topic; None: nothing."""
+        return next((topic for topic in self.topics if topic.name == name), None)
+
+    def open(self, name: str, expected_id: str | None = None) -> KafkaLog:
+        """The topic of that name.
+
+        Raises:
+            TopicException: it is not declared with columns, does not exist, or is another one than expected.
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        topic = self.declared(name)
+        if topic is None or topic.schema is None:
+            known = [each.name for each in self.topics if each.schema is not None]
+            raise TopicException(
+                f"The topic {name!r} is read, but KafkaTopics does not say of which columns its rows are (it does of "
+                f"{listed(known) if known else 'none'}). Maybe add KafkaTopic({name!r}, schema=…)."
+            )
+        clients = self._clients()
+        found = self._describe(clients.connection, name)
+        topic_id = _uuid_of(found.topic_id)
+        if expected_id not in (None, topic_id):
+            raise TopicException(
+                f"The topic {name!r} in {self.address} has the id {topic_id}, not {expected_id}: it was deleted and created "
+                "anew while it was being read. Maybe run the application again with a new run_dir."
+            )
+        racks = [_racks(partition) for partition in found.partitions]
+        spec = TopicSpec(
+            name,
+            len(found.partitions),
+            topic.schema,
+            topic.key,
+            topic.timestamp,
+            racks if any(rack is not None for rack in racks) else None,
+        )
+        return KafkaLog(topic, spec, topic_id, clients.connection, clients.reader)
+
+    def _clients(self) -> _Clients:
+        if not self._connected or self._connected[0].process != os.getpid():
+            connection = Connection(self.settings, self.timeout_ms)
+            self._connected[:] = [_Clients(os.getpid(), connection, RecordReader(connection, "task-assignor"))]
+        return self._connected[0]
+
+    def _describe(self, connection: Connection, name: str) -> Any:
+        def ask(timeout: float) -> Any:
+            asked = connection.admin.describe_topics(TopicCollection([name]), request_timeout=timeout)
+            try:
+                return asked[name].result(timeout)
+            except KafkaException as error:
+                if error.args[0].code() == _UNKNOWN_TOPIC:
+                    raise TopicException(
+                        f"The topic {name!r} does not exist in {self.address}. Maybe create it first, or correct its name."
+                    ) from None
+                raise
+
+        return connection.ask(f"describe the topic {name}", ask)
+
+
+def _uuid_of(found: Any) -> str:
+    high, low = found.get_most_significant_bits(), found.get_least_significant_bits()
+    mask = (1 << 64) - 1
+    return str(uuid.UUID(int=(high & mask) << 64 | low & mask))
+
+
+def _racks(partition: Any) -> frozenset[str] | None:
+    racks = [replica.rack for replica in partition.replicas]
+    return frozenset(racks) if racks and all(rack is not None for rack in racks) else None

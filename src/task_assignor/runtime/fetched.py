@@ -1,0 +1,33 @@
+"""What a `Log` gives when rows are read: they and their offsets, which need not follow each other."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+RowOffsets = range | npt.NDArray[np.int64]
+"""(N,) the offset of each of N rows, ascending; of those without gaps a range."""
+
+
+@attrs.frozen(eq=False)
+class Fetched:
+    """Rows of a partition with their offsets.
+
+    Args:
+        rows: the rows, in the order of their offsets.
+        offsets: (N,) the offset of each row, ascending; there may be gaps.
+    """
+
+    rows: pa.Table
+    offsets: RowOffsets
+
+    def offset_after(self, count: int, end: int) -> int:
+        """Where to read on after the first rows.
+
+        Args:
+            count: so many rows.
+            end: offset after the last that was asked for.
+        """
+        return int(self.offsets[count]) if count < len(self.offsets) else end

@@ -1,0 +1,294 @@
+"""Tasks read topics of Kafka: the same rows as from a folder, whatever gaps their offsets have; and what is said when they cannot."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
+from task_assignor.kafka.topics.keys import read_keys
+from task_assignor.runtime import StreamsApplication, Topology, WindowedJoin
+from task_assignor.runtime.errors import CorruptLogException, TopicException
+from task_assignor.runtime.keys import serialise_keys
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import make_topics, wait_until
+from tests.kafka.topics.records import PARTITIONS, killer, stream_topic, write_records, write_streams_to_kafka
+from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, in_order, plain_join, settings, stream
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+
+
+def topics_at(cluster: KafkaCluster, *topics: KafkaTopic, timeout_ms: int = 60_000) -> KafkaTopics:
+    return KafkaTopics({"bootstrap.servers": cluster.bootstrap_servers}, topics, timeout_ms)
+
+
+def join_of(left: str, right: str) -> Topology:
+    join = WindowedJoin(left=left, right=right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
+    return Topology([join.sub_topology("join", output="joined")])
+
+
+@pytest.mark.parametrize("transactions", [0, 5])
+def test_a_join_of_kafka_topics_with_a_killed_client_is_the_plain_join(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, transactions: int
+) -> None:
+    left, right = unique("left"), unique("right")
+    one, other = write_streams_to_kafka(kafka_cluster.bootstrap_servers, left, right, 4_000, 200, transactions)
+    application = StreamsApplication(
+        join_of(left, right),
+        settings(num_standby_replicas=1),
+        topics_root=topics_at(kafka_cluster, stream_topic(left), stream_topic(right)),
+        run_dir=tmp_path / "run",
+        clients=3,
+        options=QUICK,
+    )
+    result = application.run(killer(after_commits=2))
+    assert in_order(result.table("joined")).equals(in_order(plain_join(one, other)))
+    assert len(result.lost_clients) == 1
+    # It goes on where it stopped.
+    more = stream(400, 200, seed=1)
+    write_records(kafka_cluster.bootstrap_servers, left, more.set_column(1, "at", pa.array(np.full(400, 700_000))))
+    again = StreamsApplication(
+        join_of(left, right),
+        settings(num_standby_replicas=1),
+        topics_root=topics_at(kafka_cluster, stream_topic(left), stream_topic(right)),
+        run_dir=tmp_path / "run",
+        clients=1,
+        options=QUICK,
+    ).run()
+    assert again.rows_in >= 400
+    assert in_order(again.table("joined")).equals(in_order(plain_join(one, other)))
+
+
+def test_ranges_with_gaps_are_read_exactly(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    name = unique("gaps")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=PARTITIONS)
+    rows = stream(500, 50, seed=3)
+    write_records(kafka_cluster.bootstrap_servers, name, rows, transactions=7)
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    assert list(log.start_offsets()) == [0] * PARTITIONS
+    values = []
+    for partition, end in enumerate(log.end_offsets()):
+        whole = log.fetch(partition, 0, end)
+        offsets = np.asarray(whole.offsets)
+        assert (np.diff(offsets) > 0).all()
+        assert len(offsets) < end, "markers and aborted records have offsets too"
+        values += whole.rows.column("value").to_pylist()
+        for start in (0, end // 3, end // 3, end - 1, end):  # also backwards, and the same once more
+            for stop in (start, (start + end) // 2, end):
+                found = log.fetch(partition, start, stop)
+                inside = (offsets >= start) & (offsets < stop)
+                assert np.asarray(found.offsets).tolist() == offsets[inside].tolist()
+                assert found.rows.equals(whole.rows.filter(pa.array(inside)))
+    assert sorted(values) == sorted(rows.column("value").to_pylist())
+
+
+def test_records_of_an_open_transaction_are_not_read(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    name = unique("open")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    value = b'{"key": 1, "at": 5, "value": "v"}'
+    producer.produce(name, value)
+    producer.commit_transaction(60)
+    producer.begin_transaction()
+    producer.produce(name, value)
+    assert producer.flush(60) == 0
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    assert log.end_offsets() == [2], "the record and the marker"
+    assert log.fetch(0, 0, 2).rows.num_rows == 1
+    producer.commit_transaction(60)
+    assert log.end_offsets() == [2]
+
+    def has_grown() -> bool:
+        # Kafka writes the marker after it has said that the transaction is committed.
+        log.refresh()
+        return log.end_offsets() == [4]
+
+    wait_until(has_grown, "the second transaction is over")
+    assert np.asarray(log.fetch(0, 2, 4).offsets).tolist() == [2]
+
+
+def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    from confluent_kafka import TopicPartition
+
+    name = unique("retention")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    write_records(kafka_cluster.bootstrap_servers, name, stream(100, 5, seed=4), partitions=1)
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    for done in admin.delete_records([TopicPartition(name, 0, 40)]).values():
+        done.result(60)
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    assert log.start_offsets() == [40]
+    assert log.fetch(0, 40, 100).rows.num_rows == 60
+    with pytest.raises(CorruptLogException, match=rf"{name}, partition 0, has no offset 10 any more"):
+        log.fetch(0, 10, 100)
+    assert log.fetch(0, 50, 60).rows.num_rows == 10, "others can be read"
+
+
+def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    name = unique("bad")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    good = b'{"key": 1, "at": 5, "value": "v"}'
+    for value in (good, good, b'{"key": "one"}', good):
+        producer.produce(name, value)
+    assert producer.flush(60) == 0
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    with pytest.raises(CorruptLogException, match=rf'{name}, partition 0, offset 2 cannot be read.*"key": "one"'):
+        log.fetch(0, 0, 4)
+
+
+def test_key_and_time_may_come_from_the_record(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    name = unique("keyed")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    producer.produce(name, b'{"n": 1}', "ä".encode(), timestamp=1_000)
+    producer.produce(name, None, b"b", timestamp=2_000)
+    producer.produce(name, b'{"n": 3}', None, timestamp=3_000)
+    assert producer.flush(60) == 0
+    schema = pa.schema([("at", pa.timestamp("ms", "UTC")), ("k", pa.string()), ("n", pa.int32())])
+    topic = KafkaTopic(name, schema, "k", "at", key_in="key", timestamp_in="record")
+    rows = topics_at(kafka_cluster, topic).open(name).fetch(0, 0, 3).rows
+    assert rows.schema.equals(schema)
+    assert rows.column("k").to_pylist() == ["ä", "b", None]
+    assert rows.column("n").to_pylist() == [1, None, 3]
+    assert rows.column("at").cast(pa.int64()).to_pylist() == [1_000, 2_000, 3_000]
+    in_value = KafkaTopic(name, schema, "k", "at", timestamp_in="record")
+    with pytest.raises(CorruptLogException, match=r"offset 1 cannot be read.*tombstone"):
+        topics_at(kafka_cluster, in_value).open(name).fetch(0, 0, 3)
+
+
+def test_topics_that_are_not_there_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    left, right = unique("left"), unique("right")
+    make_topics(kafka_cluster.bootstrap_servers, left, partitions=2)
+    for known, complaint in (
+        ((stream_topic(left), stream_topic(right)), f"topic '{right}' does not exist in bootstrap.servers="),
+        ((stream_topic(left),), rf"Maybe add KafkaTopic\('{right}', schema="),
+    ):
+        with pytest.raises(TopicException, match=complaint):
+            StreamsApplication(
+                join_of(left, right), settings(), topics_root=topics_at(kafka_cluster, *known), run_dir=tmp_path / "run"
+            )
+
+
+def test_a_topic_created_anew_is_another_one(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    name = unique("anew")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    topics = topics_at(kafka_cluster, stream_topic(name))
+    first = topics.open(name)
+    assert topics.open(name, first.topic_id).topic_id == first.topic_id
+    with pytest.raises(TopicException, match="deleted and created anew"):
+        topics.open(name, "00000000-0000-0000-0000-000000000000")
+
+
+def test_a_cluster_that_does_not_answer_ends_the_wait() -> None:
+    topics = KafkaTopics({"bootstrap.servers": "127.0.0.1:1"}, [stream_topic("t")], timeout_ms=300)
+    with pytest.raises(KafkaClusterException, match=r"Cannot describe the topic t: the cluster at 127.0.0.1:1 has not"):
+        topics.open("t")
+
+
+VALUES = st.lists(
+    st.tuples(
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+        st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        st.none() | st.booleans(),
+        st.none() | st.integers(-(2**40), 2**40),
+        st.none() | st.integers(-10_000, 10_000),
+        st.none() | st.lists(st.integers(-5, 5), max_size=3),
+    ),
+    max_size=5,
+)
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("text", pa.string()),
+        ("x", pa.float64()),
+        ("yes", pa.bool_()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("many", pa.list_(pa.int32())),
+    ]
+)
+
+
+@given(VALUES)
+def test_json_gives_back_what_was_written(values: list[tuple[object, ...]]) -> None:
+    columns: list[tuple[object, ...]] = list(zip(*values, strict=True)) if values else [() for _ in SCHEMA]
+    arrays = [
+        pa.array(column, pa.int64()).cast(field.type)
+        if pa.types.is_timestamp(field.type)
+        else pa.array(column, pa.int32()).cast(field.type)
+        if pa.types.is_date32(field.type)
+        else pa.array(column, field.type)
+        for column, field in zip(columns, SCHEMA, strict=True)
+    ]
+    rows = pa.table(arrays, schema=SCHEMA)
+    written = JsonSerde().serialize(rows)
+    assert [sorted(json.loads(value)) for value in written] == [sorted(SCHEMA.names)] * len(values)
+    assert JsonSerde().deserialize(written, SCHEMA).equals(rows)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"null", b"[1]", b"1", b"{}{}", b"{", b'{"n": "1"}', b'{"n": 1.5}', b'{"text": 5}', b'{"n": 9223372036854775808}',
+     b'{"day": "31.1.2013"}', b'{"n": 1}}, {"v": {"n": 2}', b"\xff"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [0, 3])
+def test_json_that_is_not_what_it_should_be_is_refused(value: bytes, place: int) -> None:
+    values = [b'{"n": 1}'] * 5
+    values[place] = value
+    with pytest.raises(SerializationException) as refused:
+        JsonSerde().deserialize(values, SCHEMA)
+    assert refused.value.index == place
+
+
+def test_json_passes_over_what_is_no_column_and_takes_what_is_not_there_as_null() -> None:
+    rows = JsonSerde().deserialize([b'{"other": {"n": 5},\n "n": 1}', b"{}"], SCHEMA)
+    assert rows.column("n").to_pylist() == [1, None]
+
+
+def test_columns_that_json_cannot_say_are_refused() -> None:
+    with pytest.raises(TopicException, match="The topic t: The column 'b' has type binary, which JSON cannot say"):
+        KafkaTopic("t", pa.schema([("b", pa.binary())]), "b")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"])),
+            st.none() | st.integers(-(2**31), 2**31 - 1),
+            st.none() | st.integers(-(2**40), 2**40),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_keys_are_read_as_they_are_written(cells: list[tuple[str, int | None, int | None]]) -> None:
+    schema = pa.schema([("s", pa.string()), ("n", pa.int32()), ("at", pa.timestamp("ms"))])
+    arrays = [pa.array(column, field.type) for column, field in zip(zip(*cells, strict=True), schema, strict=True)]
+    rows = pa.table(arrays, schema=schema)
+    for names in (["s"], ["s", "n"], ["n", "at", "s"]):
+        flat, offsets = serialise_keys(rows, names)
+        keys = [bytes(flat[start:end]) for start, end in itertools.pairwise(offsets)]
+        found = read_keys(keys, [schema.field(name) for name in names])
+        assert [column.to_pylist() for column in found] == [rows.column(name).to_pylist() for name in names]
+
+
+@pytest.mark.parametrize("key", [b"", b"123", b"12345"])
+def test_a_key_of_other_bytes_is_refused(key: bytes) -> None:
+    with pytest.raises(SerializationException, match="is not of the columns n: int32"):
+        read_keys([b"1234", key], [pa.field("n", pa.int32())])
