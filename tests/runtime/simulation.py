@@ -26,17 +26,16 @@ from task_assignor.runtime.machines.client import (
     Disconnected,
     End,
     HeartbeatDue,
-    Job,
     JobDone,
-    JobKind,
+    LeaveRequested,
     Outcome,
     Received,
-    Restore,
     RunJob,
     SendToCoordinator,
     SnapshotFailed,
     StartHeartbeats,
 )
+from task_assignor.runtime.machines.client_task import Job, JobKind, Restore
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Announce,
@@ -47,6 +46,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     Finished,
     FromClient,
+    LeaveWanted,
     NothingWaits,
     SendToClient,
     StoreCheckpoint,
@@ -63,6 +63,7 @@ from task_assignor.runtime.machines.protocol import (
     Hello,
     Position,
     Restored,
+    TaskClosed,
     TaskOrder,
     TaskResult,
     ToClient,
@@ -129,6 +130,7 @@ class World:
         clients: how many.
         standbys: `num.standby.replicas`.
         faults: how many kills, pauses and cuts there may be; then the run must come to its end.
+        changes: how many clients may be started besides, or asked to leave.
         threads: of each client.
         assignor: makes the assignor; None: the sticky one.
     """
@@ -143,9 +145,12 @@ class World:
         threads: int = 1,
         assignor: Callable[[], TaskAssignor] | None = None,
         restart_coordinator: bool = True,
+        changes: int = 0,
     ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
+        self.changes = changes
+        self.enough_clients = 1 if changes else clients
         self.is_slow = faults > 0
         """Messages may take so long that a lease runs out."""
         self.restart_coordinator = restart_coordinator
@@ -161,6 +166,10 @@ class World:
         self.questions: list[AskAssignor] = []
         self.ended = 0
         """Clients that were ended because they hung."""
+        self.left = 0
+        """Clients that left as they were asked to."""
+        self.leaving: set[str] = set()
+        """Clients that were asked to leave."""
         self.connections: list[Connection] = []
         self.opened = 0
         self.restored_rows: list[Restored] = []
@@ -185,12 +194,14 @@ class World:
             max_attempts=99,
             checkpoint_every_commits=5,
         )
-        self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients)]
+        self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients + changes)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
         self.coordinator = self._new_coordinator()
         self.clients: list[SimulatedClient] = []
-        for spec in self.specs:
+        for spec in self.specs[:clients]:
             self._start_client(spec)
+        self.waiting = self.specs[clients:]
+        """Clients that may be started later."""
 
     def _new_coordinator(self) -> Coordinator:
         """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
@@ -205,7 +216,7 @@ class World:
             self.leader,
             Progress.after(self.checkpoint, following, sources, self.ends),
             self.options,
-            len(self.specs),
+            self.enough_clients,
             opening,
             self.now_ms,
         )
@@ -268,7 +279,22 @@ class World:
             actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
         if self.faults > 0 and self.random.random() < 0.06:
             actions.append(self._fault)
+        if self.changes > 0 and self.random.random() < 0.04:
+            actions.append(self._change)
         return actions
+
+    def _change(self) -> None:
+        """A client more, or one that leaves: because it was told from outside, or by the coordinator."""
+        self.changes -= 1
+        if self.waiting and (self.random.random() < 0.5 or len(self.clients) < 2):
+            self._start_client(self.waiting.pop())
+            return
+        client = self.random.choice(self.clients)
+        self.leaving.add(client.spec.name)
+        if self.random.random() < 0.5:
+            self._to_coordinator(LeaveWanted(client.spec.name, "scale-in", self.now_ms))
+        elif not client.is_paused and not client.is_deaf:
+            self._to_client(client, LeaveRequested("SIGTERM"))
 
     def _fault(self) -> None:
         self.faults -= 1
@@ -467,9 +493,12 @@ class World:
                 case End(_, was_told):
                     if client.connection is not None:
                         client.connection.is_open = False
-                    if not was_told and not self.finished:
+                    if not self.finished:
                         self.clients.remove(client)
-                        self._start_client(client.spec)
+                        if not was_told or client.spec.name not in self.leaving or not self.clients:
+                            self._start_client(client.spec)
+                        else:
+                            self.left += 1
 
     # Work.
 
@@ -482,7 +511,8 @@ class World:
         if job.kind is JobKind.CLOSE:
             client.memory.pop(task, None)
             client.positions.pop(task, None)
-            return None
+            left = sorted((position for position, _ in client.disk.get(task, [])), key=lambda found: -found.batch)
+            return TaskClosed(task, tuple(left))
         position = client.positions.get(task, START)
         if job.kind is JobKind.SNAPSHOT:
             assert position is not None

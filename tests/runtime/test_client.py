@@ -20,31 +20,33 @@ from task_assignor.runtime.machines.client import (
     Disconnected,
     End,
     HeartbeatDue,
-    Job,
     JobDone,
-    JobKind,
+    LeaveRequested,
     Received,
-    Restore,
     RunJob,
     SendToCoordinator,
     SnapshotFailed,
     StartHeartbeats,
     StateLost,
 )
+from task_assignor.runtime.machines.client_task import ClientTask, Job, JobKind, Restore, TaskState
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
     Change,
     Committed,
+    GivenBack,
     Goodbye,
     Heartbeat,
     Hello,
+    Leave,
     Position,
     Process,
     Refused,
     Restored,
     Running,
     Stop,
+    TaskClosed,
     TaskDone,
     TaskFailed,
     TaskFailure,
@@ -276,17 +278,82 @@ def test_several_threads_take_several_tasks() -> None:
     machine.validate_state()
 
 
-def test_an_order_that_was_taken_back_is_not_answered() -> None:
+def test_a_batch_that_has_begun_is_answered_though_its_task_is_somebody_elses_now() -> None:
     machine = _member()
     machine.handle(Received(_assign(1, {A: START}, {})))
     order = _order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))
     assert isinstance(job, RunJob)
     assert machine.handle(Received(_assign(2, {B: START}, {})))[1:] == []
-    after = machine.handle(JobDone(job.job, _result(order)))
-    assert after == [RunJob(Job(JobKind.CLOSE, A))]
-    machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    machine.validate_state()
+    result = _result(order)
+    assert machine.handle(JobDone(job.job, result)) == [
+        SendToCoordinator(TaskDone(result)),
+        RunJob(Job(JobKind.CLOSE, A)),
+    ]
+    left = TaskClosed(A, (Position(0, 1, 3),))
+    assert machine.handle(JobDone(Job(JobKind.CLOSE, A), left)) == [SendToCoordinator(left)]
     assert machine.roles() == {B: "active"}
+
+
+def test_an_order_that_has_not_begun_is_given_back() -> None:
+    machine = _member()
+    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
+    order = _order(B, 0)
+    machine.handle(Received(Process((_order(A, 0), order))))
+    assert machine.handle(Received(_assign(2, {A: START}, {}))) == [SendToCoordinator(GivenBack((order,)))]
+    machine.validate_state()
+
+
+def test_a_task_that_comes_back_while_it_is_handed_over_keeps_its_batch() -> None:
+    machine = _member()
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    order = _order(A, 0)
+    (job,) = machine.handle(Received(Process((order,))))
+    assert isinstance(job, RunJob)
+    machine.handle(Received(_assign(2, {}, {})))
+    machine.handle(Received(_assign(3, {}, {A: START})))
+    machine.validate_state()
+    result = _result(order)
+    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
+    assert machine.handle(Received(_committed({A: result.position}))) == []
+    assert machine.roles() == {A: "standby"}
+
+
+def test_a_client_that_is_asked_to_leave_goes_on_until_it_is_told_to_stop() -> None:
+    machine = _member()
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    assert machine.handle(LeaveRequested("SIGTERM")) == [SendToCoordinator(Leave("SIGTERM"))]
+    assert machine.handle(LeaveRequested("SIGTERM")) == []
+    _process(machine, _order(A, 0))
+    machine.handle(Received(_assign(2, {}, {})))
+    machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
+    end = machine.handle(Received(Stop("SIGTERM")))
+    assert end == [SendToCoordinator(Goodbye()), End("SIGTERM", was_told=True)]
+
+
+def test_a_client_that_is_asked_to_leave_and_cannot_say_so_ends() -> None:
+    machine = _member()
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine.handle(Disconnected("cut"))
+    machine.handle(LeaveRequested("SIGTERM"))
+    assert machine.handle(Connected(HELLO)) == []
+    end = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
+    assert end[-1] == End("SIGTERM", was_told=True)
+    joining = _Machine()
+    joining.start()
+    joining.handle(Connected(HELLO))
+    assert joining.handle(LeaveRequested("SIGTERM")) == []
+    assert joining.handle(Received(Welcome("c-1")))[-1] == SendToCoordinator(Leave("SIGTERM"))
+    gone = joining.handle(Disconnected("cut"))
+    assert gone[-1] == End("SIGTERM", was_told=True)
+
+
+def test_a_transition_that_cannot_be_is_an_error() -> None:
+    task = ClientTask(A)
+    task.become(TaskState.CLOSING)
+    with pytest.raises(InvalidTransitionException, match="Task 0_0 on a client in state closing cannot take"):
+        task.become(TaskState.HANDING_OVER)
 
 
 def test_a_task_that_comes_back_while_it_is_closed_starts_without_state() -> None:
@@ -296,7 +363,7 @@ def test_a_task_that_comes_back_while_it_is_closed_starts_without_state() -> Non
     machine.handle(Received(_committed({A: result.position})))
     assert machine.handle(Received(_assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
     machine.handle(Received(_assign(3, {A: result.position}, {})))
-    told = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    told = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
     assert told == [RunJob(Job(JobKind.RESTORE, A, restore=_restore(result.position)))]
 
 
@@ -321,7 +388,7 @@ def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
     machine.handle(Received(_committed({A: result.position})))
     assert machine.handle(Received(Stop("done"))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
     assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None)) == [RunJob(Job(JobKind.CLOSE, A))]
-    end = machine.handle(JobDone(Job(JobKind.CLOSE, A), None))
+    end = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
     assert end == [SendToCoordinator(Goodbye()), End("done", was_told=True)]
     assert machine.phase is ClientPhase.ENDED
     assert machine.handle(HeartbeatDue()) == []
@@ -342,7 +409,7 @@ def test_refused_for_a_lost_lease_it_joins_again_and_for_a_taken_name_it_ends() 
         ([Received(Welcome("again"))], "cannot take Received"),
         ([Connected(HELLO)], "cannot take Connected"),
         ([Received(Process((_order(A, 0),)))], "an order for 0_0, which is not active here"),
-        ([JobDone(Job(JobKind.CLOSE, A), None)], "the end of a close job of 0_0, which was not running"),
+        ([JobDone(Job(JobKind.CLOSE, A), TaskClosed(A))], "the end of a close job of 0_0, which was not running"),
     ],
 )
 def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[ClientEvent], what: str) -> None:

@@ -26,7 +26,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.commits import APPLICATION, RunLayout, read_application
-from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START
 from task_assignor.runtime.task import StreamTask, TaskEnvironment

@@ -19,7 +19,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.errors import TaskCorruptedException
-from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions
 from task_assignor.sdk import TaskId

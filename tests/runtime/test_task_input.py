@@ -25,7 +25,7 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
-from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit

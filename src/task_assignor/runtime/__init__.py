@@ -29,6 +29,7 @@ from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientJoined,
+    ClientLeft,
     ClientLost,
     ClientProgress,
     Rebalanced,
@@ -74,6 +75,7 @@ __all__ = [
     "ClientException",
     "ClientExit",
     "ClientJoined",
+    "ClientLeft",
     "ClientLost",
     "ClientProgress",
     "ClientSpec",

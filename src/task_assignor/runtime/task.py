@@ -16,7 +16,7 @@ from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
 from task_assignor.runtime.log import Log
-from task_assignor.runtime.machines.client import Restore
+from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import (
     START,
     Change,
@@ -84,10 +84,16 @@ def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position
             task = TaskId.parse(path.name)
         except StreamsException:
             continue
-        snapshots = list_snapshots(environment.state(task), environment.owner(task))
-        if snapshots:
-            positions[task] = tuple(snapshot.position for snapshot in snapshots)
+        found = positions_on_disk(environment, task)
+        if found:
+            positions[task] = found
     return positions
+
+
+def positions_on_disk(environment: TaskEnvironment, task: TaskId) -> tuple[Position, ...]:
+    """The states of a task in the state directory, newest first."""
+    snapshots = list_snapshots(environment.state(task), environment.owner(task))
+    return tuple(snapshot.position for snapshot in snapshots)
 
 
 class StreamTask:

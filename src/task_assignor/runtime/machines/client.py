@@ -3,7 +3,7 @@
 Its shell (`client_shell`) brings events (messages, finished jobs, a lost connection) and carries out instructions
 (send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Orders (after a snapshot, if
 one is due) and restores come in the order in which they were asked for, those of an assignment for active tasks first;
-then other snapshots.
+then other snapshots. The states of a task are in `client_task`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.errors import InvalidTransitionException, brief
+from task_assignor.runtime.machines.client_task import ClientTask, Job, JobKind, TaskState
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
-    Change,
     Committed,
+    GivenBack,
     Goodbye,
     Heartbeat,
     Hello,
+    Leave,
     Position,
     Process,
     Refused,
     Restored,
     Running,
     Stop,
+    TaskClosed,
     TaskDone,
     TaskFailed,
     TaskFailure,
-    TaskOrder,
     TaskReady,
     TaskResult,
     ToClient,
@@ -102,7 +104,7 @@ class StateLost:
     failure: TaskFailure
 
 
-Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | StateLost | None
+Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | StateLost | TaskClosed | None
 
 
 @attrs.frozen
@@ -111,7 +113,7 @@ class JobDone:
 
     Args:
         job: the job.
-        outcome: what came of it; for a snapshot that was written and for closing None.
+        outcome: what came of it; for a snapshot that was written None.
     """
 
     job: Job
@@ -123,51 +125,17 @@ class HeartbeatDue:
     """It is time to say that the client lives."""
 
 
-ClientEvent = Connected | Disconnected | Received | JobDone | HeartbeatDue
-
-
-# Jobs and instructions.
-
-
-class JobKind(enum.Enum):
-    """What to do with a task."""
-
-    RESTORE = "restore"
-    PROCESS = "process"
-    SNAPSHOT = "snapshot"
-    CLOSE = "close"
-
-
 @attrs.frozen
-class Restore:
-    """How a state gets to a committed position.
+class LeaveRequested:
+    """Whoever runs the client wants it to end: after its batches, and when its tasks are with others."""
 
-    Args:
-        base: where it is in memory, if that counts; START: nowhere.
-        changes: what was committed after the base, in order; the last leads to the target.
-        target: the position to reach.
-    """
-
-    base: Position
-    changes: tuple[Change, ...]
-    target: Position
+    reason: str
 
 
-@attrs.frozen
-class Job:
-    """Work on one task.
+ClientEvent = Connected | Disconnected | Received | JobDone | HeartbeatDue | LeaveRequested
 
-    Args:
-        kind: what to do.
-        task: the task.
-        order: for PROCESS: the order.
-        restore: for RESTORE: what to restore.
-    """
 
-    kind: JobKind
-    task: TaskId
-    order: TaskOrder | None = None
-    restore: Restore | None = None
+# Instructions.
 
 
 @attrs.frozen
@@ -212,49 +180,6 @@ class End:
 ClientInstruction = RunJob | SendToCoordinator | StartHeartbeats | Connect | End
 
 
-@attrs.define
-class _Task:
-    """What the machine knows of a task that has state here."""
-
-    task: TaskId
-    role: str = ""
-    """"active", "standby" or "": not ours any more."""
-    position: Position | None = START
-    """Where the state in memory is; None: worth nothing."""
-    committed: Position = START
-    changes: list[Change] = attrs.field(factory=list)
-    """What the committed batches changed, as far as it was told."""
-    order: TaskOrder | None = None
-    waits_since: int = 0
-    """When it was last given something to do, as a number: what came earlier is done earlier."""
-    busy: bool = False
-    reported: bool = False
-    """Its readiness was told since the assignment."""
-    snapshot: Position = START
-    """What the newest snapshot holds that was written."""
-    unsaved_bytes: int = 0
-    """Of changelogs, since a snapshot was written or tried; after an assignment at most so many."""
-    unsaved_since: int = 0
-    """Heartbeats of the client when the last one was written or tried."""
-    losses: int = 0
-    """How often its state was lost since it last processed a batch."""
-    closing: bool = False
-
-    @property
-    def is_current(self) -> bool:
-        return self.position is not None and self.position.is_same_try(self.committed)
-
-    @property
-    def restore(self) -> Restore:
-        """What brings the state to where it is committed."""
-        # Batches are counted from 0, so the n-th change is that of batch n.
-        position = START if self.position is None else self.position
-        at = position.batch
-        counts = 0 <= at < len(self.changes) and self.changes[at].position.is_same_try(position)
-        first = at + 1 if counts else 0
-        return Restore(position if counts else START, tuple(self.changes[first:]), self.committed)
-
-
 class ClientMachine:
     """The client's decisions. `handle` is the only thing that changes it.
 
@@ -270,7 +195,7 @@ class ClientMachine:
         self._snapshot_heartbeats = snapshot_heartbeats
         self._heartbeats = 0
         self._phase = ClientPhase.CONNECTING
-        self._tasks: dict[TaskId, _Task] = {}
+        self._tasks: dict[TaskId, ClientTask] = {}
         self._running: dict[TaskId, tuple[str, int]] = {}
         """Task -> kind and number of its job."""
         self._running_told: dict[TaskId, tuple[str, int]] = {}
@@ -281,6 +206,7 @@ class ClientMachine:
         self._rows_in = 0
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
+        self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
         self._story: deque[tuple[ClientPhase, ClientEvent]] = deque(maxlen=STORY_LENGTH)
@@ -333,6 +259,8 @@ class ClientMachine:
 
     def _react(self, event: ClientEvent) -> Iterator[ClientInstruction]:
         match event:
+            case Connected() if self._phase is ClientPhase.STOPPING:
+                pass  # It was asked to leave meanwhile.
             case Connected(hello):
                 self._expect(event, ClientPhase.CONNECTING)
                 self._phase = ClientPhase.JOINING
@@ -347,6 +275,8 @@ class ClientMachine:
                 self._heartbeats += 1
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
+            case LeaveRequested(reason):
+                yield from self._leave(reason)
 
     # Messages.
 
@@ -359,6 +289,8 @@ class ClientMachine:
                 self._phase = ClientPhase.MEMBER
                 self._member_id = member_id
                 yield StartHeartbeats(member_id)
+                if self._leaves_because:
+                    yield SendToCoordinator(Leave(self._leaves_because))
             case Assign():
                 self._expect(Received(message), ClientPhase.MEMBER)
                 yield from self._take_assignment(message)
@@ -366,7 +298,7 @@ class ClientMachine:
                 self._expect(Received(message), ClientPhase.MEMBER)
                 for order in orders:
                     task = self._tasks.get(order.task)
-                    if task is None or task.role != "active":
+                    if task is None or task.state is not TaskState.ACTIVE:
                         raise self._invalid(f"an order for {order.task}, which is not active here")
                     task.order, task.committed = order, order.base
                     self._wait(task)
@@ -377,7 +309,7 @@ class ClientMachine:
                         task.committed = change.position
                         task.changes.append(change)
                         task.unsaved_bytes += change.size
-                        if task.role == "standby" and not task.waits_since:
+                        if task.state is TaskState.STANDBY and not task.waits_since:
                             self._wait(task)
             case Refused(reason, may_rejoin):
                 if may_rejoin:
@@ -389,15 +321,22 @@ class ClientMachine:
 
     def _take_assignment(self, assign: Assign) -> Iterator[ClientInstruction]:
         self._generation = assign.generation
+        returned = [
+            task.order
+            for task in self._tasks.values()
+            if task.order is not None and task.task not in assign.active and not task.is_processing
+        ]
+        for order in returned:
+            self._tasks[order.task].order = None
+        if returned:
+            yield SendToCoordinator(GivenBack(tuple(returned)))
         for task in self._tasks.values():
             if task.task not in assign.active and task.task not in assign.standby:
-                task.role, task.order, task.closing = "", None, True
-        for role, positions in (("active", assign.active), ("standby", assign.standby)):
+                task.become(TaskState.HANDING_OVER if task.is_processing else TaskState.CLOSING)
+        for state, positions in ((TaskState.ACTIVE, assign.active), (TaskState.STANDBY, assign.standby)):
             for task_id, position in sorted(positions.items()):
-                task = self._tasks.setdefault(task_id, _Task(task_id))
-                if task.role != role:
-                    task.role, task.order, task.reported = role, None, False
-                task.closing = False
+                task = self._tasks.setdefault(task_id, ClientTask(task_id))
+                task.become(state)
                 task.committed = position
                 self._wait(task)
                 if task_id in assign.changes:
@@ -406,7 +345,7 @@ class ClientMachine:
         for task in self._tasks.values():
             yield from self._report(task)
 
-    def _wait(self, task: _Task) -> None:
+    def _wait(self, task: ClientTask) -> None:
         self._given += 1
         task.waits_since = self._given
 
@@ -414,14 +353,29 @@ class ClientMachine:
         """States in memory are kept: after joining again they are held against the commit log like any other."""
         if self._phase is ClientPhase.STOPPING:
             return
+        if self._leaves_because:
+            yield from self._begin_stop(self._leaves_because, snapshots=False, was_told=True)
+            return
         if self._phase is not ClientPhase.CONNECTING:
             self._phase = ClientPhase.CONNECTING
             self._member_id = ""
             self._told = {}
             self._running_told = {}
             for task in self._tasks.values():
-                task.role, task.order = "", None
+                task.order = None
+                if task.state is not TaskState.CLOSING:
+                    task.become(TaskState.SUSPENDED)
             yield Connect()
+
+    def _leave(self, reason: str) -> Iterator[ClientInstruction]:
+        """Go on until the coordinator says that the tasks are with others; without it, end at once."""
+        if self._leaves_because or self._phase is ClientPhase.STOPPING:
+            return
+        self._leaves_because = reason
+        if self._phase is ClientPhase.MEMBER:
+            yield SendToCoordinator(Leave(reason))
+        elif self._phase is ClientPhase.CONNECTING:
+            yield from self._begin_stop(reason, snapshots=False, was_told=True)
 
     def _begin_stop(self, reason: str, *, snapshots: bool, was_told: bool) -> Iterator[ClientInstruction]:
         self._phase = ClientPhase.STOPPING
@@ -429,64 +383,70 @@ class ClientMachine:
         self._stop_reason = reason
         for task in self._tasks.values():
             task.order = None
-            task.closing = not (snapshots and task.role)
+            if not (snapshots and task.role):
+                task.become(TaskState.CLOSING)
         return iter(())
 
     # Jobs.
 
     def _finish(self, job: Job, outcome: Outcome) -> Iterator[ClientInstruction]:
         task = self._tasks.get(job.task)
-        if task is None or not task.busy:
+        if task is None or task.job is None:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
-        task.busy = False
+        task.job = None
         del self._running[job.task]
+        # An order that was given under an older membership is not answered; what nobody waits for may fail in silence.
+        is_wanted = self._phase is ClientPhase.MEMBER
+        is_answer = is_wanted and task.order is not None and task.order == job.order
         match outcome:
             case TaskFailure():
                 task.position = None
-                # What nobody waits for any more may fail in silence.
-                is_wanted = job.kind is not JobKind.PROCESS or task.order == job.order
-                if task.role and is_wanted and self._phase is ClientPhase.MEMBER:
-                    task.order = None
-                    self._running_told.pop(job.task, None)
-                    yield SendToCoordinator(TaskFailed(outcome))
+                if is_answer or (is_wanted and task.role and job.kind is not JobKind.PROCESS):
+                    yield from self._answer(task, TaskFailed(outcome))
             case Restored():
                 task.position = outcome.position
                 self._restored_rows += outcome.rows
-                yield from self._report(task, outcome)
             case StateLost(failure):
                 task.position = None
                 task.losses += 1
-                if task.losses > MAX_LOSSES and task.role and self._phase is ClientPhase.MEMBER:
-                    task.order = None
-                    self._running_told.pop(job.task, None)
-                    yield SendToCoordinator(TaskFailed(failure))
+                if task.losses > MAX_LOSSES and is_wanted and task.role:
+                    yield from self._answer(task, TaskFailed(failure))
+                elif is_answer and task.order is not None and task.state is not TaskState.ACTIVE:
+                    yield from self._answer(task, GivenBack((task.order,)))
             case TaskResult():
                 task.position = outcome.position
                 task.losses = 0
                 assert job.order is not None
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
-                # An order that was taken back, or given under an older membership, is not answered.
-                if task.order == job.order and self._phase is ClientPhase.MEMBER:
-                    task.order = None
-                    self._running_told.pop(job.task, None)
-                    yield SendToCoordinator(TaskDone(outcome))
+                if is_answer:
+                    yield from self._answer(task, TaskDone(outcome))
             case SnapshotFailed():
                 self._snapshot_was_tried(task)
-                task.closing = task.closing or self._phase is ClientPhase.STOPPING
-            case None if job.kind is JobKind.SNAPSHOT:
-                task.snapshot = task.position or START
-                self._snapshot_was_tried(task)
-                if self._phase is ClientPhase.STOPPING:
-                    task.closing = True
-            case None if task.role and self._phase is not ClientPhase.STOPPING:
+            case TaskClosed() if task.state is TaskState.CLOSING:
+                del self._tasks[job.task]
+                if is_wanted:
+                    yield SendToCoordinator(outcome)
+                return
+            case TaskClosed():
                 # It came back while it was being closed.
                 task.position = START
             case None:
-                del self._tasks[job.task]
+                task.snapshot = task.position or START
+                self._snapshot_was_tried(task)
+        is_saved = self._phase is ClientPhase.STOPPING and job.kind is JobKind.SNAPSHOT
+        if is_saved or task.state is TaskState.HANDING_OVER:
+            task.become(TaskState.CLOSING)
+        yield from self._report(task, outcome if isinstance(outcome, Restored) else None)
 
-    def _report(self, task: _Task, restored: Restored | None = None) -> Iterator[ClientInstruction]:
+    def _answer(self, task: ClientTask, message: ToCoordinator) -> Iterator[ClientInstruction]:
+        task.order = None
+        # The answer says that the job is done.
+        self._running_told.pop(task.task, None)
+        yield SendToCoordinator(message)
+
+    def _report(self, task: ClientTask, restored: Restored | None = None) -> Iterator[ClientInstruction]:
         """Tell once per assignment that a task is ready, and what that took."""
-        if task.role and not task.reported and not task.busy and task.is_current:
+        if task.role and not task.reported and task.job is None and task.is_current:
             task.reported = True
             assert task.position is not None
             yield SendToCoordinator(TaskReady(restored or Restored(task.task, task.position), task.role))
@@ -497,7 +457,7 @@ class ClientMachine:
             if job is None:
                 return
             task = self._tasks[job.task]
-            task.busy = True
+            task.job = job
             if job.kind in (JobKind.PROCESS, JobKind.RESTORE):
                 task.waits_since = 0
             self._jobs += 1
@@ -505,9 +465,9 @@ class ClientMachine:
             yield RunJob(job)
 
     def _most_urgent(self) -> Job | None:
-        free = [task for _, task in sorted(self._tasks.items()) if not task.busy]
+        free = [task for _, task in sorted(self._tasks.items()) if task.job is None]
         for task in free:
-            if task.closing:
+            if task.state is TaskState.CLOSING:
                 return Job(JobKind.CLOSE, task.task)
         if self._phase is ClientPhase.STOPPING:
             return self._last_snapshot(free)
@@ -520,19 +480,14 @@ class ClientMachine:
                 if self._snapshot_is_due(task):
                     return Job(JobKind.SNAPSHOT, task.task)
                 return Job(JobKind.PROCESS, task.task, order=task.order)
-            if task.role and not task.is_current and not self._awaits_commit(task):
+            if task.role and not task.is_current and not task.awaits_commit:
                 return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
 
-    @staticmethod
-    def _awaits_commit(task: _Task) -> bool:
-        """It has just processed a batch that is not committed yet; its state will be right then."""
-        return task.order is None and task.position is not None and task.position.batch > task.committed.batch
-
-    def _snapshot_was_tried(self, task: _Task) -> None:
+    def _snapshot_was_tried(self, task: ClientTask) -> None:
         task.unsaved_bytes, task.unsaved_since = 0, self._heartbeats
 
-    def _snapshot_is_due(self, task: _Task) -> bool:
+    def _snapshot_is_due(self, task: ClientTask) -> bool:
         if not task.role or not task.is_current or not task.unsaved_bytes:
             return False
         is_large = 0 < self._snapshot_bytes <= task.unsaved_bytes - self._delay_of(task, self._snapshot_bytes)
@@ -541,14 +496,15 @@ class ClientMachine:
         return is_large or is_old
 
     @staticmethod
-    def _delay_of(task: _Task, limit: int) -> int:
+    def _delay_of(task: ClientTask, limit: int) -> int:
         """By how much a task's first snapshot is late, so that not all tasks write theirs at the same time."""
         return task.task.partition % _STEPS * limit // _STEPS if task.snapshot == START else 0
 
-    def _last_snapshot(self, free: list[_Task]) -> Job | None:
+    def _last_snapshot(self, free: list[ClientTask]) -> Job | None:
         for task in free:
             if task.is_current and task.position != task.snapshot:
                 return Job(JobKind.SNAPSHOT, task.task)
+            task.become(TaskState.CLOSING)
             return Job(JobKind.CLOSE, task.task)
         return None
 
@@ -569,7 +525,7 @@ class ClientMachine:
         positions = {
             task_id: task.position
             for task_id, task in sorted(self._tasks.items())
-            if task.role == "standby" and task.position is not None
+            if task.state is TaskState.STANDBY and task.position is not None
         }
         changed = {task: position for task, position in positions.items() if self._told.get(task) != position}
         self._told = positions
@@ -579,13 +535,10 @@ class ClientMachine:
 
     def validate_state(self) -> None:
         """Raise AssertionError if something holds that never may."""
-        assert self._running.keys() == {task.task for task in self._tasks.values() if task.busy}
+        assert self._running.keys() == {task.task for task in self._tasks.values() if task.job is not None}
         assert len(self._running) <= self._threads
         for task in self._tasks.values():
-            assert task.role in ("", "active", "standby")
-            assert task.order is None or task.role == "active"
-            assert not (task.closing and task.role and self._phase is not ClientPhase.STOPPING)
-            assert not task.role or all(change.position.batch == batch for batch, change in enumerate(task.changes))
+            task.validate()
         if self._phase in (ClientPhase.CONNECTING, ClientPhase.JOINING):
             assert not self.roles()
 

@@ -7,7 +7,8 @@ the answer to the last one is accepted. What was accepted is committed together 
 
 1. An order fixes the offsets of a task's batch and the position that its state must start from.
 2. Of each task at most one order is open: (member, batch, generation). An answer counts only if it is the answer to
-   the open order. A member that left can answer no more, whatever it still computes.
+   the open order. A member that left can answer no more, whatever it still computes. A task that moves stays with its
+   old owner for the batch that it is at: its new owner gets the next order.
 3. A generation is stored before anybody hears of it, and it is part of the name of every file, so no two tries can
    ever write the same file.
 4. What others build upon - the positions that an assignment or a standby is told - is committed before they hear of it.
@@ -23,19 +24,14 @@ import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
-from task_assignor.runtime.machines.coordinator_members import (
-    Member,
-    Members,
-    advice_on_loss,
-    error_of,
-    hang_reason,
-)
+from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of, hang_reason
 from task_assignor.runtime.machines.coordinator_orders import Orders, rows_by_client
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
     Announce,
     AssignorAnswered,
+    ClientsExpected,
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
@@ -44,6 +40,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     Finished,
     FromClient,
     LauncherFailed,
+    LeaveWanted,
     NothingWaits,
     SendToClient,
     StopRequested,
@@ -53,28 +50,30 @@ from task_assignor.runtime.machines.coordinator_values import (
 )
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
+    ClientLeft,
     ClientLost,
-    ClientProgress,
     ResultRefused,
     RunFailed,
     RunFinished,
 )
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
-    START,
     Alive,
     Assign,
     Change,
     Committed,
     EndProcess,
+    GivenBack,
     Gone,
     Goodbye,
     Heartbeat,
     Hello,
+    Leave,
     Process,
     Refused,
     Running,
     Stop,
+    TaskClosed,
     TaskDone,
     TaskFailed,
     TaskOrder,
@@ -138,7 +137,6 @@ class Coordinator:
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
         """When open orders are left undone, because somebody wants the run to end."""
-        self._stopping_since_ms = now_ms
         self._story: deque[tuple[CoordinatorPhase, int, CoordinatorEvent]] = deque(maxlen=STORY_LENGTH)
 
     # What can be seen.
@@ -195,6 +193,11 @@ class Coordinator:
                 instructions = self._request_stop(reason, now_ms)
             case LauncherFailed(error, now_ms):
                 instructions = self._fail(error, now_ms)
+            case LeaveWanted(client, reason, now_ms):
+                instructions = self._let_go(self._members.named(client), reason, now_ms)
+            case ClientsExpected(count, now_ms):
+                self._expected_clients = count
+                instructions = self._go_on(now_ms)
             case AssignorAnswered(question, outcome, now_ms):
                 instructions = self._take_answer(question, outcome, now_ms)
             case Abandoned():
@@ -224,9 +227,10 @@ class Coordinator:
         member.last_heard_ms = now_ms
         match message:
             case Heartbeat():
-                yield from self._take_heartbeat(member, message)
+                yield from map(Announce, member.take_heartbeat(message, self._progress))
             case TaskDone(result):
                 member.running.pop(result.task, None)
+                member.ready.add(result.task)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
                 yield from self._fail(error_of(failure, member.name), now_ms)
@@ -234,7 +238,16 @@ class Coordinator:
                 member.take_running(jobs, now_ms)
             case TaskReady(restored, role):
                 member.positions[restored.task] = restored.position
+                member.ready.add(restored.task)
                 yield Announce(member.has_restored(restored, role))
+            case GivenBack(orders):
+                self._orders.give_back(member, orders)
+                yield from self._give_orders([order.task for order in orders], now_ms)
+                yield from self._go_on(now_ms)
+            case TaskClosed(task, positions):
+                member.take_positions(task, positions, self._progress)
+            case Leave(reason):
+                yield from self._let_go(member, reason, now_ms)
             case Goodbye():
                 yield from self._remove(member, "it has stopped", now_ms)
 
@@ -288,25 +301,44 @@ class Coordinator:
             if not self._members:
                 self._phase = CoordinatorPhase.ENDED
             return
-        yield Announce(ClientLost(member.name, member.member_id, reason))
+        if member.stops_since_ms is None:
+            yield Announce(ClientLost(member.name, member.member_id, reason))
+            self._rebalances.lost(member, reason)
+        else:
+            yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because))
         if not self._members:
             self._waiting_since_ms = now_ms
-        self._rebalances.lost(member, reason)
-        self._orders.lose(member)
+        handed_over = self._orders.lose(member)
         poison = self._orders.poison(self._options.max_attempts)
         if poison:
             message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
             yield from self._fail(ClientException(message), now_ms)
             return
+        yield from self._give_orders(handed_over, now_ms)
         yield from self._go_on(now_ms)
 
-    def _take_heartbeat(self, member: Member, heartbeat: Heartbeat) -> Iterator[CoordinatorInstruction]:
-        member.positions.update(heartbeat.positions)
-        if heartbeat != member.last_heartbeat:
-            member.last_heartbeat = heartbeat
-            lag = sum(self._progress.lag(task, member.positions.get(task, START)) for task in member.tasks.standby)
-            done = (heartbeat.rows_in, heartbeat.restored_rows)
-            yield Announce(ClientProgress(member.name, member.tasks.active, member.tasks.standby, *done, lag))
+    def _let_go(self, member: Member | None, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """A member is to leave: it gets no more orders, and the others get its tasks."""
+        if member is None or member.leaves_because or self._phase is CoordinatorPhase.STOPPING:
+            return
+        member.leaves_because = reason
+        member.leaves_by_ms = now_ms + self._options.stop_timeout_ms
+        self._rebalances.leaves(member)
+        yield from self._go_on(now_ms)
+
+    def _stop_those_that_leave(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """A member that leaves may end when its tasks are with others and its batches are done, or take too long."""
+        for member in self._members.leaving:
+            if member.has_tasks and not self._members.staying:
+                # Nobody is there to take them.
+                self._members.take_tasks(member)
+                yield SendToClient(member.connection, Assign(self._generation, {}, {}))
+            if member.has_tasks or (self._orders.are_with(member) and now_ms < member.leaves_by_ms):
+                continue
+            void = self._orders.void(member)
+            member.stops_since_ms = now_ms
+            yield SendToClient(member.connection, Stop(member.leaves_because))
+            yield from self._give_orders(void, now_ms)
 
     # Time.
 
@@ -330,30 +362,26 @@ class Coordinator:
 
     def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Give a member up that is silent, hangs, or does not stop."""
-        timeout, limit = self._options.session_timeout_ms, self._options.max_poll_interval_ms
-        hanging = member.hanging(limit)
+        timeout = self._options.session_timeout_ms
+        hanging = member.hanging(self._options.max_poll_interval_ms)
         if now_ms - member.last_heard_ms > timeout:
             yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
             yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
         elif hanging is not None and now_ms >= hanging[0]:
-            reason = hang_reason(self._processors.get(hanging[1], ""), hanging[1], limit)
+            reason = hang_reason(self._processors.get(hanging[1], ""), hanging[1], self._options)
             yield from self._remove(member, reason, now_ms, hangs=True)
-        elif self._phase is CoordinatorPhase.STOPPING and now_ms >= member.must_stop_by(
-            self._stopping_since_ms, self._options
-        ):
+        elif member.stops_since_ms is not None and now_ms >= member.must_stop_by(self._options):
             yield from self._remove(member, "it does not stop", now_ms, hangs=True)
 
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
-        deadlines = [member.last_heard_ms + self._options.session_timeout_ms + 1 for member in self._members]
-        hanging = (member.hanging(self._options.max_poll_interval_ms) for member in self._members)
-        deadlines += [found[0] for found in hanging if found is not None]
+        deadlines = [deadline for member in self._members for deadline in member.deadlines_ms(self._options)]
         if self._phase is CoordinatorPhase.STOPPING:
-            deadlines += [member.must_stop_by(self._stopping_since_ms, self._options) for member in self._members]
-        elif self._phase is CoordinatorPhase.GATHERING or not self._members:
+            return min(deadlines, default=None)
+        if self._phase is CoordinatorPhase.GATHERING or not self._members:
             deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
         if self._phase is CoordinatorPhase.RUNNING:
-            if self._rebalances.question is not None or (self._members and not self._stop_reason):
+            if self._rebalances.question is not None or (self._members.staying and not self._stop_reason):
                 deadlines += self._rebalances.deadlines_ms()
             if self._stop_by_ms is not None:
                 deadlines.append(self._stop_by_ms)
@@ -363,13 +391,16 @@ class Coordinator:
 
     def _go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Do whatever is due: the first assignment, a rebalance, the end. Orders follow answers and assignments."""
-        if self._phase is CoordinatorPhase.GATHERING and len(self._members) >= self._expected_clients:
+        staying = self._members.staying
+        if self._phase is CoordinatorPhase.GATHERING and len(staying) >= self._expected_clients:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
-            self._rebalances.begin(len(self._members))
+            self._rebalances.begin(len(staying))
+        if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
+            yield from self._stop_those_that_leave(now_ms)
         if self._phase is not CoordinatorPhase.RUNNING:
             return
-        if self._members and not self._stop_reason and self._rebalances.are_due(now_ms):
+        if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         is_idle = not self._orders and not self._orders.has_accepted
         is_all_read = not self._progress.remaining_rows() and self._rebalances.question is None
@@ -394,8 +425,8 @@ class Coordinator:
         if isinstance(outcome, StreamsException):
             yield from self._fail(outcome, now_ms)
             return
-        if any(self._members.with_id(member) is None for member in question.members):
-            # It counts on somebody who has left meanwhile. Who came meanwhile has no tasks until the next rebalance.
+        if not question.members <= {member.member_id for member in self._members.staying}:
+            # It counts on somebody who has left meanwhile, or is about to. Who came meanwhile has no tasks until the next rebalance.
             yield from self._go_on(now_ms)
             return
         if outcome.kept_because:
@@ -411,27 +442,21 @@ class Coordinator:
         yield from self._go_on(now_ms)
 
     def _assign(self, question: Question, outcome: GroupRebalance, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Everybody's tasks from now on. Only tasks that change hands stop: what their old owners do is void."""
+        """Everybody's tasks from now on. Those that change hands get no order before their old owners are done."""
         # What is accepted is made known under the assignment under which it was ordered.
         yield from self._commit(now_ms)
         self._rebalances.take(question, outcome.followup_deadline_ms)
         self._generation += 1
         before = {member.member_id: member.tasks for member in self._members}
         self._members.assign(outcome.assignments, self._generation)
-        self._orders.take_back(self._members)
         asked = [member for member in self._members if member.member_id in question.members]
         clients = {member.member_id: (member.name, member.tasks) for member in asked}
         yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
         told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
         yield Announce(attrs.evolve(told, restoring=self._members.rows_to_restore(self._progress)))
-        for member in asked:
-            tasks, known = member.tasks, before[member.member_id]
-            new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}
-            active, standby = (
-                {task: self._progress.position(task) for task in of} for of in (tasks.active, tasks.standby)
-            )
-            changes = {task: self._progress.changes(task) for task in sorted(new)}
-            yield SendToClient(member.connection, Assign(self._generation, active, standby, changes))
+        for member in (*asked, *self._members.leaving):
+            assign = member.assign(self._generation, before[member.member_id], self._progress)
+            yield SendToClient(member.connection, assign)
 
     def _give_orders(self, tasks: Iterable[TaskId], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Order the next batch of each of these tasks that has an owner, rows, and no open order."""
@@ -440,7 +465,7 @@ class Coordinator:
         new: dict[int, list[TaskOrder]] = {}
         for task in tasks:
             owner = self._members.owner_of(task)
-            if owner is None or self._orders.is_open(task):
+            if owner is None or owner.leaves_because or self._orders.is_open(task):
                 continue
             ranges, more = self._progress.next_ranges(task, self._options.max_batch_rows)
             if ranges:
@@ -466,8 +491,14 @@ class Coordinator:
             # A task is at most one batch ahead of what is committed.
             yield from self._commit(now_ms)
         self._progress.advance(self._orders.accept(member, result))
-        member.positions[result.task] = result.position
+        if member.has(result.task):
+            member.positions[result.task] = result.position
+        if result.generation != self._generation:
+            # The task may have moved meanwhile, also away and back: who goes on from there needs it committed.
+            yield from self._commit(now_ms)
         yield from self._give_orders((result.task,), now_ms)
+        if member.leaves_because:
+            yield from self._go_on(now_ms)
 
     def _commit_and_go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         yield from self._commit(now_ms)
@@ -527,10 +558,12 @@ class Coordinator:
     def _stop(self, reason: str, error: StreamsException | None, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Nothing is committed from here on; what is in progress never was."""
         self._phase = CoordinatorPhase.STOPPING
-        self._stopping_since_ms = now_ms
         self._orders.clear()
         self._rebalances.close()
         for member in self._members:
+            if member.stops_since_ms is not None:
+                continue
+            member.stops_since_ms = now_ms
             yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
             self._phase = CoordinatorPhase.ENDED

@@ -10,9 +10,9 @@ import attrs
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
-from task_assignor.runtime.machines.events import ClientJoined, TaskRestored
+from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskFailure
+from task_assignor.runtime.machines.protocol import START, Assign, Heartbeat, Hello, Position, Restored, TaskFailure
 from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
@@ -73,11 +73,50 @@ class Member:
     """Connection of its heartbeat process, which can end it."""
     running: dict[TaskId, RunningJob] = attrs.field(factory=dict)
     """Task -> what it does with it now."""
+    ready: set[TaskId] = attrs.field(factory=set)
+    """Those of its tasks whose state it has brought up to date."""
+    leaves_because: str = ""
+    """Why it is to leave; "": it stays."""
+    leaves_by_ms: int = 0
+    """When its batches are left undone, if it is to leave."""
+    stops_since_ms: int | None = None
+    """When it was told to stop."""
 
     @property
     def name(self) -> str:
         """Name of the client."""
         return self.hello.client
+
+    @property
+    def has_tasks(self) -> bool:
+        """Tasks are assigned to it."""
+        return bool(self.tasks.active or self.tasks.standby)
+
+    def has(self, task: TaskId) -> bool:
+        """The task is assigned to it, active or standby."""
+        return task in self.tasks.active or task in self.tasks.standby
+
+    def take_tasks(self, tasks: ClientTasks) -> None:
+        """These are its tasks from now on. What is left of others, it will tell."""
+        former = self.tasks
+        self.tasks = tasks
+        for task in (*former.active, *former.standby):
+            if not self.has(task):
+                self.positions.pop(task, None)
+        self.ready &= {task for task in tasks.active if task in former.active}
+
+    def assign(self, generation: int, known: ClientTasks, progress: Progress) -> Assign:
+        """What it is told of its tasks; `known` are those that it had before."""
+        tasks = self.tasks
+        new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}
+        active, standby = ({task: progress.position(task) for task in of} for of in (tasks.active, tasks.standby))
+        return Assign(generation, active, standby, {task: progress.changes(task) for task in sorted(new)})
+
+    def take_positions(self, task: TaskId, candidates: tuple[Position, ...], progress: Progress) -> None:
+        """The client has told what states of a task it has; only one that was committed is believed."""
+        position = next((found for found in candidates if progress.counts(task, found)), None)
+        if position is not None:
+            self.positions[task] = position
 
     def has_joined(self) -> ClientJoined:
         """The event that tells of its coming."""
@@ -100,6 +139,15 @@ class Member:
             what.seconds,
         )
 
+    def take_heartbeat(self, heartbeat: Heartbeat, progress: Progress) -> Iterator[ClientProgress]:
+        """The client lives; the event that tells of what is new."""
+        self.positions.update(heartbeat.positions)
+        if heartbeat != self.last_heartbeat:
+            self.last_heartbeat = heartbeat
+            lag = sum(progress.lag(task, self.positions.get(task, START)) for task in self.tasks.standby)
+            done = (heartbeat.rows_in, heartbeat.restored_rows)
+            yield ClientProgress(self.name, self.tasks.active, self.tasks.standby, *done, lag)
+
     def take_running(self, jobs: Mapping[TaskId, tuple[str, int]], now_ms: int) -> None:
         """The client has said what runs; what ran before runs since it began."""
         before = self.running
@@ -115,11 +163,24 @@ class Member:
             ((job.since_ms + limit_ms, task) for task, job in self.running.items() if job.is_users), default=None
         )
 
-    def must_stop_by(self, since_ms: int, options: RuntimeOptions) -> int:
+    def deadlines_ms(self, options: RuntimeOptions) -> list[int]:
+        """When it is to be looked at, if it says nothing until then."""
+        deadlines = [self.last_heard_ms + options.session_timeout_ms + 1]
+        hanging = self.hanging(options.max_poll_interval_ms)
+        if hanging is not None:
+            deadlines.append(hanging[0])
+        if self.stops_since_ms is not None:
+            deadlines.append(self.must_stop_by(options))
+        elif self.leaves_because and not self.has_tasks:
+            deadlines.append(self.leaves_by_ms)
+        return deadlines
+
+    def must_stop_by(self, options: RuntimeOptions) -> int:
         """When a client that was told to stop is not waited for any more.
 
         Last snapshots are worth waiting for; a processor that does not return, or a silent client, is not.
         """
+        since_ms = self.last_heard_ms if self.stops_since_ms is None else self.stops_since_ms
         by = since_ms + SNAPSHOTS_MS
         # What is still processed is wanted by nobody, however long it takes.
         begun = [
@@ -142,8 +203,9 @@ class Member:
             {
                 task: position.changelog_offset
                 for task, position in self.positions.items()
-                if task not in self.tasks.active and progress.counts(task, position)
-            },
+                if task not in self.ready and progress.counts(task, position)
+            }
+            | {task: 0 for task in self.tasks.active if task not in self.ready and task not in self.positions},
             self.hello.rack,
             self.hello.tags,
             self.hello.host_info,
@@ -173,6 +235,16 @@ class Members:
         """All members, by member id."""
         return iter([self._by_id[member_id] for member_id in sorted(self._by_id)])
 
+    @property
+    def staying(self) -> list[Member]:
+        """Those that are not about to leave, by member id."""
+        return [member for member in self if not member.leaves_because]
+
+    @property
+    def leaving(self) -> list[Member]:
+        """Those that are about to leave and were not told to stop yet, by member id."""
+        return [member for member in self if member.leaves_because and member.stops_since_ms is None]
+
     def find(self, connection: int) -> Member | None:
         """The member behind a connection."""
         return self._by_connection.get(connection)
@@ -200,9 +272,7 @@ class Members:
         member_id = f"{hello.client}-{self._epoch}-{self._joined}"
         member = Member(member_id, connection, hello, now_ms, ProcessId.parse(hello.process_id))
         for task, candidates in hello.positions.items():
-            position = next((found for found in candidates if progress.counts(task, found)), None)
-            if position is not None:
-                member.positions[task] = position
+            member.take_positions(task, candidates, progress)
         self._by_id[member_id] = self._by_connection[connection] = member
         return member
 
@@ -216,13 +286,14 @@ class Members:
         self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
 
     def assign(self, assignments: Mapping[ProcessId, ClientAssignment], generation: int) -> None:
-        """Everybody's tasks from this generation on; who came too late for the assignment has none."""
+        """Everybody's tasks from this generation on; who came too late for the assignment, or is to leave, has none."""
         self._owners = {}
         for member in self:
             assignment = assignments.get(member.process_id)
-            if assignment is None:
+            if assignment is None or member.leaves_because:
+                member.take_tasks(ClientTasks())
                 continue
-            member.tasks = ClientTasks(assignment.active, assignment.standby)
+            member.take_tasks(ClientTasks(assignment.active, assignment.standby))
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
             self._owners.update(dict.fromkeys(assignment.active, member))
@@ -233,6 +304,11 @@ class Members:
             task: progress.lag(task, owner.positions.get(task, START)) for task, owner in sorted(self._owners.items())
         }
         return {task: rows for task, rows in behind.items() if rows}
+
+    def take_tasks(self, member: Member) -> None:
+        """The tasks of a member have no owner until the next assignment."""
+        member.take_tasks(ClientTasks())
+        self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
 
     def nobody_came(self, waited_ms: int, expected: int | None) -> ClientException:
         """Why the run cannot go on: too few clients at its beginning, or (`expected` is None) no one any more."""
@@ -258,10 +334,10 @@ class Members:
             assert member.generation <= generation
 
 
-def hang_reason(processor: str, task: TaskId, limit_ms: int) -> str:
+def hang_reason(processor: str, task: TaskId, options: RuntimeOptions) -> str:
     """Why a client is given up whose processor does not return."""
     return (
-        f"the processor {processor} has not returned from task {task} for {limit_ms} ms, which is the limit "
+        f"the processor {processor} has not returned from task {task} for {options.max_poll_interval_ms} ms, which is the limit "
         "max.poll.interval.ms"
     )
 

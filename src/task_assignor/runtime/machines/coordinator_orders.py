@@ -7,7 +7,7 @@ commit, beside which it may have its next order already.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -70,21 +70,33 @@ class Orders:
         """Order a batch from the owner of the task."""
         self._open[order.task] = OpenOrder(order, member.member_id, now_ms)
 
-    def lose(self, member: Member) -> None:
-        """A member left: its open orders are void; what it had answered counts."""
+    def are_with(self, member: Member) -> bool:
+        """The member has an open order."""
+        return any(found.member_id == member.member_id for found in self._open.values())
+
+    def give_back(self, member: Member, orders: Iterable[TaskOrder]) -> None:
+        """A member has not begun these orders and does not want to: they are void."""
+        for order in orders:
+            found = self._open.get(order.task)
+            if found is not None and (found.member_id, found.order) == (member.member_id, order):
+                del self._open[order.task]
+
+    def void(self, member: Member) -> list[TaskId]:
+        """A member's open orders are void; gives their tasks."""
+        tasks = [task for task, found in self._open.items() if found.member_id == member.member_id]
+        for task in tasks:
+            del self._open[task]
+        return tasks
+
+    def lose(self, member: Member) -> list[TaskId]:
+        """A member is lost: its open orders are void, what it had answered counts; gives the tasks of those orders."""
         lost = [task for task, found in self._open.items() if found.member_id == member.member_id]
         # Those that only waited for their turn had no part in it.
         at_work = [task for task in lost if task in member.running and member.running[task].kind == "process"]
         self._losses.update(at_work or lost)
         for task in lost:
             self._last_lost[task] = self._open.pop(task).order
-
-    def take_back(self, members: Members) -> None:
-        """Orders are void whose task belongs to somebody else now."""
-        for task, found in list(self._open.items()):
-            owner = members.owner_of(task)
-            if owner is None or owner.member_id != found.member_id:
-                del self._open[task]
+        return lost
 
     def poison(self, max_attempts: int) -> str:
         """What seems to take the clients with it that process it; "": nothing does."""
@@ -159,9 +171,7 @@ class Orders:
     def validate(self, members: Members, progress: Progress, generation: int) -> None:
         """Raise AssertionError if something holds that never may."""
         for task, found in self._open.items():
-            owner = members.owner_of(task)
-            assert owner is not None, f"the open order of {task} is with {found.member_id}, who left"
-            assert owner.member_id == found.member_id
+            assert members.with_id(found.member_id), f"the open order of {task} is with {found.member_id}, who left"
             assert found.order.generation <= generation
             assert found.order.base == progress.position(task)
             assert found.order.batch == progress.position(task).batch + 1

@@ -80,6 +80,13 @@ class Rebalances:
         else:
             self._reasons = [told for told in self._reasons if told != _joined(member.name)]
 
+    def leaves(self, member: Member) -> None:
+        """A member is about to leave; one that has never been part of a rebalance is no reason for one."""
+        if member.generation:
+            self._reasons.append(f"{named('client', member.name)} leaves ({member.leaves_because})")
+        else:
+            self._reasons = [told for told in self._reasons if told != _joined(member.name)]
+
     # Deadlines.
 
     def are_due(self, now_ms: int) -> bool:
@@ -109,11 +116,11 @@ class Rebalances:
     # Question and answer.
 
     def ask(self, members: Members, progress: Progress, now_ms: int) -> AskAssignor:
-        """Open a question about the members."""
+        """Open a question about the members that stay."""
         self._questions += 1
-        ids = frozenset(member.member_id for member in members)
+        ids = frozenset(member.member_id for member in members.staying)
         self._question = Question(self._questions, now_ms, tuple(self._reasons), ids)
-        clients = tuple(member.for_leader(progress) for member in members)
+        clients = tuple(member.for_leader(progress) for member in members.staying)
         return AskAssignor(self._questions, clients, progress.changelog_ends(), now_ms)
 
     def close(self) -> None:

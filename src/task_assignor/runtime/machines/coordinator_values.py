@@ -86,6 +86,29 @@ class LauncherFailed:
 
 
 @attrs.frozen
+class LeaveWanted:
+    """A client is to leave the group after its batches: its tasks are given to others, then it is told to stop.
+
+    Args:
+        client: its name; nothing happens if there is no such member.
+        reason: why.
+        now_ms: time.
+    """
+
+    client: str
+    reason: str
+    now_ms: int
+
+
+@attrs.frozen
+class ClientsExpected:
+    """The run shall begin as soon as so many clients are there."""
+
+    count: int
+    now_ms: int
+
+
+@attrs.frozen
 class AssignorAnswered:
     """The group's leader is done with a question.
 
@@ -108,7 +131,16 @@ class Abandoned:
 
 
 CoordinatorEvent = (
-    FromClient | ConnectionLost | Tick | NothingWaits | StopRequested | LauncherFailed | AssignorAnswered | Abandoned
+    FromClient
+    | ConnectionLost
+    | Tick
+    | NothingWaits
+    | StopRequested
+    | LauncherFailed
+    | LeaveWanted
+    | ClientsExpected
+    | AssignorAnswered
+    | Abandoned
 )
 
 # Instructions.

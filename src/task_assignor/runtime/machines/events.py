@@ -35,12 +35,27 @@ class ClientJoined:
 
 @attrs.frozen
 class ClientLost:
-    """A client left the group.
+    """A client is not in the group any more, although nobody told it to leave.
 
     Args:
         client: its name.
         member_id: its member id, which is now fenced.
         reason: why: connection closed, no heartbeat for so long, replaced.
+    """
+
+    client: str
+    member_id: str
+    reason: str
+
+
+@attrs.frozen
+class ClientLeft:
+    """A client left as it should: its batches were committed and its tasks given to others before.
+
+    Args:
+        client: its name.
+        member_id: its member id.
+        reason: why it was to leave.
     """
 
     client: str
@@ -195,6 +210,7 @@ class RunFailed:
 RunEvent = (
     ClientJoined
     | ClientLost
+    | ClientLeft
     | Rebalanced
     | TaskRestored
     | BatchesCommitted

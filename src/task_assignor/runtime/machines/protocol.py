@@ -239,6 +239,41 @@ class TaskReady:
 
 
 @attrs.frozen
+class GivenBack:
+    """Orders that the client had not begun when their tasks were given to somebody else.
+
+    Args:
+        orders: those.
+    """
+
+    orders: tuple[TaskOrder, ...]
+
+
+@attrs.frozen
+class TaskClosed:
+    """A task that is not the client's any more is closed.
+
+    Args:
+        task: the task.
+        positions: the states of it that are left on the client's disk, newest first; some may not count.
+    """
+
+    task: TaskId
+    positions: tuple[Position, ...] = ()
+
+
+@attrs.frozen
+class Leave:
+    """The client wants to leave: its tasks shall be given to others, then it shall be told to stop.
+
+    Args:
+        reason: why.
+    """
+
+    reason: str
+
+
+@attrs.frozen
 class Goodbye:
     """The client has stopped as it was told."""
 
@@ -268,7 +303,20 @@ class Gone:
     member_id: str
 
 
-ToCoordinator = Hello | Heartbeat | Running | TaskDone | TaskFailed | TaskReady | Goodbye | Alive | Gone
+ToCoordinator = (
+    Hello
+    | Heartbeat
+    | Running
+    | TaskDone
+    | TaskFailed
+    | TaskReady
+    | GivenBack
+    | TaskClosed
+    | Leave
+    | Goodbye
+    | Alive
+    | Gone
+)
 
 # From the coordinator to a client.
 

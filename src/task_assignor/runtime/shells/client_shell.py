@@ -28,9 +28,7 @@ from task_assignor.runtime.machines.client import (
     Disconnected,
     End,
     HeartbeatDue,
-    Job,
     JobDone,
-    JobKind,
     Outcome,
     Received,
     RunJob,
@@ -39,8 +37,10 @@ from task_assignor.runtime.machines.client import (
     StartHeartbeats,
     StateLost,
 )
+from task_assignor.runtime.machines.client_task import Job, JobKind
 from task_assignor.runtime.machines.protocol import (
     Hello,
+    TaskClosed,
     TaskDone,
     TaskFailed,
     TaskResult,
@@ -51,7 +51,7 @@ from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions
+from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions, positions_on_disk
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import named
 
@@ -242,7 +242,7 @@ class _ClientShell:
     def _do(self, job: Job) -> Outcome:
         if job.kind is JobKind.CLOSE:
             self._close(job.task)
-            return None
+            return TaskClosed(job.task, positions_on_disk(self._environment, job.task))
         try:
             task = self._tasks.get(job.task)
             if task is None:
