@@ -17,6 +17,7 @@ from rich.text import Text
 from task_assignor.runtime import (
     BatchesCommitted,
     ClientJoined,
+    ClientLeft,
     ClientLost,
     ClientProgress,
     ClientTasks,
@@ -106,6 +107,9 @@ class RunScreen:
             case ClientLost():
                 self._present.discard(event.client)
                 self.say(f"{event.client} is lost: {event.reason}", "red")
+            case ClientLeft():
+                self._present.discard(event.client)
+                self.say(f"{event.client} has left: {event.reason}")
             case Rebalanced():
                 self._rebalanced(event)
             case TaskRestored():
