@@ -22,7 +22,15 @@ from task_assignor.sdk import (
     StateException,
     TaskId,
 )
-from task_assignor.utils import AssignmentResult, Placement, Skipped, SkipReason, optimize_actives, subtopologies
+from task_assignor.utils import (
+    AssignmentResult,
+    Placement,
+    Skipped,
+    SkipReason,
+    optimize_actives,
+    rack_actives,
+    subtopologies,
+)
 from task_assignor.utils.rack_costs import small_costs
 from tests.budget import examples
 from tests.utils.rack_states import COSTS, Shape, cross, owners, seeded_owners, seeded_state, states
@@ -219,6 +227,21 @@ def test_a_second_run_changes_nothing(seed: int, strategy: str, costs: tuple[int
     second = optimize(state, first.owner, costs, strategy)
 
     assert first.owner.tolist() == second.owner.tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("ties_stay", [True, False])
+def test_many_racks_are_placed_as_few(seed: int, ties_stay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a flow of tasks instead of one between the racks: at the same cost, with as many moves."""
+    state = seeded_state(seed, MEDIUM)
+    owner = seeded_owners(seed, state, nobody=True)
+    costs = COSTS[seed % len(COSTS)]
+    few = optimize(state, owner, costs, "min_traffic", ties_stay=ties_stay)
+    monkeypatch.setattr(rack_actives, "MOST_PLACES", 0)
+    many = optimize(state, owner, costs, "min_traffic", ties_stay=ties_stay)
+
+    assert cost_of(state, owner, few.owner, costs) == cost_of(state, owner, many.owner, costs)
+    assert keeps(state, owner, many.owner, "min_traffic")
 
 
 @given(SEEDS)

@@ -15,6 +15,7 @@ from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork, Best
 from task_assignor.engine.problem import NOBODY, Allocation, Goal, Problem
 from task_assignor.engine.state_network import StateNetwork
+from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk.columns import Int64Array
 
 MOST_CHOICES: Final = 300_000
@@ -39,8 +40,9 @@ def allocate(problem: Problem) -> Allocation:
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
     claims, inexact = problem.newest_claims(), set[Goal]()
-    if problem.racks is not None and len(problem.racks.entry_row) > MOST_ENTRIES:
-        problem = split_by_rack(problem, problem.racks, claims)
+    racks = problem.racks
+    if racks is not None and len(racks.entry_row) > MOST_ENTRIES and racks.racks <= MOST_PLACES:
+        problem = split_by_rack(problem, racks, claims)
         claims, inexact = problem.claims, set(Goal) - {Goal.SHARES}
     network = ActivesNetwork(problem, claims)
     if network.choices <= MOST_CHOICES:

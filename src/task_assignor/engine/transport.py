@@ -1,138 +1,228 @@
-"""Items to few places that hold given numbers of them, at least cost: shortest paths between the places, no solver.
+"""Items to few places that hold given numbers of them, at least cost: shortest paths between the places, no solver's graph of items.
 
-Every item starts at its cheapest place. While some place holds too many, items go along a shortest path of places to one
-that holds too few: what it costs to hand an item from one place to the next is the least that any item there asks. Such a
-placement is cheapest among all with its numbers, path after path (successive shortest paths), and items that ask the
-same go together. So it takes a few hundred steps for a million items, where a solver's graph has an arc for each choice.
+Every item starts at a cheapest place. While some places hold too many, items go along shortest paths of places to those
+that hold too few: what it costs to hand an item from one place to the next is the least that any item there asks. Such a
+placement is cheapest among all with its numbers, step after step (a primal-dual method). All shortest paths are used at
+once: how many items go along each is a greatest flow between the places, and items that ask the same go together. So it
+takes some dozens of steps for a million items, where a solver's graph has an arc for each choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Final
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 
-from task_assignor.engine.flow import CostRangeError
-from task_assignor.sdk.arrays import order_by
+from task_assignor.engine.flow import CostRangeError, most_flow
+from task_assignor.engine.items import rank_within
+from task_assignor.sdk.arrays import csr_rows, distinct, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
-Costs = Callable[[Int64Array, "Int64Array | slice"], npt.NDArray[np.integer]]
-"""(items, places) -> (items, places) whole numbers: what each item costs at each place."""
-_CHUNK: Final = 2_000_000
-"""So many costs are looked at at once."""
+MOST_PLACES: Final = 1_000
+"""With more of them a graph of the items takes less time and memory than what is asked between any two places."""
 _NO_WAY: Final = 2**60
+_AT_ONCE: Final = 100_000
+"""Of so many items what they ask is counted at once."""
 
 
-def cheapest_places(costs: Costs, most_cost: int, numbers: Int64Array) -> Int64Array:
+@attrs.frozen(eq=False)
+class PlaceGains:
+    """At which places items cost less than elsewhere, and how much less.
+
+    Args:
+        items: number of items; what each costs elsewhere does not matter, since it is somewhere.
+        item: (E,) item of each entry, ascending.
+        place: (E,) place; no pair twice.
+        gain: (E,) how much less the item costs there, at least 1.
+    """
+
+    items: int
+    item: Int64Array
+    place: Int64Array
+    gain: Int64Array
+
+
+def cheapest_places(gains: PlaceGains, numbers: Int64Array) -> Int64Array:
     """(N,) place of each item, the cheapest placement with so many items at each place. Ties go by number.
 
     Args:
-        costs: what items cost at places.
-        most_cost: no item costs more, or less than 0.
+        gains: what items gain at places.
         numbers: (P,) how many items each place holds; N in all.
 
     Raises:
-        CostRangeError: the costs are too large for exact arithmetic.
+        CostRangeError: the gains are too large for exact arithmetic.
     """
-    if most_cost * (len(numbers) + 1) >= _NO_WAY:
+    most = int(gains.gain.max(initial=0))
+    if most * (len(numbers) + 1) >= _NO_WAY:
         raise CostRangeError(
-            f"The largest cost ({most_cost}) is too large to be solved exactly with {len(numbers)} places. "
+            f"The largest cost ({most}) is too large to be solved exactly with {len(numbers)} places. "
             "Maybe use smaller costs of the same proportions."
         )
-    search = _Search(costs, numbers)
+    search = _Search(gains, numbers)
     while search.hand_on():
         pass
     return search.place
 
 
+@attrs.frozen(eq=False)
+class _Least:
+    """What is asked least.
+
+    Args:
+        step: (P, P) for going from one place (row) to another: its place among all that is asked.
+        number: (P, P) how many items ask that.
+        anywhere: (P,) step for going from a place to where nothing is gained.
+    """
+
+    step: Int64Array
+    number: Int64Array
+    anywhere: Int64Array
+
+
 class _Search:
     """A cheapest placement for the numbers that the places hold at the moment."""
 
-    def __init__(self, costs: Costs, numbers: Int64Array) -> None:
-        self._costs = costs
+    def __init__(self, gains: PlaceGains, numbers: Int64Array) -> None:
         self._places = len(numbers)
-        items = int(numbers.sum())
-        self.place = np.zeros(items, dtype=np.int64)
-        for part in self._parts(np.arange(items)):
-            self.place[part] = costs(part, slice(None)).argmin(axis=1)
+        self._numbers = numbers
+        self._item, self._to = gains.item, gains.place
+        # Gains by their place among those that differ; the first is none.
+        self._known = distinct(np.append(gains.gain, 0))
+        self._gain = np.searchsorted(self._known, gains.gain)
+        self._of_item = offsets_of(gains.item, gains.items)
+        self._of_place = offsets_of(np.sort(gains.place), self._places)
+        self._by_place = order_by(gains.place)
+        # What an item of one gain (row) asks for a place of another gain (column): its place among all that is asked.
+        asked = self._known[:, None] - self._known
+        self._asked = distinct(asked.reshape(-1))
+        self._step = np.searchsorted(self._asked, asked)
+        self.place, self._here = self._start()
         self._excess = np.bincount(self.place, minlength=self._places) - numbers
-        by_place = order_by(self.place)
-        self._items = np.split(by_place, np.cumsum(np.bincount(self.place, minlength=self._places))[:-1])
-        # What the cheapest item asks for going from one place (row) to another (column), and how many ask that.
-        self._price = np.full((self._places, self._places), _NO_WAY, dtype=np.int64)
-        self._asking = np.zeros((self._places, self._places), dtype=np.int64)
-        for place, own in enumerate(self._items):
-            self._offer(place, own)
+        # How many items of a place ask how much for going to another place; and to any place, without an entry there.
+        self._asking = np.zeros((self._places, self._places, len(self._asked)), dtype=np.int32)
+        self._asking_anywhere = np.zeros((self._places, len(self._asked)), dtype=np.int64)
+        self._count(np.arange(gains.items), 1)
 
-    def _parts(self, items: Int64Array) -> list[Int64Array]:
-        size = max(_CHUNK // self._places, 1)
-        return [items[start : start + size] for start in range(0, len(items), size)]
+    def _start(self) -> tuple[Int64Array, Int64Array]:
+        """(N,) place of each item where it gains most, of several in turn; (N,) that gain."""
+        items = len(self._of_item) - 1
+        most = np.zeros(items, dtype=np.int64)
+        np.maximum.at(most, self._item, self._gain)
+        best = np.flatnonzero(self._gain == most[self._item])
+        ties = np.bincount(self._item[best], minlength=items)
+        first = np.cumsum(ties) - ties
+        place = np.zeros(items, dtype=np.int64)
+        some = np.flatnonzero(ties)
+        place[some] = self._to[best[first[some] + some % ties[some]]]
+        room = np.maximum(self._numbers - np.bincount(place[some], minlength=self._places), 0)
+        others = np.flatnonzero(ties == 0)
+        place[others] = np.repeat(np.arange(self._places), room)[: len(others)]
+        return place, most
 
-    def _asked(self, place: int, items: Int64Array, targets: Int64Array | slice) -> npt.NDArray[np.integer]:
-        """(n, targets) what items of the place ask for going elsewhere."""
-        here = self._costs(items, np.array([place]))
-        return self._costs(items, targets) - here
-
-    def _offer(self, place: int, items: Int64Array, targets: Int64Array | None = None) -> None:
-        """Count what these items of the place ask, for going to some places or to all."""
-        chosen = np.arange(self._places) if targets is None else targets
-        for part in self._parts(items):
-            asked = self._asked(place, part, chosen if targets is not None else slice(None))
-            least, price = asked.min(axis=0), self._price[place, chosen]
-            number = (asked == least).sum(axis=0)
-            before = np.where(price <= least, self._asking[place, chosen], 0)
-            self._asking[place, chosen] = before + np.where(least <= price, number, 0)
-            self._price[place, chosen] = np.minimum(least, price)
-
-    def _withdraw(self, place: int, items: Int64Array) -> None:
-        """These items have left the place, of which the list is up to date."""
-        for part in self._parts(items):
-            asked = self._asked(place, part, slice(None))
-            self._asking[place] -= (asked == self._price[place]).sum(axis=0)
-        gone = np.flatnonzero(self._asking[place] == 0)
-        self._price[place, gone] = _NO_WAY
-        self._offer(place, self._items[place], gone)
+    def _count(self, items: Int64Array, sign: int) -> None:
+        """Count what items ask (1), or that they no longer ask it (-1)."""
+        steps = len(self._asked)
+        np.add.at(self._asking_anywhere, (self.place[items], self._step[self._here[items], 0]), sign)
+        for start in range(0, len(items), _AT_ONCE):
+            part = items[start : start + _AT_ONCE]
+            rows = csr_rows(self._of_item, part)
+            of_row = self._item[rows]
+            pair = self.place[of_row] * self._places + self._to[rows]
+            np.add.at(self._asking.reshape(-1), pair * steps + self._step[self._here[of_row], self._gain[rows]], sign)
 
     def hand_on(self) -> bool:
-        """Hand items along a shortest path from a place with too many to one with too few; False: there is none left."""
-        if not (self._excess > 0).any():
+        """Hand items along shortest paths from places with too many to those with too few; False: there are none left."""
+        too_many = int(np.maximum(self._excess, 0).sum())
+        if not too_many:
             return False
-        path = self._path()
-        going = []
-        for place, target in pairwise(path):
-            items = self._items[place]
-            asked = self._asked(place, items, np.array([target]))[:, 0]
-            going.append(items[asked == self._price[place, target]])
-        number = min(int(self._excess[path[0]]), -int(self._excess[path[-1]]), *map(len, going))
-        going = [items[:number] for items in going]
-        for place, items in zip(path, going, strict=False):
-            own = self._items[place]
-            self._items[place] = own[~np.isin(own, items, assume_unique=True)]
-            self._withdraw(place, items)
-        for target, items in zip(path[1:], going, strict=True):
-            self.place[items] = target
-            self._items[target] = np.sort(np.concatenate([self._items[target], items]))
-            self._offer(target, items)
-        self._excess[path[0]] -= number
-        self._excess[path[-1]] += number
+        least = self._least()
+        price = np.append(self._asked, _NO_WAY)[least.step]
+        distance, before = self._distances(price)
+        is_tight = (distance[:, None] + price == distance) & (least.number > 0)
+        self._hand_over(self._greatest(np.where(is_tight, least.number, 0)), least)
+        if int(np.maximum(self._excess, 0).sum()) == too_many:
+            # Items were counted for several ways each. One item along one path has all that it needs.
+            self._hand_over(self._one_path(distance, before), least)
         return True
 
-    def _path(self) -> list[int]:
-        """The places on a shortest path (Bellman and Ford); there is no negative cycle."""
+    def _least(self) -> _Least:
+        steps, places = len(self._asked), np.arange(self._places)
+        first, anywhere = (self._asking > 0).argmax(axis=2), (self._asking_anywhere > 0).argmax(axis=1)
+        number = np.take_along_axis(self._asking, first[:, :, None], axis=2)[:, :, 0].astype(np.int64)
+        number_anywhere = self._asking_anywhere[places, anywhere]
+        first = np.where(number > 0, first, steps)
+        anywhere = np.where(number_anywhere > 0, anywhere, steps)
+        step = np.minimum(first, anywhere[:, None])
+        step[places, places] = steps
+        number = np.where(first == step, number, 0)
+        number += np.where(anywhere[:, None] == step, number_anywhere[:, None], 0)
+        number[places, places] = 0
+        return _Least(step, number, anywhere)
+
+    def _distances(self, price: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(P,) shortest distance of each place from any with too many, and the place before it (Bellman and Ford)."""
         distance = np.where(self._excess > 0, 0, _NO_WAY)
         before = np.full(self._places, -1)
         while True:
-            ways = distance[:, None] + self._price
+            ways = distance[:, None] + price
             through = ways.argmin(axis=0)
             shorter = ways[through, np.arange(self._places)]
             better = (shorter < distance) & (shorter < _NO_WAY // 2)
             if not better.any():
-                break
+                return distance, before
             distance[better], before[better] = shorter[better], through[better]
-        path = [int(np.where(self._excess < 0, distance, _NO_WAY + 1).argmin())]
-        while before[path[-1]] >= 0:
-            path.append(int(before[path[-1]]))
-        return path[::-1]
+
+    def _greatest(self, number: Int64Array) -> Int64Array:
+        """(P, P) the greatest flow from places with too many to those with too few."""
+        tail, head = np.nonzero(number)
+        many, few = np.flatnonzero(self._excess > 0), np.flatnonzero(self._excess < 0)
+        source, sink = self._places, self._places + 1
+        tails = np.concatenate([tail, np.full(len(many), source), few])
+        capacities = np.concatenate([number[tail, head], self._excess[many], -self._excess[few]])
+        heads = np.concatenate([head, many, np.full(len(few), sink)])
+        flows = most_flow(tails, heads, capacities, np.zeros(len(tails), dtype=np.int64), source, sink)
+        greatest = np.zeros_like(number)
+        greatest[tail, head] = flows[: len(tail)]
+        return greatest
+
+    def _one_path(self, distance: Int64Array, before: Int64Array) -> Int64Array:
+        """(P, P) one item along a shortest path."""
+        flow = np.zeros((self._places, self._places), dtype=np.int64)
+        place = int(np.where(self._excess < 0, distance, _NO_WAY + 1).argmin())
+        while before[place] >= 0:
+            flow[before[place], place] = 1
+            place = int(before[place])
+        return flow
+
+    def _hand_over(self, flow: Int64Array, least: _Least) -> None:
+        """Hand over as many items as flow, of those that ask least; fewer, where one item was counted for two ways."""
+        missing = flow.copy()
+        for target in np.flatnonzero(flow.any(axis=0)).tolist():
+            rows = self._by_place[self._of_place[target] : self._of_place[target + 1]]
+            place = self.place[self._item[rows]]
+            asked = self._step[self._here[self._item[rows]], self._gain[rows]]
+            chosen = (flow[place, target] > 0) & (asked == least.step[place, target])
+            rows, place = rows[chosen], place[chosen]
+            chosen = rank_within(place) < flow[place, target]
+            missing[:, target] -= np.bincount(place[chosen], minlength=self._places)
+            rows = rows[chosen]
+            self._move(self._item[rows], np.full(len(rows), target), self._gain[rows])
+        # The others gain nothing there, and go anywhere for what they ask.
+        missing[least.step != least.anywhere[:, None]] = 0
+        wanted = missing.sum(axis=1)
+        items = np.flatnonzero((wanted > 0)[self.place])
+        items = items[self._step[self._here[items], 0] == least.anywhere[self.place[items]]]
+        rank = rank_within(self.place[items])
+        chosen = rank < wanted[self.place[items]]
+        items, rank = items[chosen], rank[chosen]
+        turn = (np.cumsum(wanted) - wanted)[self.place[items]] + rank
+        target = np.searchsorted(np.cumsum(missing), turn, side="right") % self._places
+        self._move(items, target, np.zeros_like(items))
+
+    def _move(self, items: Int64Array, places: Int64Array, gains: Int64Array) -> None:
+        self._count(items, -1)
+        self._excess -= np.bincount(self.place[items], minlength=self._places)
+        self.place[items], self._here[items] = places, gains
+        self._excess += np.bincount(places, minlength=self._places)
+        self._count(items, 1)

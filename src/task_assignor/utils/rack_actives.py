@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
@@ -149,7 +150,13 @@ def _min_traffic(
     """
     rack = columns.clients.rack.astype(np.int64)
     own = rack[owner]
-    target = swapped(rows, own, np.arange(len(columns.clients.racks)), traffic_cost, move_cost, ties_stay)
+    racks = np.arange(len(columns.clients.racks))
+    if len(racks) <= MOST_PLACES:
+        target = swapped(rows, own, racks, traffic_cost, move_cost, ties_stay)
+    else:
+        as_one, numbers = np.zeros_like(own), np.bincount(own, minlength=len(racks))[:, None]
+        tasks = Subtopologies(rows, as_one, own, racks, traffic_cost, move_cost, ties_stay)
+        target = tasks.flow(racks, own, as_one, numbers)
     moved = np.flatnonzero(target != own)
     placed = owner.copy()
     # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.

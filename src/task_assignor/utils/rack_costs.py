@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from task_assignor.engine.transport import cheapest_places
+from task_assignor.engine.transport import PlaceGains, cheapest_places
+from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.utils.rack_rows import RackRows
@@ -87,16 +87,16 @@ def swapped(
     # place. Of equal costs the one with more moves has less traffic.
     hairs = places + 1
     traffic, move = traffic * hairs, move * hairs + (1 if ties_stay else -1)
-    dearest = traffic * int(rows.partitions.max(initial=0)) + move
-    dtype = np.dtype(np.int32 if dearest < 2**30 else np.int64)
-    worst = (traffic * rows.partitions).astype(dtype)
-    local, every_place = rows.local[:, place_rack], np.arange(places)
-
-    def costs(tasks: Int64Array, chosen: Int64Array | slice) -> npt.NDArray[np.integer]:
-        row = rows.row[tasks]
-        here = local[row] if isinstance(chosen, slice) else local[row[:, None], chosen]
-        found: npt.NDArray[np.integer] = worst[row][:, None] - dtype.type(traffic) * here
-        found += dtype.type(move) * (own[tasks][:, None] != every_place[chosen])
-        return found
-
-    return cheapest_places(costs, dearest, np.bincount(own, minlength=places))
+    local = rows.local[:, place_rack]
+    row, place = np.nonzero(local)
+    of_row = csr_rows(offsets_of(row, len(rows)), rows.row)
+    task = np.repeat(np.arange(len(own)), np.bincount(row, minlength=len(rows))[rows.row])
+    pairs, number = distinct_and_numbers(
+        np.concatenate([task * places + place[of_row], np.arange(len(own)) * places + own])
+    )
+    gain = np.concatenate([traffic * local[row, place][of_row].astype(np.int64), np.full(len(own), move)])
+    gains = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(gains, number, gain)
+    chosen = gains > 0
+    item, to = np.divmod(pairs[chosen], places)
+    return cheapest_places(PlaceGains(len(own), item, to, gains[chosen]), np.bincount(own, minlength=places))
