@@ -44,11 +44,13 @@ from task_assignor.runtime.machines.coordinator_values import (
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
+    EndsMoved,
     Finished,
     FromClient,
     LeaveWanted,
     NothingWaits,
     SendToClient,
+    StopRequested,
     StoreCheckpoint,
     StoreCommit,
     Tick,
@@ -133,6 +135,8 @@ class World:
         changes: how many clients may be started besides, or asked to leave.
         threads: of each client.
         assignor: makes the assignor; None: the sticky one.
+        idle_ms: None: sources are as long as they are; else they grow while the run goes on, which is stopped when all of
+            them are read, and this is `max.task.idle.ms`.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class World:
         assignor: Callable[[], TaskAssignor] | None = None,
         restart_coordinator: bool = True,
         changes: int = 0,
+        idle_ms: int | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
@@ -182,6 +187,10 @@ class World:
             topic: [self.random.choice((0, 5, 10, 37, 60)) for _ in range(count)]
             for topic, count in (("left", 3), ("right", 3), ("alone", 2))
         }
+        self.is_growing = idle_ms is not None
+        self.last_ends = {topic: list(ends) for topic, ends in self.ends.items()}
+        if self.is_growing:
+            self.ends = {topic: [0] * len(ends) for topic, ends in self.ends.items()}
         sticky = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"})
         self.leader = GroupLeader(
             assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks
@@ -193,6 +202,7 @@ class World:
             max_poll_interval_ms=3_000,
             max_attempts=99,
             checkpoint_every_commits=5,
+            max_task_idle_ms=idle_ms or 0,
         )
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients + changes)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
@@ -219,6 +229,7 @@ class World:
             self.enough_clients,
             opening,
             self.now_ms,
+            is_continuous=self.is_growing,
         )
 
     def _start_client(self, spec: ClientSpec) -> None:
@@ -275,6 +286,8 @@ class World:
             actions += [partial(self._finish_job, client, job) for job in client.jobs if job not in client.hanging]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
+        if self.is_growing and self.random.random() < 0.2:
+            actions.append(self._grow)
         if self.is_slow and self.random.random() < 0.1:
             actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
         if self.faults > 0 and self.random.random() < 0.06:
@@ -295,6 +308,23 @@ class World:
             self._to_coordinator(LeaveWanted(client.spec.name, "scale-in", self.now_ms))
         elif not client.is_paused and not client.is_deaf:
             self._to_client(client, LeaveRequested("SIGTERM"))
+
+    def _grow(self) -> None:
+        """Some rows come; when all are there and read, the run is stopped."""
+        if self.ends == self.last_ends:
+            if not self.coordinator.progress.remaining_rows():
+                self.stop()
+            return
+        grown = [topic for topic in self.ends if self.random.random() < 0.5]
+        for topic in grown:
+            for partition, last in enumerate(self.last_ends[topic]):
+                more = self.random.choice((0, 1, 7, 30))
+                self.ends[topic][partition] = min(self.ends[topic][partition] + more, last)
+        self._to_coordinator(EndsMoved({topic: list(self.ends[topic]) for topic in grown}, self.now_ms))
+
+    def stop(self) -> None:
+        """Somebody wants the run to end."""
+        self._to_coordinator(StopRequested("enough", self.now_ms))
 
     def _fault(self) -> None:
         self.faults -= 1
@@ -605,6 +635,6 @@ class World:
             for task, commit in record.tasks.items():
                 for topic, (_, end) in commit.offsets.items():
                     read[topic, task.partition] = end
-        for topic, ends in self.ends.items():
+        for topic, ends in self.last_ends.items():
             for partition, end in enumerate(ends):
                 assert read.get((topic, partition), 0) == end

@@ -162,3 +162,27 @@ def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
         _finish(world)
         reasons |= {event.reason for event in world.events if isinstance(event, Rebalanced)}
     assert "a client's follow-up deadline has passed" in reasons
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 1), st.sampled_from((0, 100, 2_000)))
+@settings(max_examples=examples(100))
+def test_nothing_is_lost_or_done_twice_while_sources_grow(seed: int, clients: int, standbys: int, idle_ms: int) -> None:
+    """Whatever fails, and however long tasks wait for a source that has nothing: at the end all rows are in, once."""
+    _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 400))
+@settings(max_examples=examples(50))
+def test_a_stop_commits_what_is_being_processed(seed: int, steps: int) -> None:
+    """Whenever it comes: nothing that was ordered is left undone, since no client needs longer than is allowed."""
+    world = World(seed, faults=0, idle_ms=0)
+    for _ in range(steps):
+        world.step()
+    stopped_at = world.now_ms
+    ordered = {job.task: job.order.batch for client in world.clients for job in client.jobs if job.order is not None}
+    world.stop()
+    world.run()
+    assert [finished.error for finished in world.finished] == [None]
+    if world.now_ms < stopped_at + world.options.stop_timeout_ms:
+        for task, batch in ordered.items():
+            assert any(task in record.tasks and record.tasks[task].batch == batch for record in world.commits)

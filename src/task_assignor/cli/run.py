@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -53,6 +50,14 @@ def run(
     run_dir: Annotated[
         str | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run, a path or a URL.")
     ] = None,
+    until: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="When it ends: `available-now`, when all rows are processed that are there when it begins; or `stopped`: it "
+            "goes on with rows as they come, until a signal.",
+        ),
+    ] = "available-now",
     spark_conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
     ] = None,
@@ -63,7 +68,7 @@ def run(
 ) -> None:
     """Run an application, and show rows, rates, lags, tasks, restores and rebalances while it runs.
 
-    Ctrl-C and SIGTERM end it after the batches in progress, which are committed; a second Ctrl-C ends it at once. The next
+    Ctrl-C and SIGTERM end it after the batches in progress, which are committed; a second one ends it at once. The next
     run in the same folder goes on from there.
 
     Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
@@ -76,8 +81,8 @@ def run(
     with ExitStack() as held:
         if master is not None:
             application = held.enter_context(_on(application, master, conf, verbose=verbose))
-        stopped = _run(application, as_json=as_json)
-    raise typer.Exit(_INTERRUPTED if stopped is signal.SIGINT else 0)
+        code = _run(application, until, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _changed(
@@ -133,43 +138,16 @@ def _on(
         spark.stop()
 
 
-def _run(application: StreamsApplication, *, as_json: bool) -> signal.Signals | None:
-    """Run it; returns the signal that ended it, if one did."""
+def _run(application: StreamsApplication, until: str, *, as_json: bool) -> int:
+    """Run it; returns the exit code."""
+    from task_assignor.runtime.shells.signals import SIGNALS
     from task_assignor.screen import RunScreen
 
-    with _Signals(application.request_stop) as signals:
-        if as_json:
-            application.run(on_line=write_line)
-        else:
-            with RunScreen() as screen:
-                result = application.run(on_event=screen.show)
-            write_line(str(result))
-    return signals.received
-
-
-class _Signals:
-    """While it is held, SIGINT and SIGTERM ask for a stop; a second SIGINT, or one too early for that, interrupts."""
-
-    def __init__(self, request_stop: Callable[[str], bool]) -> None:
-        self._request_stop = request_stop
-        self._before: dict[signal.Signals, Any] = {}
-        self.received: signal.Signals | None = None
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {one: signal.signal(one, self._take) for one in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
-
-    def _take(self, number: int, _: FrameType | None) -> None:
-        is_second = self.received is signal.SIGINT and number == signal.SIGINT
-        self.received = signal.Signals(number)
-        name = "Ctrl-C" if number == signal.SIGINT else self.received.name
-        if is_second or not self._request_stop(name):
-            raise KeyboardInterrupt
-        # Files of Python's own cannot be written here: they may be in use by what was interrupted.
-        with suppress(OSError):
-            os.write(2, f"{name}: the batches in progress are finished and committed, then the run ends.\n".encode())
+    goes_until: Any = until.replace("-", "_")
+    if as_json:
+        result = application.run(until=goes_until, on_line=write_line)
+    else:
+        with RunScreen() as screen:
+            result = application.run(screen.show, until=goes_until)
+        write_line(str(result))
+    return _INTERRUPTED if result.stopped == SIGNALS[signal.SIGINT] else 0

@@ -37,6 +37,7 @@ from task_assignor.runtime.machines.events import (
     RunEvent,
     RunFailed,
     RunFinished,
+    RunStopping,
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
@@ -105,6 +106,7 @@ __all__ = [
     "RunFailed",
     "RunFinished",
     "RunResult",
+    "RunStopping",
     "RuntimeOptions",
     "Seal",
     "Segment",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
@@ -51,15 +51,21 @@ from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import Clock, CoordinatorServer
+from task_assignor.runtime.shells.signals import stopping_on_signals
+from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
-from task_assignor.sdk.text import counted, duration, named
+from task_assignor.sdk.text import counted, duration, is_url, named
 
 _log = logging.getLogger(__name__)
+Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
+"""When a run ends: see `StreamsApplication.run`."""
 _LEAVE_S, _HURRY_S = 2.0, 0.5
 """So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
+_POLL_MS = {False: 20, True: 200}
+"""How often it is looked whether topics have grown; by whether they are elsewhere, where each look is a request."""
 _EARLY_EXITS = {False: 3, True: 50}
 """So often in a row a client's process may end before it joins; by whether it has joined before."""
 
@@ -79,6 +85,8 @@ class RunResult:
         restores: every time a task's state was brought up to date after an assignment.
         lost_clients: clients that left before the end.
         refused_results: late answers that were thrown away.
+        stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did
+            not.
     """
 
     application_id: str
@@ -91,14 +99,16 @@ class RunResult:
     restores: tuple[TaskRestored, ...]
     lost_clients: tuple[ClientLost, ...]
     refused_results: tuple[ResultRefused, ...]
+    stopped: str = ""
 
     def __str__(self) -> str:
         lost = f", {counted(len(self.lost_clients), 'client')} lost" if self.lost_clients else ""
         refused = f", {counted(len(self.refused_results), 'late answer')} refused" if self.refused_results else ""
+        stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
         return (
             f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
             f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
-            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. Outputs are in {self.run_dir}."
+            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
         )
 
     @property
@@ -154,7 +164,7 @@ class _Recorder:
         if self._lines is not None:
             self._lines.poll(self._clock.now_ms())
 
-    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
+    def result(self, application_id: str, run_dir: str, batches: int, stopped: str) -> RunResult:
         return RunResult(
             application_id,
             run_dir,
@@ -166,11 +176,12 @@ class _Recorder:
             tuple(event for event in self.events if isinstance(event, TaskRestored)),
             tuple(event for event in self.events if isinstance(event, ClientLost)),
             tuple(event for event in self.events if isinstance(event, ResultRefused)),
+            stopped,
         )
 
 
 class StreamsApplication:
-    """An application: it processes the topics to their present ends, exactly once, and can be run again to go on.
+    """An application: it processes the topics exactly once, to their present ends or as they grow, and can be run again to go on.
 
     Running it again on the same folder continues after the last committed batch, whatever happened to the run before.
 
@@ -260,12 +271,23 @@ class StreamsApplication:
         return server is not None
 
     def run(
-        self, on_event: Callable[[RunEvent], None] | None = None, *, on_line: Callable[[str], None] | None = None
+        self,
+        on_event: Callable[[RunEvent], None] | None = None,
+        *,
+        until: Until = "available_now",
+        on_line: Callable[[str], None] | None = None,
     ) -> RunResult:
-        """Process all rows that the topics have now.
+        """Process the rows that the topics have.
+
+        In the main thread, SIGTERM and Ctrl-C end a run like `request_stop`: the batches that are being processed are
+        finished and committed (`stop_timeout_ms` is the limit), and the result is returned. A second signal ends it at
+        once, by KeyboardInterrupt. Either way the next run goes on after the last committed batch.
 
         Args:
             on_event: told of everything that happens, in the calling thread; it should be quick.
+            until: when it ends. "available_now": when all rows are processed that the topics had when it began.
+                "stopped": when somebody stops it; rows that come while it runs are processed as they come. A function of
+                events: the same, and the run is stopped after the first event of which it is true.
             on_line: the same as lines of JSON, for programs: an object with `at`, `event` and what it says; commits are
                 gathered, a line a second.
 
@@ -277,10 +299,15 @@ class StreamsApplication:
                 do not come, another application owns the folder. What was committed before stays, no more of it is
                 visible, and no client is left behind.
         """
+        if until not in ("available_now", "stopped") and not callable(until):
+            raise ConfigException(
+                f"A run goes until 'available_now', 'stopped', or until a function of its events is true, not until {until!r}."
+            )
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
-            for topic in self._topics.values():
-                topic.refresh()
+            self._topics = {
+                name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()
+            }
             commits = CommitLog(self._layout.run_dir)
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
@@ -290,13 +317,35 @@ class StreamsApplication:
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
             checkpoint = commits.checkpoint()
             progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables, starts)
-            recorder = _Recorder(on_event, on_line, Clock())
-            self._run(run_id, commits, opening, progress, recorder)
-            return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
+            recorder = _Recorder(self._told(on_event, until), on_line, Clock())
+            stopped = self._run(run_id, commits, opening, progress, recorder, is_continuous=until != "available_now")
+            return recorder.result(self._application_id, self._layout.run_dir, progress.batches, stopped)
+
+    def _told(self, on_event: Callable[[RunEvent], None] | None, until: Until) -> Callable[[RunEvent], None] | None:
+        """Who is told of events, the condition under which the run ends included."""
+        if not callable(until):
+            return on_event
+        is_met = until
+
+        def tell(event: RunEvent) -> None:
+            if on_event is not None:
+                on_event(event)
+            if is_met(event):
+                self.request_stop("the condition of `until` is met")
+
+        return tell
 
     def _run(
-        self, run_id: str, commits: CommitLog, opening: CommitRecord, progress: Progress, recorder: _Recorder
-    ) -> None:
+        self,
+        run_id: str,
+        commits: CommitLog,
+        opening: CommitRecord,
+        progress: Progress,
+        recorder: _Recorder,
+        *,
+        is_continuous: bool,
+    ) -> str:
+        """Run; gives why it was stopped."""
         authkey = secrets.token_bytes(32)
         server = self._server = CoordinatorServer(self._bind_host, authkey)
         error: StreamsException | None = None
@@ -318,15 +367,18 @@ class StreamsApplication:
                 opening,
                 server.clock.now_ms(),
                 {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
+                is_continuous=is_continuous,
             )
-            self._launcher.start(self._plan(run_id, server.port, authkey))
-            error = server.run(
-                coordinator,
-                leader,
-                commits,
-                recorder,
-                lambda: self._look_after_clients(coordinator, recorder),
-            )
+            with stopping_on_signals(server.request_stop):
+                self._launcher.start(self._plan(run_id, server.port, authkey))
+                error = server.run(
+                    coordinator,
+                    leader,
+                    commits,
+                    recorder,
+                    lambda: self._look_after_clients(coordinator, recorder),
+                    self._watcher() if is_continuous else None,
+                )
             is_done = True
         except StreamsException as failure:
             recorder(RunFailed(str(failure)))
@@ -338,6 +390,13 @@ class StreamsApplication:
             self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
         if error is not None:
             raise error
+        return coordinator.stop_reason
+
+    def _watcher(self) -> Watcher:
+        options = self._options
+        is_far = not isinstance(self._topics_at, FolderTopics) or is_url(self._topics_at.address)
+        interval_ms = options.source_poll_interval_ms or _POLL_MS[is_far]
+        return Watcher(self._topics, interval_ms / 1000, options.session_timeout_ms / 1000)
 
     def _look_after_clients(self, coordinator: Coordinator, recorder: _Recorder) -> None:
         recorder.poll()

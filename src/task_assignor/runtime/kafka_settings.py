@@ -17,7 +17,10 @@ _OPTIONS: Final = {
     "session.timeout.ms": "session_timeout_ms",
     "heartbeat.interval.ms": "heartbeat_interval_ms",
     "max.poll.interval.ms": "max_poll_interval_ms",
+    "max.task.idle.ms": "max_task_idle_ms",
 }
+_OF_TASKS: Final = frozenset({"max.task.idle.ms"})
+"""The settings among them that are not about a consumer."""
 _CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
 """A key with one of these is about the consumer that processes; the first wins, as in Kafka."""
 _PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
@@ -48,7 +51,7 @@ def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptio
 
 def _spellings(config: StreamsConfig, key: str) -> Iterator[tuple[str, int]]:
     """The setting as it is given, the spelling that counts most first."""
-    for prefix in _CONSUMER_PREFIXES:
+    for prefix in () if key in _OF_TASKS else _CONSUMER_PREFIXES:
         if prefix + key in config.originals:
             # Read as the plain key would be, errors included.
             value = StreamsConfig({key: config.originals[prefix + key]}).values[key]
@@ -65,7 +68,7 @@ def _int(value: object) -> int:
 
 def warn_of_idle_settings(config: StreamsConfig) -> None:
     """Name the settings of Kafka's that do nothing here; each once in the life of the process."""
-    honoured = {prefix + key for prefix in _CONSUMER_PREFIXES for key in _OPTIONS}
+    honoured = {prefix + key for prefix in _CONSUMER_PREFIXES for key in _OPTIONS.keys() - _OF_TASKS}
     idle = {
         key
         for key in config.originals

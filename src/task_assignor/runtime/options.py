@@ -23,6 +23,13 @@ def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int)
         )
 
 
+def _not_below_minus_one(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or value < -1:
+        raise ConfigException(
+            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 0, or -1: do not wait."
+        )
+
+
 def _compression(instance: object, _: object, value: str | None) -> None:
     if value not in (None, "lz4", "zstd"):
         raise ConfigException(
@@ -36,6 +43,11 @@ class RuntimeOptions:
 
     Args:
         max_batch_rows: a micro-batch of a task takes at most so many rows of each source partition.
+        max_task_idle_ms: in a run that goes on (`until`), a task that has rows of some of its sources waits so long for
+            rows of the others before it goes on in the order of time (`max.task.idle.ms`). 0: only for what is known to be
+            there; -1: not even for that, so a task takes what it has loaded, and results depend on how batches are cut.
+        source_poll_interval_ms: in such a run, how often it is looked whether sources have grown; None: every 20 ms, or 200
+            ms where topics are in an object store or in Kafka.
         session_timeout_ms: a client that was not heard of for so long is lost.
         heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
             that it depends on nothing that runs there.
@@ -61,6 +73,8 @@ class RuntimeOptions:
     """
 
     max_batch_rows: int = attrs.field(default=100_000, validator=positive)
+    max_task_idle_ms: int = attrs.field(default=0, validator=_not_below_minus_one)
+    source_poll_interval_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     session_timeout_ms: int = attrs.field(default=10_000, validator=positive)
     heartbeat_interval_ms: int = attrs.field(default=500, validator=positive)
     max_poll_interval_ms: int = attrs.field(default=300_000, validator=positive)

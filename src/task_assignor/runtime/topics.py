@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,8 @@ from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow,
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
 
 FORMAT_VERSION: Final = 3
+_LOOK_INSIDE_S: Final = 1.0
+"""So long a version is taken for the one that it was, by its number alone."""
 _OPEN_FILES: Final = 2
 """Files of a partition that are kept open. In an object store that is memory: two readers are served, and no more held."""
 
@@ -210,6 +213,9 @@ class Topic:
         self._segments = tuple(map(tuple, segments))
         self._tables: list[OrderedDict[Segment, pa.Table]] = [OrderedDict() for _ in range(spec.partitions)]
         self._lock = threading.Lock()
+        self._opened_s = time.monotonic()
+        self._checked = [0] * spec.partitions
+        """Per partition how many files are known to be there."""
 
     @classmethod
     def open(cls, root: str | Path, name: str, expected_id: str | None = None) -> Topic:
@@ -268,6 +274,11 @@ class Topic:
         Raises:
             TopicException: it is gone, cannot be read, or was written anew.
         """
+        is_same = versions_of(self._storage, self.spec.name)[-1:] == [self.version]
+        # A topic that was written anew may have the same number: that is looked at now and then only.
+        if is_same and time.monotonic() < self._opened_s + _LOOK_INSIDE_S:
+            return
+        self._opened_s = time.monotonic()
         found = Topic.open(self._storage.address, self.spec.name, self.topic_id)
         self._segments = tuple(tuple(found.segments(partition)) for partition in range(self.spec.partitions))
         self.version = found.version
@@ -277,7 +288,7 @@ class Topic:
         return [0] * self.spec.partitions
 
     def end_offset(self, partition: int) -> int:
-        """The offset after the last row of the partition. Makes sure that its files are there.
+        """The offset after the last row of the partition. Makes sure that its files are there, each of them once.
 
         Raises:
             CorruptLogException: a file is missing or has another size, or files do not follow each other.
@@ -288,11 +299,13 @@ class Topic:
         """`end_offset` of every partition."""
         return self._checked_ends(range(self.spec.partitions))
 
-    def _checked_ends(self, partitions: Iterable[int]) -> list[int]:
+    def _checked_ends(self, partitions: Sequence[int]) -> list[int]:
         ends, files = [], dict[str, Segment]()
         for partition in partitions:
-            end = 0
-            for segment in self.segments(partition):
+            segments = self.segments(partition)
+            checked = self._checked[partition]
+            end = segments[checked - 1].end if checked else 0
+            for segment in segments[checked:]:
                 self._check_follows(segment, end)
                 files[segment.name(self.spec.name)] = segment
                 end = segment.end
@@ -302,7 +315,10 @@ class Topic:
             found = files[name]
             check_size(self._storage, name, found.seal, "topic", self.spec.name, found.partition, found.base)
 
-        self._storage.for_all(check, files)
+        if files:
+            self._storage.for_all(check, files)
+            for partition in partitions:
+                self._checked[partition] = len(self.segments(partition))
         return ends
 
     def segments(self, partition: int) -> Sequence[Segment]:

@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     RunEvent,
     RunFailed,
     RunFinished,
+    RunStopping,
     TaskRestored,
 )
 from task_assignor.sdk import TaskId
@@ -120,6 +121,10 @@ class RunScreen:
                 self._standby_lag[event.client] = event.standby_lag
             case ResultRefused():
                 self.say(f"refused a late answer for task {event.task}, batch {event.batch}: {event.reason}", "yellow")
+            case RunStopping():
+                self.say(
+                    f"{event.reason}: the batches in progress are finished and committed, then the run ends", "yellow"
+                )
             case RunFinished():
                 self.say(
                     f"finished: {counted(event.batches, 'batch', 'batches')}, {counted(event.rows_in, 'row')} in, "

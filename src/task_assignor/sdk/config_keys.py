@@ -84,6 +84,13 @@ _OTHERS: Final = (
         doc="Milliseconds that a processor may take for a batch (KIP-62); not set: `RuntimeOptions` decide.",
     ),
     ConfigKey(
+        name="max.task.idle.ms",
+        type="long",
+        default=None,
+        minimum=-1,
+        doc="Milliseconds that a task waits for rows of some sources when others have some (KIP-353, KIP-695); not set: `RuntimeOptions` decide.",
+    ),
+    ConfigKey(
         name="num.stream.threads",
         type="int",
         default=1,
@@ -148,7 +155,6 @@ OTHER_KAFKA_KEYS: Final = frozenset(
         "errors.dead.letter.queue.topic.name",
         "group.protocol",
         "log.summary.interval.ms",
-        "max.task.idle.ms",
         "metadata.max.age.ms",
         "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy",

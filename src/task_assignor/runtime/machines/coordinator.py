@@ -18,7 +18,7 @@ the answer to the last one is accepted. What was accepted is committed together 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -37,12 +37,14 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,
+    EndsMoved,
     Finished,
     FromClient,
     LauncherFailed,
     LeaveWanted,
     NothingWaits,
     SendToClient,
+    SourcesFailed,
     StopRequested,
     StoreCheckpoint,
     StoreCommit,
@@ -55,7 +57,9 @@ from task_assignor.runtime.machines.events import (
     ResultRefused,
     RunFailed,
     RunFinished,
+    RunStopping,
 )
+from task_assignor.runtime.machines.patience import NEVER, Patience
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     Alive,
@@ -102,6 +106,7 @@ class Coordinator:
         opening: the record that began this coordinator's epoch: the last of the log.
         now_ms: time.
         processors: task -> name of its processor, for messages.
+        is_continuous: sources may grow, and the run goes on until it is stopped; else it ends when all is read.
     """
 
     def __init__(
@@ -115,6 +120,8 @@ class Coordinator:
         opening: CommitRecord,
         now_ms: int,
         processors: Mapping[TaskId, str] | None = None,
+        *,
+        is_continuous: bool = False,
     ) -> None:
         self._processors = processors or {}
         self._application_id = application_id
@@ -130,6 +137,8 @@ class Coordinator:
         self._members = Members(run_id, opening.epoch)
         self._rebalances = Rebalances(leader.assignor_name, options)
         self._orders = Orders()
+        self._is_continuous = is_continuous
+        self._patience = Patience(options.max_task_idle_ms)
         self._waiting_since_ms = now_ms
         self._started_ms = now_ms
         self._rows_in = 0
@@ -162,6 +171,11 @@ class Coordinator:
         return self._orders.has_accepted
 
     @property
+    def stop_reason(self) -> str:
+        """Why somebody wanted the run to end before all rows were processed; "": nobody did."""
+        return self._stop_reason
+
+    @property
     def progress(self) -> Progress:
         """What is committed."""
         return self._progress
@@ -189,9 +203,11 @@ class Coordinator:
                 instructions = self._tick(now_ms)
             case NothingWaits(now_ms):
                 instructions = self._commit_and_go_on(now_ms)
+            case EndsMoved(ends, now_ms):
+                instructions = self._move_ends(ends, now_ms)
             case StopRequested(reason, now_ms):
                 instructions = self._request_stop(reason, now_ms)
-            case LauncherFailed(error, now_ms):
+            case LauncherFailed(error, now_ms) | SourcesFailed(error, now_ms):
                 instructions = self._fail(error, now_ms)
             case LeaveWanted(client, reason, now_ms):
                 instructions = self._let_go(self._members.named(client), reason, now_ms)
@@ -356,8 +372,10 @@ class Coordinator:
             yield from self._fail(self._rebalances.undecided(), now_ms)
             return
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
+            yield from self._commit(now_ms)
             yield from self._stop(self._stop_reason, None, now_ms)
             return
+        yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
         yield from self._go_on(now_ms)
 
     def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
@@ -385,6 +403,8 @@ class Coordinator:
                 deadlines += self._rebalances.deadlines_ms()
             if self._stop_by_ms is not None:
                 deadlines.append(self._stop_by_ms)
+            elif self._patience.next_deadline_ms is not None:
+                deadlines.append(self._patience.next_deadline_ms)
         return min(deadlines, default=None)
 
     # Rebalances, orders, commits.
@@ -403,12 +423,14 @@ class Coordinator:
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         is_idle = not self._orders and not self._orders.has_accepted
-        is_all_read = not self._progress.remaining_rows() and self._rebalances.question is None
+        is_all_read = (
+            not self._is_continuous and not self._progress.remaining_rows() and self._rebalances.question is None
+        )
         if is_idle and (self._stop_reason or is_all_read):
             yield from self._finish(now_ms)
 
     def _finish(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._progress.remaining_rows():
+        if self._is_continuous or self._progress.remaining_rows():
             yield from self._stop(self._stop_reason, None, now_ms)
             return
         seconds = (now_ms - self._started_ms) / 1000
@@ -467,7 +489,7 @@ class Coordinator:
             owner = self._members.owner_of(task)
             if owner is None or owner.leaves_because or self._orders.is_open(task):
                 continue
-            ranges, more = self._progress.next_ranges(task, self._options.max_batch_rows)
+            ranges, more = self._next_ranges(task, now_ms)
             if ranges:
                 base = self._progress.position(task)
                 order = TaskOrder(task, base.batch + 1, self._generation, ranges, base, more)
@@ -475,6 +497,22 @@ class Coordinator:
                 new.setdefault(owner.connection, []).append(order)
         for connection, orders in new.items():
             yield SendToClient(connection, Process(tuple(orders)))
+
+    def _next_ranges(self, task: TaskId, now_ms: int) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
+        """What a task may read now, and which sources have more or are waited for: see `Progress.next_ranges`."""
+        may_grow = self._progress.unread(task) if self._is_continuous else {}
+        awaited = self._patience.awaited(task, may_grow, now_ms)
+        ranges, more = self._progress.next_ranges(task, self._options.max_batch_rows, awaited)
+        return ranges, frozenset() if self._options.max_task_idle_ms == NEVER else more
+
+    def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Sources have grown: their tasks may go on."""
+        try:
+            grown = self._progress.move_ends(ends)
+        except StreamsException as error:
+            yield from self._fail(error, now_ms)
+            return
+        yield from self._give_orders(grown, now_ms)
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
         problem = self._orders.why_refuse(member.member_id, result)
@@ -541,7 +579,11 @@ class Coordinator:
     # The end.
 
     def _request_stop(self, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        self._stop_reason = self._stop_reason or reason
+        if self._phase is CoordinatorPhase.STOPPING:
+            return
+        if not self._stop_reason:
+            self._stop_reason = reason
+            yield Announce(RunStopping(reason))
         if self._phase is CoordinatorPhase.GATHERING:
             yield from self._stop(reason, None, now_ms)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -66,6 +66,27 @@ class Tick:
 class NothingWaits:
     """No other event waits: what was accepted may be committed. Only wanted while `has_accepted`."""
 
+    now_ms: int
+
+
+@attrs.frozen
+class EndsMoved:
+    """Sources have grown.
+
+    Args:
+        ends: source topic -> end offset of each partition, of those that were looked at.
+        now_ms: time.
+    """
+
+    ends: Mapping[str, Sequence[int]]
+    now_ms: int
+
+
+@attrs.frozen
+class SourcesFailed:
+    """It cannot be seen any more how far the sources reach."""
+
+    error: StreamsException
     now_ms: int
 
 
@@ -135,6 +156,8 @@ CoordinatorEvent = (
     | ConnectionLost
     | Tick
     | NothingWaits
+    | EndsMoved
+    | SourcesFailed
     | StopRequested
     | LauncherFailed
     | LeaveWanted

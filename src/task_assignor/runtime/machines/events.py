@@ -180,6 +180,17 @@ class ResultRefused:
 
 
 @attrs.frozen
+class RunStopping:
+    """Somebody wants the run to end: the batches that are being processed are finished and committed, then it ends.
+
+    Args:
+        reason: who, or why.
+    """
+
+    reason: str
+
+
+@attrs.frozen
 class RunFinished:
     """All rows are processed and committed.
 
@@ -216,6 +227,7 @@ RunEvent = (
     | BatchesCommitted
     | ClientProgress
     | ResultRefused
+    | RunStopping
     | RunFinished
     | RunFailed
 )

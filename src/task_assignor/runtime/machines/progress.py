@@ -42,7 +42,7 @@ class Progress:
 
     Args:
         sources: task -> its source topics.
-        ends: source topic -> end offset of each partition: how far the run goes.
+        ends: source topic -> end offset of each partition: how far it reaches by now.
         tables: topics that a task reads to their end before its others.
         starts: source topic -> first offset of each partition that can be read; None: 0.
 
@@ -62,7 +62,7 @@ class Progress:
             task: _TaskProgress(tuple(topics), {topic: begin[topic][task.partition] for topic in topics}, set(topics))
             for task, topics in sorted(sources.items())
         }
-        self._ends = {topic: tuple(found) for topic, found in ends.items()}
+        self._ends = {topic: list(found) for topic, found in ends.items()}
         self._tables = frozenset(tables)
         self.checkpoint = self._last_commit = -1
         self._batches = 0
@@ -179,7 +179,43 @@ class Progress:
         """Source rows that do not count yet."""
         return self._remaining
 
-    def next_ranges(self, task: TaskId, max_rows: int) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
+    def move_ends(self, ends: Mapping[str, Sequence[int]]) -> list[TaskId]:
+        """Sources reach further by now; gives the tasks that have more to read.
+
+        Args:
+            ends: source topic -> end offset of each partition.
+
+        Raises:
+            CommitLogException: a source has become shorter.
+        """
+        grown = {(topic, partition) for topic in ends for partition in self._move_end(topic, ends[topic])}
+        return [
+            task
+            for task, found in self._tasks.items()
+            if any((topic, task.partition) in grown for topic in found.sources)
+        ]
+
+    def _move_end(self, topic: str, ends: Sequence[int]) -> list[int]:
+        known = self._ends[topic]
+        grown = [partition for partition, end in enumerate(ends) if end != known[partition]]
+        for partition in grown:
+            if ends[partition] < known[partition]:
+                raise CommitLogException(
+                    f"The topic {topic}, partition {partition}, ends at offset {ends[partition]}, but it had rows up to offset "
+                    f"{known[partition]} before. Maybe it was written again; then the run needs a new folder."
+                )
+            self._remaining += ends[partition] - known[partition]
+            known[partition] = ends[partition]
+        return grown
+
+    def unread(self, task: TaskId) -> dict[str, int]:
+        """Source topic -> rows of it that are there and do not count yet."""
+        found = self._tasks[task]
+        return {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
+
+    def next_ranges(
+        self, task: TaskId, max_rows: int, awaited: Collection[str] = ()
+    ) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
         """What the next micro-batch of a task may read; the task takes of it what nothing comes before in time.
 
         Tables come first, alone.
@@ -187,20 +223,20 @@ class Progress:
         Args:
             task: the task.
             max_rows: at most so many rows of each source.
+            awaited: sources that more rows of are waited for, beyond those that are there.
 
         Returns:
-            Source topic -> (first offset, offset after the last), empty if all is read; and the sources that have rows
-            beyond those, of the ones whose turn it is.
+            Source topic -> (first offset, offset after the last), empty if all is read or something is to be waited for;
+            and the sources that have rows beyond those, or are waited for, of the ones whose turn it is.
         """
-        found = self._tasks[task]
-        left = {topic: self._ends[topic][task.partition] - found.offsets[topic] for topic in found.sources}
-        if any(left[topic] for topic in left if topic in self._tables):
-            left = {topic: rows if topic in self._tables else 0 for topic, rows in left.items()}
-        if not any(left.values()):
+        left = self.unread(task)
+        if any(rows or topic in awaited for topic, rows in left.items() if topic in self._tables):
+            left = {topic: rows for topic, rows in left.items() if topic in self._tables}
+        if not any(left.values()) or any(not rows and topic in awaited for topic, rows in left.items()):
             return {}, frozenset()
-        starts = found.offsets
-        ranges = {topic: (starts[topic], starts[topic] + min(rows, max_rows)) for topic, rows in left.items()}
-        return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows)
+        starts = self._tasks[task].offsets
+        ranges = {topic: (start, start + min(left.get(topic, 0), max_rows)) for topic, start in starts.items()}
+        return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows or topic in awaited)
 
     def begin_commit(self, number: int) -> None:
         """A commit is made, or was made.

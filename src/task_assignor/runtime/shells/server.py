@@ -28,11 +28,13 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,
+    EndsMoved,
     Finished,
     FromClient,
     LauncherFailed,
     NothingWaits,
     SendToClient,
+    SourcesFailed,
     StopRequested,
     StoreCheckpoint,
     StoreCommit,
@@ -42,6 +44,7 @@ from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.protocol import ToClient
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, listen
+from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
@@ -138,6 +141,7 @@ class CoordinatorServer:
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
+        growing: Watcher | None = None,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
 
@@ -147,11 +151,14 @@ class CoordinatorServer:
             commits: where batches and assignments are committed.
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
+            growing: looks how far the sources reach; None: they stay as they are.
 
         Returns:
             None, or why the run failed.
         """
         threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
+        if growing is not None:
+            growing.start(self._tell_of_sources)
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
@@ -173,7 +180,16 @@ class CoordinatorServer:
             if self._deciding is not None:
                 self._deciding.give_up()
             self._checkpoints.shutdown()
+            if growing is not None:
+                growing.stop()
         return self._error
+
+    def _tell_of_sources(self, found: Mapping[str, Sequence[int]] | StreamsException) -> None:
+        now_ms = self._clock.now_ms()
+        if isinstance(found, StreamsException):
+            self._events.put(SourcesFailed(found, now_ms))
+        else:
+            self._events.put(EndsMoved(found, now_ms))
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
         if coordinator.has_accepted and self._events.empty():

@@ -1,0 +1,72 @@
+"""Looks again and again how far sources reach, in a thread of its own. What follows from it, others decide."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.log import Log
+from task_assignor.sdk import StreamsException
+
+_log = logging.getLogger(__name__)
+
+Tell = Callable[[Mapping[str, Sequence[int]] | StreamsException], None]
+"""Told of ends that have moved; or, once and at the end, why they cannot be seen any more."""
+
+
+class Watcher:
+    """Watches logs.
+
+    Args:
+        logs: the logs, by name.
+        interval_s: pause between two looks.
+        patience_s: a log that cannot be read is looked at again for so long: networks and brokers come back.
+    """
+
+    def __init__(self, logs: Mapping[str, Log], interval_s: float, patience_s: float) -> None:
+        self._logs = dict(logs)
+        self._interval_s = interval_s
+        self._patience_s = patience_s
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, tell: Tell) -> None:
+        """Begin; what is told first are the ends of all logs."""
+        self._thread = threading.Thread(target=self._run, args=(tell,), name="watcher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, without waiting for a look that takes its time."""
+        self._is_over.set()
+
+    def _run(self, tell: Tell) -> None:
+        known: dict[str, list[int]] = {}
+        failing_since: float | None = None
+        while not self._is_over.is_set():
+            try:
+                moved = self._look(known)
+                failing_since = None
+            except (StreamsException, OSError) as error:
+                if failing_since is None:
+                    failing_since = time.monotonic()
+                    _log.warning("It cannot be seen how far the sources reach; it is tried again: %s", error)
+                if time.monotonic() - failing_since > self._patience_s:
+                    tell(error if isinstance(error, StreamsException) else TopicException(str(error)))
+                    return
+                moved = {}
+            if moved:
+                tell(moved)
+            self._is_over.wait(self._interval_s)
+
+    def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
+        """The ends that differ from those that are known, which they become."""
+        moved = {}
+        for name, log in self._logs.items():
+            log.refresh()
+            ends = list(log.end_offsets())
+            if known.get(name) != ends:
+                known[name] = moved[name] = ends
+        return moved

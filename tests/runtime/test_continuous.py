@@ -1,0 +1,291 @@
+"""Runs that go on while their topics grow, and how they end: conditions, requests, signals."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    RunEvent,
+    RunFinished,
+    TopicException,
+    Topology,
+    WindowedJoin,
+    append_topic,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime.shells.signals import stopping_on_signals
+from task_assignor.runtime.shells.watcher import Watcher
+from task_assignor.runtime.topics import Topic
+from task_assignor.sdk import ConfigException
+from tests.runtime.support import (
+    AFTER_MS,
+    BEFORE_MS,
+    QUICK,
+    Watch,
+    application,
+    in_order,
+    join_topology,
+    plain_join,
+    stream,
+)
+
+PIECES = 4
+
+
+def _join() -> Topology:
+    """The join for rows of one topic that may come long before those of the other."""
+    join = WindowedJoin(
+        left="left", right="right", before_ms=BEFORE_MS, after_ms=AFTER_MS, left_grace_ms=None, right_grace_ms=None
+    )
+    return Topology([join.sub_topology("join", output="joined")])
+
+
+def _pieces(rows: int = 400) -> tuple[list[pa.Table], list[pa.Table]]:
+    """Two streams, each cut into pieces in the order of time."""
+    left, right = stream(rows, rows // 20, seed=1), stream(rows, rows // 20, seed=2)
+    size = rows // PIECES
+    return tuple([table.slice(at, size) for at in range(0, rows, size)] for table in (left, right))  # type: ignore[return-value]
+
+
+def _begin(root: Path, left: list[pa.Table], right: list[pa.Table]) -> None:
+    for name, pieces in (("left", left), ("right", right)):
+        write_topic(root / "topics", name, pieces[0], partitions=2, key=["key"], timestamp="at")
+
+
+def _grow(root: Path, left: pa.Table, right: pa.Table) -> None:
+    append_topic(root / "topics", "left", left)
+    append_topic(root / "topics", "right", right)
+
+
+def _is_right(root: Path, left: list[pa.Table], right: list[pa.Table]) -> bool:
+    expected = plain_join(pa.concat_tables(left), pa.concat_tables(right))
+    return bool(in_order(expected).equals(in_order(read_output(root / "run", "joined"))))
+
+
+def test_rows_that_come_while_it_runs_are_processed_as_they_come(tmp_path: Path) -> None:
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    app = application(tmp_path, _join())
+    to_come = [*zip(left[1:], right[1:], strict=True)]
+    read = [0]
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted):
+            read[0] += event.rows_in
+            if read[0] == 2 * (PIECES - len(to_come)) * left[0].num_rows:
+                if to_come:
+                    _grow(tmp_path, *to_come.pop(0))
+                else:
+                    app.request_stop("all is read")
+
+    result = app.run(on_event, until="stopped")
+    assert result.stopped == "all is read"
+    assert "Stopped: all is read." in str(result)
+    assert result.rows_in == sum(table.num_rows for table in (*left, *right))
+    assert _is_right(tmp_path, left, right)
+
+
+def test_a_run_ends_when_its_condition_is_met_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    watch = Watch()
+    result = application(tmp_path, _join()).run(watch, until=lambda event: isinstance(event, BatchesCommitted))
+    assert result.stopped == "the condition of `until` is met"
+    assert not watch.of(RunFinished)
+    for pieces in zip(left[1:], right[1:], strict=True):
+        _grow(tmp_path, *pieces)
+    result = application(tmp_path, _join()).run()
+    assert result.stopped == ""
+    assert _is_right(tmp_path, left, right)
+
+
+def test_rows_that_come_during_a_bounded_run_wait_for_the_next_one(tmp_path: Path) -> None:
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    watch = Watch()
+    to_come = [(left[1], right[1])]
+    watch.on(BatchesCommitted, lambda _: _grow(tmp_path, *to_come.pop()) if to_come else None)
+    app = application(tmp_path, _join())
+    assert app.run(watch).rows_in == left[0].num_rows + right[0].num_rows
+    assert app.run().rows_in == left[1].num_rows + right[1].num_rows
+    assert _is_right(tmp_path, left[:2], right[:2])
+
+
+def test_a_condition_that_is_none_is_refused(tmp_path: Path) -> None:
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    with pytest.raises(ConfigException, match=r"until 'available_now', 'stopped', or .*, not until 'tomorrow'"):
+        application(tmp_path, _join()).run(until="tomorrow")  # type: ignore[arg-type]
+
+
+def test_with_idle_time_a_task_waits_for_the_source_that_comes_later(tmp_path: Path) -> None:
+    """A join without any grace stops at the first record that is late. Rows of one topic come before the other's."""
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    options = attrs.evolve(QUICK, max_task_idle_ms=600_000)
+    app = application(tmp_path, join_topology(), options=options)
+    watch = Watch()
+    to_come = [*zip(left[1:], right[1:], strict=True)]
+    watch.on(BatchesCommitted, lambda _: _grow(tmp_path, *to_come.pop(0)) if to_come else None)
+    read = sum(table.num_rows for table in (*left[:-1], *right[:-1]))
+    app.run(watch, until=lambda _: sum(event.rows_in for event in watch.of(BatchesCommitted)) > read)
+    assert not to_come
+    result = application(tmp_path, join_topology()).run()
+    assert 0 < result.rows_in < left[0].num_rows + right[0].num_rows
+    assert _is_right(tmp_path, left, right)
+
+
+# Signals.
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from task_assignor.runtime import BatchesCommitted
+from tests.runtime.support import application
+from tests.runtime.test_continuous import _join
+
+def tell(event):
+    if isinstance(event, BatchesCommitted):
+        print("committed", flush=True)
+
+if __name__ == "__main__":
+    result = application(Path(sys.argv[1]), _join()).run(tell, until="stopped")
+    print("stopped:", result.stopped, flush=True)
+"""
+
+
+@contextmanager
+def _program(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """A continuous run in a process of its own, and in a group of its own, as a shell starts it."""
+    (root / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "program.py", str(root)]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_a_run_after_the_batches_that_are_being_processed(tmp_path: Path, name: str) -> None:
+    left, right = _pieces()
+    _begin(tmp_path, left, right)
+    with _program(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "committed\n"
+        _grow(tmp_path, left[1], right[1])
+        process.send_signal(getattr(signal, name))
+        lines = process.stdout.read().splitlines()
+        assert process.wait(timeout=60) == 0
+    assert lines[-1] == f"stopped: {'Ctrl-C' if name == 'SIGINT' else name}"
+    _grow(tmp_path, left[2], right[2])
+    application(tmp_path, _join()).run()
+    assert _is_right(tmp_path, left[:3], right[:3])
+
+
+def test_the_first_signal_asks_and_the_second_interrupts() -> None:
+    asked: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+    with stopping_on_signals(asked.append):
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == ["SIGTERM"]
+        with pytest.raises(KeyboardInterrupt, match="Ctrl-C after SIGTERM"):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signals_are_left_alone_where_they_are_ignored_and_outside_of_the_main_thread() -> None:
+    asked: list[str] = []
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stopping_on_signals(asked.append):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    handlers: list[Any] = []
+
+    def elsewhere() -> None:
+        with stopping_on_signals(asked.append):
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert (asked, handlers) == ([], [before])
+
+
+# Watching.
+
+
+class _Told:
+    """Collects what a watcher tells, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, what: Any) -> None:
+        with self._changed:
+            self.found.append(what)
+            self._changed.notify_all()
+
+    def wait_for(self, is_there: Callable[[list[Any]], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: is_there(self.found), timeout=60), self.found
+
+
+def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -> None:
+    rows = pa.table({"key": [1, 2, 3]})
+    topics = {name: write_topic(tmp_path, name, rows, partitions=1, key="key") for name in ("a", "b")}
+    told = _Told()
+    watcher = Watcher(topics, interval_s=0.001, patience_s=60)
+    watcher.start(told)
+    try:
+        told.wait_for(lambda found: len(found) == 1)
+        append_topic(tmp_path, "b", rows)
+        told.wait_for(lambda found: len(found) == 2)
+    finally:
+        watcher.stop()
+    assert told.found == [{"a": [3], "b": [3]}, {"b": [6]}]
+
+
+def test_a_watcher_gives_up_when_a_topic_has_gone_for_good(tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "a", pa.table({"key": [1]}), partitions=1, key="key")
+    (tmp_path / "a").rename(tmp_path / "gone")
+    told = _Told()
+    watcher = Watcher({"a": topic}, interval_s=0.001, patience_s=0.01)
+    watcher.start(told)
+    told.wait_for(bool)
+    (error,) = told.found
+    assert isinstance(error, TopicException)
+    assert "There is no topic 'a'" in str(error)
+
+
+def test_a_topic_that_was_written_anew_is_noticed_whatever_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"key": [1]})
+    topic = write_topic(tmp_path, "a", rows, partitions=1, key="key")
+    assert topic.end_offsets() == [1]
+    (tmp_path / "a").rename(tmp_path / "gone")
+    write_topic(tmp_path, "a", rows, partitions=1, key="key")
+    monkeypatch.setattr("task_assignor.runtime.topics._LOOK_INSIDE_S", 0)
+    with pytest.raises(TopicException, match="written anew"):
+        topic.refresh()
+    assert Topic.open(tmp_path, "a").end_offsets() == [1]
