@@ -305,9 +305,7 @@ class StreamsApplication:
             )
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
-            self._topics = {
-                name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()
-            }
+            self._topics = {name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()}
             commits = CommitLog(self._layout.run_dir)
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
