@@ -23,6 +23,7 @@ from typing import Any
 import attrs
 
 from benchmarks.case import Case, Facts, Goal, Timed, Work
+from benchmarks.parts import METER, PARTS, WITHOUT, install, lines
 
 ROWS = 10_000_000
 KEYS_PER_ROW = 4
@@ -140,7 +141,14 @@ def topics(rows: int) -> tuple[Path, int]:
 
 
 def run(
-    root: Path, expected: int, rows: int, standbys: int, *, clients: int = CLIENTS, kill_at: int | None = None
+    root: Path,
+    expected: int,
+    rows: int,
+    standbys: int,
+    *,
+    clients: int = CLIENTS,
+    kill_at: int | None = None,
+    batch_rows: int | None = None,
 ) -> tuple[float, Outcome]:
     """Run the join; with `kill_at`, kill -9 a client when that batch is committed.
 
@@ -193,7 +201,7 @@ def run(
         run_dir=run_dir,
         clients=clients,
         launcher=launcher,
-        options=RuntimeOptions(max_batch_rows=max(rows // 2 // PARTITIONS // BATCHES, 1)),
+        options=RuntimeOptions(max_batch_rows=batch_rows or max(rows // 2 // PARTITIONS // BATCHES, 1)),
     )
     result = application.run(watch)
     outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored))
@@ -204,18 +212,54 @@ def main() -> None:
     """One line per run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of both streams together")
+    parser.add_argument(
+        "--batch-rows", type=int, default=None, help="rows of a source in a task's batch; else 60 batches a task"
+    )
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--standbys", type=int, default=0)
     parser.add_argument("--kill-at", type=int, default=None, help="kill a client when this batch is committed")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--without", default="", help="leave out, to see what it costs: checksums, fsync, or both")
+    parser.add_argument(
+        "--parts", action="store_true", help="say where the processor time went, which takes some itself"
+    )
     given = parser.parse_args()
-    root, expected = topics(given.rows)
-    for _ in range(given.repeat):
-        seconds, outcome = run(root, expected, given.rows, given.standbys, clients=given.clients, kill_at=given.kill_at)
-        facts = ", ".join(f"{name} {value}" for name, value in _describe(outcome).items())
-        taken = f", takeover {outcome.takeover:.3f} s" if outcome.takeover else ""
-        print(f"{seconds:.2f} s, {given.rows / seconds / 1e6:.2f} M rows/s, {facts}{taken}")
+    os.environ[WITHOUT] = given.without
+    with tempfile.TemporaryDirectory(prefix="task-assignor-parts-") as folder:
+        if given.parts:
+            os.environ[PARTS] = folder
+        install()
+        root, expected = topics(given.rows)
+        METER.reset()
+        for _ in range(given.repeat):
+            before = _processor_seconds()
+            seconds, outcome = run(
+                root,
+                expected,
+                given.rows,
+                given.standbys,
+                clients=given.clients,
+                kill_at=given.kill_at,
+                batch_rows=given.batch_rows,
+            )
+            cpu = _processor_seconds() - before
+            facts = ", ".join(f"{name} {value}" for name, value in _describe(outcome).items())
+            taken = f", takeover {outcome.takeover:.3f} s" if outcome.takeover else ""
+            rate = given.rows / seconds / 1e6
+            print(f"{seconds:.2f} s, {rate:.2f} M rows/s, processors {cpu:.2f} s, {facts}{taken}", flush=True)
+        if given.parts:
+            METER.write(Path(folder), "coordinator")
+            print(*lines(Path(folder), given.repeat), sep="\n")
 
+
+def _processor_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+if os.environ.get(WITHOUT) or os.environ.get(PARTS):
+    # In a client, which imports this module because it is the program's.
+    install()
 
 if __name__ == "__main__":
     main()
