@@ -61,9 +61,11 @@ class TaskEnvironment:
     memory: StoreMemory = attrs.field(factory=StoreMemory)
     put_all: Callable[[Mapping[str, Data]], None] | None = None
 
-    @property
-    def layout(self) -> RunLayout:
-        """Where things are."""
+    layout: RunLayout = attrs.field(init=False)
+    """Where things are."""
+
+    @layout.default
+    def _layout(self) -> RunLayout:
         return RunLayout(self.run_dir)
 
     def state(self, task: TaskId) -> Path:

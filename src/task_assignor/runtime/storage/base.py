@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from task_assignor.sdk.text import NAME_RULE, is_name, shown
 
+T = TypeVar("T")
 Data: TypeAlias = bytes | pa.Buffer
 PARALLEL: Final = 32
 """Objects that are made durable at the same time: waiting costs nothing, and one flush of a disk serves all that wait."""
@@ -136,13 +137,13 @@ class Storage(ABC):
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
 
-    def for_all(self, function: Callable[[str], None], names: Iterable[str]) -> None:
-        """Call a function for all names at the same time, and raise the first error when all have ended: for calls that wait."""
-        names = list(names)
-        if len(names) == 1:
-            function(names[0])
+    def for_all(self, function: Callable[[T], None], things: Iterable[T]) -> None:
+        """Call a function for all things at the same time, and raise the first error when all have ended: for calls that wait."""
+        things = list(things)
+        if len(things) == 1:
+            function(things[0])
             return
-        errors = [future.exception() for future in [self._pool.submit(function, name) for name in names]]
+        errors = [future.exception() for future in [self._pool.submit(function, thing) for thing in things]]
         for error in errors:
             if error is not None:
                 raise error

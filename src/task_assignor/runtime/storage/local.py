@@ -40,20 +40,25 @@ class LocalStorage(Storage):
         self.address = str(self.root)
         self._is_durable = is_durable
         self._numbers = itertools.count()
-        self._durable_folders: set[Path] = set()
+        self._durable_folders: set[str] = set()
         """Their names cannot be lost any more, nor those of the folders above."""
 
     def put(self, name: str, data: Data) -> None:  # noqa: D102
-        self._replace(name, data, is_synced_first=True)
+        os.close(self._replace(name, data, is_synced_first=True))
         self._sync_folders([name])
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
-        for name, data in objects.items():
-            self._replace(name, data, is_synced_first=False)
-        if self._is_durable:
+        written: list[int] = []
+        try:
+            for name, data in objects.items():
+                written.append(self._replace(name, data, is_synced_first=False))
+                if not self._is_durable:
+                    os.close(written.pop())
             # Nobody looks for the names yet, so files and folders may reach the disk in any order.
-            self.for_all(self._sync_path, [*(str(self._file(name)) for name in objects), *self._folders(objects)])
-            self._durable_folders.update(self._path(name).parent for name in objects)
+            self._sync_folders(objects, written)
+        finally:
+            for descriptor in written:
+                os.close(descriptor)
 
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
         path = self._path(name)
@@ -62,9 +67,13 @@ class LocalStorage(Storage):
             raise self._exists(name)
         folder = self._temporary(path)
         try:
-            self._write(folder / CONTENT, data)
-            self._sync(folder / CONTENT)
-            self._sync(folder)
+            descriptor = self._write(f"{folder}/{CONTENT}", data)
+            try:
+                if self._is_durable:
+                    os.fsync(descriptor)
+                    self._sync(str(folder))
+            finally:
+                os.close(descriptor)
             folder.rename(path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -139,8 +148,10 @@ class LocalStorage(Storage):
 
     def _temporary(self, path: Path) -> Path:
         """A name beside `path` that nobody else uses."""
-        unique = f"{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
-        return path.with_name(f"{_TEMPORARY}{path.name[:100]}-{unique}")
+        return path.with_name(self._temporary_name(path.name))
+
+    def _temporary_name(self, name: str) -> str:
+        return f"{_TEMPORARY}{name[:100]}-{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
 
     def _exists(self, name: str) -> OSError:
         path = self._path(name)
@@ -149,22 +160,32 @@ class LocalStorage(Storage):
 
     # Writing.
 
-    def _replace(self, name: str, data: Data, *, is_synced_first: bool) -> None:
-        path = self._path(name)
-        temporary = self._temporary(path)
+    def _replace(self, name: str, data: Data, *, is_synced_first: bool) -> int:
+        """Put a file in the place of the one that is there; gives its descriptor, which is open."""
+        check_object_name(name)
+        # Texts: this is done for every file of every batch, and paths take longer than the disk.
+        path = f"{self.address}/{name}"
+        folder, _, last = path.rpartition("/")
+        temporary = f"{folder}/{self._temporary_name(last)}"
+        descriptor = self._write(temporary, data)
         try:
-            self._write(temporary, data)
-            if is_synced_first:
-                self._sync(temporary)
-            target = self._file(name)
-            if target != path and not target.exists():
-                raise self._exists(name)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+            if is_synced_first and self._is_durable:
+                os.fsync(descriptor)
+            try:
+                os.replace(temporary, path)  # noqa: PTH105
+            except IsADirectoryError:
+                target = self._file(name)
+                if not target.exists():
+                    raise self._exists(name) from None
+                Path(temporary).replace(target)
+        except BaseException:
+            os.close(descriptor)
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return descriptor
 
-    def _write(self, path: Path, data: Data) -> None:
-        """Write a new file, with the folders above it."""
+    def _write(self, path: str, data: Data) -> int:
+        """Write a new file, with the folders above it; gives its descriptor. After an error nothing of it is there."""
         for turn in itertools.count():
             try:
                 descriptor = os.open(path, _NEW, 0o666)
@@ -173,14 +194,18 @@ class LocalStorage(Storage):
                 # Who deletes the last object of a folder removes the folder, maybe just now, but not again and again.
                 if turn == _TRIES:
                     raise
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._durable_folders.discard(path.parent)
+                folder = Path(path).parent
+                folder.mkdir(parents=True, exist_ok=True)
+                self._durable_folders.discard(str(folder))
         try:
             left = memoryview(data).cast("B")
             while left:
                 left = left[os.write(descriptor, left) :]
-        finally:
+        except BaseException:
             os.close(descriptor)
+            Path(path).unlink(missing_ok=True)
+            raise
+        return descriptor
 
     def _remove_if_empty(self, folder: Path) -> None:
         while folder != self.root:
@@ -188,40 +213,40 @@ class LocalStorage(Storage):
                 folder.rmdir()
             except OSError:
                 return
-            self._durable_folders.discard(folder)
+            self._durable_folders.discard(str(folder))
             folder = folder.parent
 
     # Durability.
 
-    def _sync(self, path: Path) -> None:
+    def _sync_folders(self, names: Iterable[str], files: Iterable[int] = ()) -> None:
+        """Make the names durable: those of the objects, and those of all folders down to them; and open files with them."""
         if self._is_durable:
-            self._sync_path(str(path))
+            holding = {f"{self.address}/{name}".rpartition("/")[0] for name in names}
+            waiting: list[str | int] = [*files, *self._folders(holding)]
+            self.for_all(self._sync, waiting)
+            self._durable_folders.update(holding)
 
-    def _sync_folders(self, names: Iterable[str]) -> None:
-        """Make the names durable: those of the objects, and those of all folders down to them."""
-        if self._is_durable:
-            names = list(names)
-            self.for_all(self._sync_path, self._folders(names))
-            self._durable_folders.update(self._path(name).parent for name in names)
-
-    def _folders(self, names: Iterable[str]) -> Sequence[str]:
+    def _folders(self, holding: Iterable[str]) -> Sequence[str]:
         """The folders that hold the names, and those above that may be new."""
-        found: set[Path] = set()
-        for parent in {self._path(name).parent for name in names}:
-            found.add(parent)
-            if parent not in self._durable_folders:
-                found.update(folder for folder in parent.parents if self.root in (folder, *folder.parents))
-                # The root may be new, too.
-                found.add(self.root.parent)
-        return sorted(map(str, found))
+        found = set(holding)
+        for folder in found - self._durable_folders:
+            above = Path(folder).parents
+            found.update(str(each) for each in above if self.root in (each, *each.parents))
+            # The root may be new, too.
+            found.add(str(self.root.parent))
+        return sorted(found)
 
-    def _sync_path(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
+    def _sync(self, what: str | int) -> None:
+        """Wait for an open file or a folder."""
+        if isinstance(what, int):
+            os.fsync(what)
+            return
+        descriptor = os.open(what, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
             # Some network file systems have no fsync for folders; they keep names by themselves.
-            if error.errno not in _NO_SYNC or not Path(path).is_dir():
+            if error.errno not in _NO_SYNC:
                 raise
         finally:
             os.close(descriptor)
