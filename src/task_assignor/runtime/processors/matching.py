@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SAFE_PAIRS: Final = 4_000_000
 """So many pairs (and a few per row) may be built and filtered: some hundred megabytes."""
 SAFE_PAIRS_PER_ROW: Final = 8
+SMALL: Final = 100_000
 _BUCKET: Final = "__bucket"
 
 
@@ -31,9 +32,23 @@ def key_norm(frame: pl.DataFrame, keys: Sequence[str]) -> float:
         return 0.0
     # With as many bins as rows, collisions make the square of the norm of distinct keys at most about twice as large.
     mask = np.uint64((1 << frame.height.bit_length()) - 1)
-    places = (frame.select(keys).hash_rows(seed=0).to_numpy() & mask).view(np.int64)
+    columns = [frame.get_column(key) for key in keys]
+    hashes = (
+        columns[0].hash(seed=0) if len(columns) == 1 else columns[0].to_frame().hstack(columns[1:]).hash_rows(seed=0)
+    )
+    places = (hashes.to_numpy() & mask).view(np.int64)
     counts = np.bincount(places)
     return float(np.sqrt(float(counts @ counts)))
+
+
+def computed(rows: pl.LazyFrame, size: int) -> pl.DataFrame:
+    """The rows of a query.
+
+    Args:
+        rows: the query.
+        size: how many rows it reads: of few, polars' streaming engine spends more on handing them to threads than it gains.
+    """
+    return rows.collect(engine="in-memory" if size <= SMALL else "streaming")
 
 
 def count_pairs(few: pl.DataFrame, many: pl.DataFrame, keys: Sequence[str]) -> int:
@@ -45,7 +60,7 @@ def count_pairs(few: pl.DataFrame, many: pl.DataFrame, keys: Sequence[str]) -> i
         for frame, name in ((few, "__few"), (many, "__many"))
     )
     product = (pl.col("__few") * pl.col("__many")).sum()
-    return int(left.join(right, on=list(keys)).select(product).collect().item())
+    return int(computed(left.join(right, on=list(keys)).select(product), few.height + many.height).item())
 
 
 def match(

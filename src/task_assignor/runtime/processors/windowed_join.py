@@ -32,7 +32,7 @@ from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.columns import SourceColumns, as_type, result_columns, to_columns, to_frame
-from task_assignor.runtime.processors.matching import key_norm, match
+from task_assignor.runtime.processors.matching import computed, key_norm, match
 from task_assignor.runtime.processors.records import (
     both,
     leave_out_late,
@@ -319,7 +319,8 @@ class JoinProcessor(Processor):
         self, new: pl.DataFrame, stored: pl.DataFrame, norms: tuple[float, float], *, new_is_left: bool
     ) -> pl.DataFrame:
         """New rows of one side with all stored rows of the other."""
-        return self._result(self._near(new, stored, norms, few_is_left=new_is_left)).collect()
+        pairs = self._near(new, stored, norms, few_is_left=new_is_left)
+        return computed(self._result(pairs), new.height + stored.height)
 
     def _near(
         self, few: pl.DataFrame, many: pl.DataFrame, norms: tuple[float, float], *, few_is_left: bool
@@ -374,9 +375,9 @@ class JoinProcessor(Processor):
                 norms = (self._key_norm(rows), other_store.sum_over_segments(self._key_norm))
                 rows = rows.with_row_index(_ROW)
                 met = self._near(rows, partners, norms, few_is_left=is_left).select(pl.col(_ROW).unique())
-                rows = rows.join(met.collect(), on=_ROW, how="anti").drop(_ROW)
+                rows = rows.join(computed(met, rows.height + partners.height), on=_ROW, how="anti").drop(_ROW)
             alone.append(rows)
-        return [self._result(frame.lazy(), without=other).collect() for frame in alone]
+        return [computed(self._result(frame.lazy(), without=other), frame.height) for frame in alone]
 
     def _key_norm(self, frame: pl.DataFrame) -> float:
         return key_norm(frame, self._keys)
