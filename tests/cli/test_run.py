@@ -69,14 +69,26 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
     elsewhere.mkdir()
     app = write_app(elsewhere, "doubling")
     (tmp_path / "app.properties").write_text("num.standby.replicas=1\napplication.id=second\n")
-    options = ("--clients", "2", "--run-dir", "other", "--config", "app.properties", "--set", "application.id=third")
+    metrics = tmp_path / "metrics.prom"
+    options = (
+        "--metrics-file",
+        str(metrics),
+        "--clients",
+        "2",
+        "--run-dir",
+        "other",
+        "--config",
+        "app.properties",
+        "--set",
+        "application.id=third",
+    )
 
     out, err = start(tmp_path, str(app), "--json", *options).communicate(timeout=120)
 
     lines = [json.loads(line) for line in out.splitlines()]
     assert err == ""
-    assert lines[-1]["event"] == "RunFinished"
-    assert lines[-1]["rowsIn"] == 1_000
+    assert [line["rowsIn"] for line in lines if line["event"] == "RunFinished"] == [1_000]
+    assert lines[-1]["metrics"]["records-lag"] == 0
     assert {line["client"] for line in lines if line["event"] == "ClientJoined"} == {"client-1", "client-2"}
     commits = [line for line in lines if line["event"] == "Commits"]
     assert sum(line["rowsIn"] for line in commits) == 1_000
@@ -84,6 +96,7 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
     (rebalanced,) = (line for line in lines if line["event"] == "Rebalanced")
     assert rebalanced["reason"] == "2 clients are there"
     assert sorted(task for tasks in rebalanced["assignment"].values() for task in tasks["active"]) == ["0_0", "0_1"]
+    assert 'streams_records_out_total{application_id="third"} 1000' in metrics.read_text().splitlines()
     values = sorted(read_output(tmp_path / "other", "doubled").column("value").to_pylist())
     assert values == [2 * number for number in range(1_000)]
     assert json.loads((tmp_path / "other/application.json/~object").read_text())["applicationId"] == "third"
@@ -112,7 +125,8 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
         timeout=120
     )
 
-    assert json.loads(out.splitlines()[-1])["rowsIn"] == 40_000 - first
+    (finished,) = (line for line in map(json.loads, out.splitlines()) if line["event"] == "RunFinished")
+    assert finished["rowsIn"] == 40_000 - first
     values = read_output(tmp_path / "run", "doubled").column("value").to_pylist()
     assert sorted(values) == [2 * value for value in range(40_000)]
 

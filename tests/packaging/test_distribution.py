@@ -85,7 +85,7 @@ def test_the_command_resolves() -> None:
     assert callable(point.load())
 
 
-TESTED_EXTRAS = ("kafka", "object-store", "rocksdb", "runtime", "testing")
+TESTED_EXTRAS = ("kafka", "object-store", "otel", "rocksdb", "runtime", "testing")
 
 
 def test_the_lower_bounds_that_are_tested_are_those_of_pyproject() -> None:

@@ -14,6 +14,7 @@ from task_assignor.cli.assignors import assignors
 from task_assignor.cli.compare import compare
 from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
+from task_assignor.cli.inspect_run import inspect_run
 from task_assignor.cli.lead import lead
 from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
@@ -56,6 +57,7 @@ app.command("lead")(lead)
 app.command("inspect")(inspect)
 app.command("snapshot")(snapshot)
 app.command("run")(run)
+app.command("inspect-run")(inspect_run)
 app.command("demo")(demo)
 app.add_typer(bridge.app, name="bridge")
 

@@ -13,13 +13,13 @@ import typer
 
 from task_assignor.cli.load import load_application
 from task_assignor.cli.options import set_option
-from task_assignor.cli.output import survive_any_text, write_line
+from task_assignor.cli.output import survive_any_text, write_line, write_to_stderr
 from task_assignor.cli.planning import parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
-    from task_assignor.runtime import StreamsApplication
+    from task_assignor.runtime import Metrics, StreamsApplication
 
 PROCESSES: Final = "processes"
 _INTERRUPTED: Final = 128 + signal.SIGINT
@@ -61,6 +61,14 @@ def run(
     spark_conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Serve metrics on this port of this machine, for Prometheus; 0: any."),
+    ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option("--metrics-file", metavar="FILE", help="Keep a file with metrics as Prometheus' text."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="What happens as lines of JSON, in place of the screen.")
     ] = False,
@@ -81,6 +89,7 @@ def run(
     with ExitStack() as held:
         if master is not None:
             application = held.enter_context(_on(application, master, conf, verbose=verbose))
+        _show_metrics(held, application.metrics, metrics_port, metrics_file)
         code = _run(application, until, as_json=as_json)
     raise typer.Exit(code)
 
@@ -136,6 +145,16 @@ def _on(
         yield application.evolve(launcher=SparkLauncher(spark))
     finally:
         spark.stop()
+
+
+def _show_metrics(held: ExitStack, metrics: Metrics, port: int | None, file: Path | None) -> None:
+    from task_assignor.runtime import metrics_in_file, metrics_on_port
+
+    if port is not None:
+        number = held.enter_context(metrics_on_port(metrics, port))
+        write_to_stderr(f"Metrics are on http://127.0.0.1:{number}/metrics.\n")
+    if file is not None:
+        held.enter_context(metrics_in_file(metrics, file))
 
 
 def _run(application: StreamsApplication, until: str, *, as_json: bool) -> int:

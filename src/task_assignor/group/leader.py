@@ -98,6 +98,7 @@ class GroupLeader:
         configs: settings that matter for assignment.
         tasks: all tasks to be assigned.
         assignor_name: what to call the assignor where none could be made.
+        on_state: told of every state before the assignor is given it, in the thread that asks.
 
     Attributes:
         assignor_name: the same.
@@ -109,8 +110,10 @@ class GroupLeader:
         configs: AssignmentConfigs,
         tasks: Mapping[TaskId, TaskInfo],
         assignor_name: str = "of the group",
+        on_state: Callable[[ApplicationState], None] | None = None,
     ) -> None:
         self.assignor_name = assignor_name
+        self._on_state = on_state
         self._assignor_factory = assignor_factory
         self._configs = configs
         self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
@@ -149,6 +152,8 @@ class GroupLeader:
         check_members(members)
         ends = None if end_offset_sums is None else self._ends(end_offset_sums)
         state = self._state(members, ends, now_ms)
+        if self._on_state is not None:
+            self._on_state(state)
         assignor = self._assignor_factory()
         name = type(assignor).__qualname__
         try:

@@ -41,6 +41,8 @@ from task_assignor.runtime.machines.events import (
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.metrics import METRICS, Metric, Metrics, Sample
+from task_assignor.runtime.metrics_export import metrics_in_file, metrics_on_port, metrics_to_opentelemetry
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import committed_files, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
@@ -68,6 +70,7 @@ from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
 from task_assignor.runtime.topology import Output, SubTopology, Topology
 
 __all__ = [
+    "METRICS",
     "Aggregate",
     "Aggregation",
     "BadRecordException",
@@ -95,6 +98,8 @@ __all__ = [
     "Launcher",
     "LocalProcessLauncher",
     "Log",
+    "Metric",
+    "Metrics",
     "Output",
     "Processor",
     "ProcessorException",
@@ -108,6 +113,7 @@ __all__ = [
     "RunResult",
     "RunStopping",
     "RuntimeOptions",
+    "Sample",
     "Seal",
     "Segment",
     "SessionWindows",
@@ -134,6 +140,9 @@ __all__ = [
     "append_topic",
     "committed_files",
     "list_topics",
+    "metrics_in_file",
+    "metrics_on_port",
+    "metrics_to_opentelemetry",
     "murmur2",
     "output_schema",
     "partitions_of",

@@ -46,8 +46,10 @@ from task_assignor.runtime.machines.events import (
 )
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import FORMAT_VERSION, CommitRecord
+from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
+from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import Clock, CoordinatorServer
@@ -66,6 +68,8 @@ _LEAVE_S, _HURRY_S = 2.0, 0.5
 """So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
 _POLL_MS = {False: 20, True: 200}
 """How often it is looked whether topics have grown; by whether they are elsewhere, where each look is a request."""
+_MEASURED_EVERY_S = 60.0
+"""So often the metrics are written to the log of the run; and at its end."""
 _EARLY_EXITS = {False: 3, True: 50}
 """So often in a row a client's process may end before it joins; by whether it has joined before."""
 
@@ -125,11 +129,18 @@ class _Recorder:
     """Keeps what the result needs, and passes every event on."""
 
     def __init__(
-        self, on_event: Callable[[RunEvent], None] | None, on_line: Callable[[str], None] | None, clock: Clock
+        self,
+        on_event: Callable[[RunEvent], None] | None,
+        on_line: Callable[[str], None] | None,
+        metrics: Metrics,
+        log: RunLog,
     ) -> None:
         self._on_event = on_event
-        self._lines = None if on_line is None else EventLines(on_line)
-        self._clock = clock
+        self._metrics = metrics
+        self._sinks = [log.line] if on_line is None else [log.line, on_line]
+        self._lines = EventLines(self._line)
+        self._clock = Clock()
+        self._measured = time.monotonic()
         self.events: list[RunEvent] = []
         self.rows_in = 0
         self.rows_out = 0
@@ -154,15 +165,29 @@ class _Recorder:
             self.events.append(event)
         self.last = time.monotonic()
         _log.info("%s", event)
-        if self._lines is not None:
-            self._lines.take(event, self._clock.now_ms())
+        self._metrics.take(event)
+        self._lines.take(event, self._clock.now_ms())
         if self._on_event is not None:
             self._on_event(event)
 
     def poll(self) -> None:
         """Time has passed."""
-        if self._lines is not None:
-            self._lines.poll(self._clock.now_ms())
+        self._lines.poll(self._clock.now_ms())
+        if time.monotonic() - self._measured >= _MEASURED_EVERY_S:
+            self._measure()
+
+    def end(self) -> None:
+        """The run is over."""
+        self._measure()
+        self._metrics.end()
+
+    def _measure(self) -> None:
+        self._measured = time.monotonic()
+        self._lines.tell("Metrics", self._clock.now_ms(), {"metrics": self._metrics.to_json()})
+
+    def _line(self, text: str) -> None:
+        for sink in self._sinks:
+            sink(text)
 
     def result(self, application_id: str, run_dir: str, batches: int, stopped: str) -> RunResult:
         return RunResult(
@@ -230,6 +255,7 @@ class StreamsApplication:
         warn_of_idle_settings(config)
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
+        self._metrics = Metrics(self._application_id)
         self._clients = _specs(clients, config)
         if (self._options.min_clients or 0) > len(self._clients):
             raise ConfigException(
@@ -249,6 +275,11 @@ class StreamsApplication:
     def config(self) -> StreamsConfig:
         """The settings."""
         return self._config
+
+    @property
+    def metrics(self) -> Metrics:
+        """What its runs, made with this object, have come to: counts since it was made, and how things are now."""
+        return self._metrics
 
     def evolve(self, **changes: Any) -> StreamsApplication:
         """The same application with other arguments of the constructor, by name; this one stays as it is.
@@ -315,8 +346,14 @@ class StreamsApplication:
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
             checkpoint = commits.checkpoint()
             progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables, starts)
-            recorder = _Recorder(self._told(on_event, until), on_line, Clock())
-            stopped = self._run(run_id, commits, opening, progress, recorder, is_continuous=until != "available_now")
+            log = RunLog(self._layout.storage, self._application_id, opening.epoch)
+            recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log)
+            is_continuous = until != "available_now"
+            try:
+                stopped = self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
+            finally:
+                recorder.end()
+                log.close()
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches, stopped)
 
     def _told(self, on_event: Callable[[RunEvent], None] | None, until: Until) -> Callable[[RunEvent], None] | None:
@@ -340,6 +377,7 @@ class StreamsApplication:
         opening: CommitRecord,
         progress: Progress,
         recorder: _Recorder,
+        log: RunLog,
         *,
         is_continuous: bool,
     ) -> str:
@@ -354,6 +392,7 @@ class StreamsApplication:
                 self._config.assignment_configs,
                 self._tasks,
                 self._config.task_assignor_class.__qualname__,
+                log.state,
             )
             coordinator = Coordinator(
                 self._application_id,
@@ -375,6 +414,7 @@ class StreamsApplication:
                     commits,
                     recorder,
                     lambda: self._look_after_clients(coordinator, recorder),
+                    self._metrics.commit_took,
                     self._watcher() if is_continuous else None,
                 )
             is_done = True

@@ -47,13 +47,23 @@ class EventLines:
                 self._since_ms = self._since_ms if self._commits else now_ms
                 self._commits.append(event)
             case _:
-                self.flush(now_ms)
-                self._tell(type(event).__name__, now_ms, event_to_json(event))
+                self.tell(type(event).__name__, now_ms, event_to_json(event))
 
     def poll(self, now_ms: int) -> None:
         """Time has passed: write what was gathered for long enough."""
         if self._commits and now_ms - self._since_ms >= _GATHERED_MS:
             self.flush(now_ms)
+
+    def tell(self, name: str, now_ms: int, said: Mapping[str, Any]) -> None:
+        """Write a line about something that is no event.
+
+        Args:
+            name: what it is called.
+            now_ms: when, milliseconds since the epoch.
+            said: what to say of it.
+        """
+        self.flush(now_ms)
+        self._tell(name, now_ms, said)
 
     def flush(self, now_ms: int) -> None:
         """Write what was gathered."""
@@ -68,8 +78,10 @@ class EventLines:
 
 def _sum_of(commits: list[BatchesCommitted]) -> dict[str, Any]:
     rows: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
     for commit in commits:
         rows.update(commit.rows_by_client)
+        counters.update(commit.counters)
     last = commits[-1]
     return {
         "first": commits[0].commit,
@@ -79,6 +91,7 @@ def _sum_of(commits: list[BatchesCommitted]) -> dict[str, Any]:
         "rowsIn": sum(commit.rows_in for commit in commits),
         "rowsOut": sum(commit.rows_out for commit in commits),
         "rowsByClient": {client: rows[client] for client in sorted(rows)},
+        "counters": {name: counters[name] for name in sorted(counters)},
         "longestSeconds": round(max(commit.seconds for commit in commits), 6),
         "remaining": last.remaining,
     }

@@ -17,7 +17,7 @@ the answer to the last one is accepted. What was accepted is committed together 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -554,9 +554,14 @@ class Coordinator:
         batches = {task: commit.batch for task, commit in record.tasks.items()}
         rows = rows_by_client(record.tasks)
         counts = (record.rows_in, record.rows_out)
+        by_task = {task: commit.rows_in for task, commit in record.tasks.items()}
+        counters: Counter[str] = Counter()
+        for commit in record.tasks.values():
+            counters.update(commit.counters)
+        remaining = self._progress.remaining_rows()
         yield Announce(
             BatchesCommitted(
-                record.number, self._generation, batches, *counts, rows, seconds, self._progress.remaining_rows()
+                record.number, self._generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters)
             )
         )
         for member in self._members:

@@ -127,6 +127,8 @@ class BatchesCommitted:
         rows_by_client: client name -> rows read.
         seconds: since the oldest of them was ordered.
         remaining: source rows that are still to be read.
+        rows_by_task: task -> rows read.
+        counters: what the processors counted, all tasks together.
     """
 
     commit: int
@@ -137,6 +139,8 @@ class BatchesCommitted:
     rows_by_client: Mapping[str, int]
     seconds: float
     remaining: int
+    rows_by_task: Mapping[TaskId, int] = attrs.field(factory=dict)
+    counters: Mapping[str, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen

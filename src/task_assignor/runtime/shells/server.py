@@ -141,6 +141,7 @@ class CoordinatorServer:
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
+        commit_took: Callable[[float], None],
         growing: Watcher | None = None,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
@@ -151,6 +152,7 @@ class CoordinatorServer:
             commits: where batches and assignments are committed.
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
+            commit_took: told how long writing each commit took, seconds.
             growing: looks how far the sources reach; None: they stay as they are.
 
         Returns:
@@ -162,7 +164,7 @@ class CoordinatorServer:
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, announce)
+            self._carry_out(coordinator.handle(event), leader, commits, announce, commit_took)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -210,6 +212,7 @@ class CoordinatorServer:
         leader: GroupLeader,
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
+        commit_took: Callable[[float], None],
     ) -> None:
         for instruction in instructions:
             match instruction:
@@ -221,7 +224,9 @@ class CoordinatorServer:
                     self._ask(leader, instruction)
                 case StoreCommit(record):
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
+                        began = time.monotonic()
                         commits.append(record)
+                        commit_took(time.monotonic() - began)
                 case StoreCheckpoint(number, state):
                     self._checkpoints.submit(_write_checkpoint, commits, number, state)
                 case Announce(event):

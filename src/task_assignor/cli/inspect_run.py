@@ -1,0 +1,194 @@
+"""`task-assignor inspect-run`: what a run folder remembers: commits, assignments, what happened, metrics, states."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from task_assignor.cli.options import json_option
+from task_assignor.cli.output import FINE, printable, survive_any_text, write_json, write_pretty
+from task_assignor.sdk.ids import ranges
+from task_assignor.sdk.text import counted
+
+if TYPE_CHECKING:
+    from task_assignor.runtime import CommitRecord
+
+_SHOWN: Final = 20
+_QUIET: Final = {"Commits", "Metrics"}
+
+
+def inspect_run(
+    run_dir: Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run, a path or a URL.")],
+    as_json: Annotated[bool, json_option("run")] = False,
+    log: Annotated[bool, typer.Option("--log", help="The whole log as lines of JSON, and nothing else.")] = False,
+) -> None:
+    """Look into the folder of a run, while it runs or later: commits, tasks, what happened and why, metrics, states.
+
+    It only reads. Exit code 2: there is no run, or its commits cannot be read.
+    """
+    survive_any_text()
+    from task_assignor.runtime.commits import RunLayout
+    from task_assignor.runtime.run_log import read_log
+
+    if log:
+        for line in read_log(RunLayout(run_dir).storage):
+            write_json(line)
+    else:
+        found = _look(run_dir)
+        if as_json:
+            write_json(found)
+        else:
+            _show(found)
+    raise typer.Exit(FINE)
+
+
+def _look(run_dir: str) -> dict[str, Any]:
+    """All there is to say of a run."""
+    from task_assignor.runtime import CommitLog
+    from task_assignor.runtime.commits import RunLayout, read_application
+    from task_assignor.runtime.run_log import list_states, read_log
+
+    layout = RunLayout(run_dir)
+    known = read_application(layout)
+    commits = _sum_of(list(CommitLog(run_dir).records()))
+    happened, metrics = [], None
+    for line in read_log(layout.storage):
+        if line["event"] == "Metrics":
+            metrics = line.get("metrics")
+        elif line["event"] not in _QUIET:
+            happened.append(line)
+    return {
+        "application": known["applicationId"],
+        "runId": known["runId"],
+        "runDir": layout.run_dir,
+        "topicsRoot": known["topicsRoot"],
+        "topics": sorted(known["identity"]["topics"]),
+        "outputs": {name: commits["rowsByOutput"].get(name, 0) for name in sorted(known["outputs"])},
+        **commits,
+        "happened": happened,
+        "metrics": metrics,
+        "states": [layout.storage.locate(name) for name in list_states(layout.storage)],
+    }
+
+
+def _sum_of(records: list[CommitRecord]) -> dict[str, Any]:
+    outputs: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    for record in records:
+        for commit in record.tasks.values():
+            rows[commit.client] += commit.rows_in
+            outputs.update({name: file.rows for name, file in commit.outputs.items()})
+    last = records[-1] if records else None
+    assignment = next((record.rebalance for record in reversed(records) if record.rebalance is not None), None)
+    return {
+        "commits": len(records),
+        "starts": 0 if last is None else last.epoch,
+        "batches": sum(len(record.tasks) for record in records),
+        "rowsIn": rows.total(),
+        "rowsByClient": {client: rows[client] for client in sorted(rows)},
+        "rowsByOutput": dict(outputs),
+        "firstCommit": None if last is None else _at(records[0].committed_at_ms),
+        "lastCommit": None if last is None else _at(last.committed_at_ms),
+        "generation": 0 if last is None else last.generation,
+        "assignment": {
+            name: {"active": list(map(str, tasks.active)), "standby": list(map(str, tasks.standby))}
+            for name, tasks in sorted(() if assignment is None else assignment.clients.values(), key=lambda one: one[0])
+        },
+    }
+
+
+def _at(now_ms: int) -> str:
+    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _show(found: dict[str, Any]) -> None:
+    about = Table.grid(padding=(0, 2))
+    outputs = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in found["outputs"].items())
+    for name, value in (
+        ("application", found["application"]),
+        ("topics", f"{', '.join(found['topics'])} in {found['topicsRoot']}"),
+        ("outputs", outputs or "none"),
+        ("read", f"{counted(found['rowsIn'], 'row')} in {counted(found['batches'], 'batch', 'batches')}"),
+        ("commits", f"{found['commits']:,} by {counted(found['starts'], 'start')}, {_span(found)}"),
+        ("states", _states(found["states"])),
+    ):
+        about.add_row(Text(name, style="bold"), Text(printable(value), overflow="fold"))
+    parts: list[Any] = [about]
+    if found["assignment"]:
+        parts.append(_assignment(found))
+    if found["happened"]:
+        parts.append(_happened(found["happened"]))
+    if found["metrics"]:
+        parts.append(_metrics(found["metrics"]))
+    write_pretty(*parts)
+
+
+def _span(found: dict[str, Any]) -> str:
+    return f"from {found['firstCommit']} to {found['lastCommit']}" if found["commits"] else "none yet"
+
+
+def _states(states: list[str]) -> str:
+    return f"{len(states)}; the newest: task-assignor plan {states[-1]}" if states else "none"
+
+
+def _assignment(found: dict[str, Any]) -> Table:
+    from task_assignor.sdk import TaskId
+
+    table = Table(title=f"The assignment, generation {found['generation']}", title_justify="left", header_style="bold")
+    for column in ("client", "active tasks", "standby tasks"):
+        table.add_column(column, overflow="fold")
+    table.add_column("rows read in all", justify="right")
+    for client, tasks in found["assignment"].items():
+        cells = [ranges(map(TaskId.parse, tasks[role])) for role in ("active", "standby")]
+        table.add_row(escape(printable(client)), *cells, f"{found['rowsByClient'].get(client, 0):,}")
+    return table
+
+
+def _happened(lines: list[dict[str, Any]]) -> Table:
+    title = "What happened" if len(lines) <= _SHOWN else f"The last {_SHOWN} of {len(lines):,} events (--log shows all)"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in ("at", "event", "what"):
+        table.add_column(column, overflow="fold")
+    for line in lines[-_SHOWN:]:
+        table.add_row(str(line.get("at", "")), str(line["event"]), escape(printable(_said(line))))
+    return table
+
+
+def _said(line: dict[str, Any]) -> str:
+    """What a line of the log says, short."""
+    parts = [str(line[key]) for key in ("client", "task") if line.get(key)]
+    match line["event"]:
+        case "Rebalanced":
+            moved = sum(bool(move[1]) for move in line.get("moved", ()))
+            stays = f"; kept: {line['kept']}" if line.get("kept") else ""
+            parts.append(
+                f"generation {line.get('generation')}: {line.get('reason')}; {counted(moved, 'task')} moved{stays}"
+            )
+        case "TaskRestored":
+            parts.append(
+                f"{line.get('role')}, {counted(line.get('rows', 0), 'changelog row')}, {line.get('seconds')} s"
+            )
+        case "RunFinished":
+            parts.append(f"{counted(line.get('rowsIn', 0), 'row')} in {line.get('seconds')} s")
+        case _:
+            parts += [str(line[key]) for key in ("reason", "message", "attempt") if line.get(key)]
+    return " ".join(parts)
+
+
+def _metrics(metrics: dict[str, Any]) -> Table:
+    table = Table(title="Metrics, as written last", title_justify="left", header_style="bold")
+    table.add_column("metric")
+    table.add_column("value", overflow="fold")
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            if name.startswith("task-process") or not value:
+                continue
+            value = ", ".join(f"{label} {number:,}" for label, number in value.items())
+        table.add_row(escape(printable(name)), escape(printable(f"{value:,}" if not isinstance(value, str) else value)))
+    return table

@@ -1,0 +1,159 @@
+"""How metrics leave the process: a file, a port of this machine, OpenTelemetry. What they are is in `metrics`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
+from task_assignor.sdk import ConfigException, MissingExtraException
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+_FILE_EVERY_S: Final = 5.0
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") -> Iterator[int]:
+    """Serve metrics by HTTP while it is held: `/metrics` as Prometheus' text, `/metrics.json` as JSON.
+
+    Args:
+        metrics: the metrics.
+        port: the port; 0: any that is free.
+        host: address to listen on; the default is seen from this machine only.
+
+    Yields:
+        The port.
+
+    Raises:
+        ConfigException: the address cannot be had.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path in ("/", "/metrics"):
+                self._answer(_TEXT, metrics.to_prometheus())
+            elif path == "/metrics.json":
+                self._answer("application/json", json.dumps(metrics.to_json()))
+            else:
+                self.send_error(404, "There are /metrics and /metrics.json")
+
+        def _answer(self, kind: str, text: str) -> None:
+            body = text.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *values: Any) -> None:
+            _log.debug("metrics: %s", format % values)
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigException(f"Metrics cannot be served on {host}:{port}: {error}. Maybe another port.") from error
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics-port", daemon=True).start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: float = _FILE_EVERY_S) -> Iterator[None]:
+    """Keep a file with metrics as Prometheus' text while it is held, as node_exporter's textfile collector reads it.
+
+    The file is replaced as a whole, now and then and at the end.
+
+    Args:
+        metrics: the metrics.
+        path: the file.
+        every_s: how often, seconds.
+
+    Raises:
+        ConfigException: the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
+    """
+    file = Path(path)
+    try:
+        _replace(file, metrics.to_prometheus())
+    except OSError as error:
+        raise ConfigException(f"The file for metrics {file} cannot be written: {error}. Maybe another one.") from error
+    over = threading.Event()
+
+    def write() -> None:
+        while True:
+            is_over = over.wait(every_s)
+            try:
+                _replace(file, metrics.to_prometheus())
+            except OSError as error:
+                _log.warning("The file for metrics %s cannot be written: %s", file, error)
+            if is_over:
+                return
+
+    writer = threading.Thread(target=write, name="metrics-file", daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+
+
+def _replace(file: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(file)
+    except OSError:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> None:
+    """Show metrics to OpenTelemetry: an observable counter or gauge for each, under its name, with its labels as attributes.
+
+    What reads them, and where they go, says the `MeterProvider` that the application sets up with OpenTelemetry's SDK.
+
+    Args:
+        metrics: the metrics.
+        meter: where the instruments are made; None: the meter `task_assignor` of the global provider.
+
+    Raises:
+        MissingExtraException: `opentelemetry-api` is not installed (extra `otel`).
+    """
+    try:
+        from opentelemetry.metrics import Observation, get_meter
+    except ImportError as error:
+        raise MissingExtraException("otel", "metrics_to_opentelemetry", "opentelemetry") from error
+    meter = get_meter("task_assignor") if meter is None else meter
+
+    def observe(name: str) -> Any:
+        def callback(_: CallbackOptions) -> Iterable[Observation]:
+            for sample in metrics.samples():
+                if sample.metric.name == name:
+                    yield Observation(sample.value, dict(labels_of(sample, metrics.application_id)))
+
+        return callback
+
+    for metric in METRICS:
+        make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+        make(metric.name, [observe(metric.name)], description=metric.help)

@@ -1,0 +1,140 @@
+"""What a run folder remembers for people: the log of what happened, and every state that the assignor was given.
+
+The log is lines of JSON (`event_lines`) in files `log/<epoch>-<part>.jsonl`; a storage cannot append, so the newest part is
+written anew when there is something new. The states are snapshots, `states/<epoch>-<number>.json`, which `task-assignor
+plan`, `validate` and `compare` take. Of both the oldest are deleted. Nothing here decides whether a run goes on: what
+cannot be written is a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from task_assignor.runtime.storage import Storage
+from task_assignor.sdk import ApplicationState, StreamsException, state_to_json
+
+LOG: Final = "log"
+STATES: Final = "states"
+KEPT_STATES: Final = 100
+"""The newest so many states are kept."""
+KEPT_PARTS: Final = 64
+"""The newest so many parts of the log are kept."""
+PART_BYTES: Final = 256 << 10
+"""A part of the log that is as long as this is followed by another one."""
+_GATHERED_S: Final = 1.0
+"""What is told so soon after something else is written together with it."""
+
+_log = logging.getLogger(__name__)
+
+
+class RunLog:
+    """Writes the log and the states of one run, in a thread of its own. Its methods may be called from any thread.
+
+    Args:
+        storage: the run folder.
+        application_id: `application.id`.
+        epoch: the coordinator's epoch: no other run of this folder has it.
+    """
+
+    def __init__(self, storage: Storage, application_id: str, epoch: int) -> None:
+        self._storage = storage
+        self._application_id = application_id
+        self._epoch = epoch
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        """Those of the part that is being written."""
+        self._states: list[ApplicationState] = []
+        """Those that are not yet written."""
+        self._parts = self._written_states = 0
+        self._has_news, self._is_over = threading.Event(), threading.Event()
+        self._has_warned = False
+        self._thread = threading.Thread(target=self._run, name="run-log", daemon=True)
+        self._thread.start()
+
+    def line(self, text: str) -> None:
+        """A line of the log."""
+        with self._lock:
+            self._lines.append(text)
+        self._has_news.set()
+
+    def state(self, state: ApplicationState) -> None:
+        """A state that the assignor is given."""
+        with self._lock:
+            self._states.append(state)
+        self._has_news.set()
+
+    def close(self) -> None:
+        """Write what was given, and end."""
+        self._is_over.set()
+        self._has_news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            self._has_news.wait()
+            is_over = self._is_over.wait(_GATHERED_S)
+            self._has_news.clear()
+            self._guarded(self._write_states)
+            self._guarded(self._write_lines)
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+            self._has_warned = False
+        except (OSError, StreamsException) as error:
+            level = logging.DEBUG if self._has_warned else logging.WARNING
+            self._has_warned = True
+            _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, error)
+
+    def _write_states(self) -> None:
+        with self._lock:
+            states, self._states = self._states, []
+        for state in states:
+            self._written_states += 1
+            name = f"{self._epoch:08d}-{self._written_states:06d}"
+            document = state_to_json(state, f"{self._application_id}-{name}")
+            self._storage.put(f"{STATES}/{name}.json", json.dumps(document, separators=(",", ":")).encode())
+        if states:
+            self._forget(STATES, KEPT_STATES)
+
+    def _write_lines(self) -> None:
+        with self._lock:
+            lines = list(self._lines)
+        if not lines:
+            return
+        text = "".join(f"{line}\n" for line in lines).encode()
+        self._storage.put(f"{LOG}/{self._epoch:08d}-{self._parts:06d}.jsonl", text)
+        if len(text) >= PART_BYTES:
+            with self._lock:
+                del self._lines[: len(lines)]
+            self._parts += 1
+            self._forget(LOG, KEPT_PARTS)
+
+    def _forget(self, folder: str, kept: int) -> None:
+        self._storage.delete(self._storage.list(folder)[:-kept])
+
+
+def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
+    """The lines of the log of all runs in a folder, oldest first; what is no JSON is passed over.
+
+    Raises:
+        OSError: a part cannot be read.
+    """
+    for name in storage.list(LOG):
+        for line in bytes(storage.open(name)).splitlines():
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict) and "event" in found:
+                yield found
+
+
+def list_states(storage: Storage) -> list[str]:
+    """The names of the states that are kept, oldest first."""
+    return storage.list(STATES)

@@ -1,0 +1,50 @@
+"""`task-assignor inspect-run`: what a run folder remembers, as tables, as one object, as the log itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Runner
+from tests.runtime.support import application, join_topology, settings, write_streams
+
+
+def test_a_run_is_shown_as_it_was(run: Runner, tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    result = application(tmp_path, join_topology(), config=settings(num_standby_replicas=1)).run()
+
+    done = run("inspect-run", "run", "--json")
+    assert (done.code, done.err) == (0, "")
+    (found,) = done.lines
+    assert found["application"] == "test"
+    assert found["outputs"] == {"joined": result.rows_out}
+    assert (found["rowsIn"], found["batches"], found["starts"]) == (result.rows_in, result.batches, 1)
+    active = [task for tasks in found["assignment"].values() for task in tasks["active"]]
+    assert sorted(active) == ["0_0", "0_1", "0_2", "0_3"]
+    assert [line["event"] for line in found["happened"]].count("ClientJoined") == 2
+    assert found["metrics"]["records-out-total"] == result.rows_out
+
+    shown = run("inspect-run", "run")
+    assert shown.code == 0
+    for text in ("joined (", "1,500 rows in", "The assignment, generation 1", "2 clients are there", "records-lag"):
+        assert text in shown.out
+
+    log = run("inspect-run", "run", "--log").lines
+    assert log[-1] == {"at": log[-1]["at"], "event": "Metrics", "metrics": found["metrics"]}
+    (state,) = found["states"]
+    planned = run("plan", state, "--assignor", "sticky", "--json")
+    assert planned.code == 0
+    assert planned.lines[0]["id"] == "test-00000001-000001"
+
+
+def test_a_folder_without_a_run_is_named(run: Runner, tmp_path: Path) -> None:
+    done = run("inspect-run", "nothing")
+    assert done.code == 2
+    assert f"There is no run in {tmp_path / 'nothing'}" in done.err
+
+
+def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "run" / "log").mkdir(parents=True)
+    line = json.dumps({"at": "t", "event": "RunFailed", "message": "why"})
+    (tmp_path / "run" / "log" / "00000001-000000.jsonl").write_text(f'{line}\n{{"at": "u", "ev')
+    assert run("inspect-run", "run", "--log").lines == [json.loads(line)]

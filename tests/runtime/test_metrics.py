@@ -1,0 +1,202 @@
+"""Metrics: what events make of them, and that Prometheus' own parser, a browser and OpenTelemetry read the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
+
+from task_assignor.runtime import (
+    METRICS,
+    BatchesCommitted,
+    ClientJoined,
+    ClientLost,
+    ClientProgress,
+    ClientTasks,
+    Metrics,
+    Rebalanced,
+    RunFailed,
+    TaskRestored,
+    metrics_in_file,
+    metrics_on_port,
+    metrics_to_opentelemetry,
+)
+from task_assignor.sdk import ConfigException, TaskId
+
+T = [TaskId(0, partition) for partition in range(3)]
+
+
+def joined(client: str) -> ClientJoined:
+    return ClientJoined(client, "p", f"{client}-1", "pid 1", "host", 1)
+
+
+def committed(commit: int, rows: dict[str, int], remaining: int = 0, **counters: int) -> BatchesCommitted:
+    total = sum(rows.values())
+    return BatchesCommitted(commit, 1, {T[0]: commit}, total, 2 * total, rows, 0.25, remaining, {T[0]: total}, counters)
+
+
+def a_run() -> Metrics:
+    """Two clients, one of which is lost while the other restores."""
+    metrics = Metrics('shop "1"')
+    metrics.take(joined("a"))
+    metrics.take(joined("b"))
+    metrics.take(Rebalanced(1, "2 clients are there", {"a": ClientTasks(T[:2], T[2:]), "b": ClientTasks(T[2:])}))
+    metrics.take(committed(1, {"a": 30, "b": 10}, 60, late=2, bad_records=1, mine=5))
+    metrics.commit_took(0.004)
+    metrics.take(ClientProgress("a", (T[0], T[1]), (T[2],), 30, 7, 3))
+    metrics.take(ClientLost("b", "b-1", "connection closed"))
+    moved = ((T[2], "b", "a"),)
+    metrics.take(Rebalanced(2, "b lost", {"a": ClientTasks(T)}, moved, restoring={T[2]: 500}))
+    metrics.take(committed(2, {"a": 20}, 40))
+    return metrics
+
+
+def test_events_become_counts_and_gauges() -> None:
+    found = a_run().to_json()
+
+    expected = {
+        "alive-clients": 1,
+        "process-total": {"a": 50, "b": 10},
+        "task-process-total": {"0_0": 60},
+        "commit-total": 2,
+        "commit-latency-avg": 4.0,
+        "commit-latency-max": 4.0,
+        "batch-total": 2,
+        "batch-latency-max": 250.0,
+        "records-out-total": 120,
+        "records-lag": 40,
+        "dropped-records-total": 3,
+        "late-records-total": 2,
+        "processor-counter-total": {"bad_records": 1, "late": 2, "mine": 5},
+        "active-tasks": {"a": 3},
+        "standby-tasks": {"a": 0},
+        "task-created-total": {"a": 3, "b": 1},
+        "task-closed-total": {"a": 0, "b": 1},
+        "active-restoring-tasks": {"a": 1},
+        "restore-total": {"a": 7},
+        "restore-remaining-records-total": 500,
+        "standby-lag": {"a": 3},
+        "rebalance-total": 2,
+        "tasks-moved-total": 1,
+        "generation": 2,
+        "lost-clients-total": 1,
+        "failed-rebalance-total": 0,
+        "failed-runs-total": 0,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert list(found) == [metric.name for metric in METRICS]
+    assert found["process-rate"].keys() == {"a"}
+    assert found["process-rate"]["a"] > 0
+    assert found["last-rebalance-seconds-ago"] >= 0
+
+
+def test_a_restored_task_a_failure_and_the_end_are_counted() -> None:
+    metrics = a_run()
+    metrics.take(TaskRestored("a", T[2], "active", 500, 0, "changelog", 1, 0.5))
+    metrics.take(RunFailed("why"))
+    metrics.end()
+    found = metrics.to_json()
+    assert found["restore-remaining-records-total"] == 0
+    assert found["failed-runs-total"] == 1
+    assert (found["alive-clients"], found["active-tasks"], found["process-rate"]) == (0, {}, {})
+    assert found["task-closed-total"] == {"a": 3, "b": 1}
+
+
+def test_counts_go_on_when_a_client_comes_again_and_its_own_count_begins_anew() -> None:
+    metrics = Metrics("shop")
+    for rows in (100, 40):
+        metrics.take(joined("a"))
+        metrics.take(ClientProgress("a", (), (), 0, rows, 0))
+    assert metrics.to_json()["restore-total"] == {"a": 140}
+
+
+def test_prometheus_reads_what_is_in_the_json() -> None:
+    metrics = a_run()
+    read: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(metrics.to_prometheus()):
+        for sample in family.samples:
+            assert sample.labels["application_id"] == 'shop "1"'
+            label = next((sample.labels[key] for key in ("client", "task", "counter") if key in sample.labels), "")
+            read.setdefault(sample.name, {})[label] = sample.value
+    for metric in METRICS:
+        values = metrics.to_json()[metric.name]
+        values = values if isinstance(values, dict) else {"": values}
+        if metric.name.endswith(("-rate", "-ago")):
+            continue  # time goes on
+        found = read.get("streams_" + metric.name.replace("-", "_"), {})
+        assert found == values, metric.name
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_any_name_of_a_counter_survives(name: str) -> None:
+    metrics = Metrics("shop")
+    metrics.take(committed(1, {"a": 1}, **{name: 3}))
+    text = metrics.to_prometheus()
+    values = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.get("counter") == name
+    ]
+    assert values == [3]
+
+
+def test_they_are_served_on_a_port_of_this_machine() -> None:
+    metrics = a_run()
+    with metrics_on_port(metrics) as port:
+        base = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{base}/metrics", timeout=60) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert "streams_records_lag" in answer.read().decode()
+        with urllib.request.urlopen(f"{base}/metrics.json", timeout=60) as answer:
+            assert json.load(answer)["records-lag"] == 40
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{base}/else", timeout=60)
+        with (
+            pytest.raises(ConfigException, match=f"cannot be served on 127.0.0.1:{port}: "),
+            metrics_on_port(metrics, port),
+        ):
+            pass
+
+
+def test_a_file_has_them_from_the_beginning_to_the_end(tmp_path: Path) -> None:
+    metrics = Metrics("shop")
+    file = tmp_path / "streams.prom"
+    with metrics_in_file(metrics, file, every_s=3_600):
+        assert 'streams_alive_clients{application_id="shop"} 0' in file.read_text()
+        metrics.take(joined("a"))
+    assert 'streams_alive_clients{application_id="shop"} 1' in file.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["streams.prom"]
+    with pytest.raises(ConfigException, match="cannot be written"), metrics_in_file(metrics, tmp_path / "no" / "file"):
+        pass
+
+
+def test_opentelemetry_sees_the_same() -> None:
+    metrics = a_run()
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    metrics_to_opentelemetry(metrics, provider.get_meter("test"))
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        metric.name: {
+            next((str(value) for key, value in point.attributes.items() if key != "application_id"), ""): point.value
+            for point in metric.data.data_points
+        }
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    provider.shutdown()
+    assert found["process-total"] == {"a": 50, "b": 10}
+    assert found["records-lag"] == {"": 40}
+    assert all(math.isfinite(value) for values in found.values() for value in values.values())

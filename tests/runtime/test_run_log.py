@@ -1,0 +1,80 @@
+"""What a run folder remembers: every state as a snapshot, what happened as lines; bounded, and never a reason to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from task_assignor.runtime import RunResult, run_log
+from task_assignor.runtime.run_log import RunLog, list_states, read_log
+from task_assignor.runtime.storage import LocalStorage
+from task_assignor.sdk import ApplicationStateBuilder, read_state
+from tests.runtime.support import QUICK, application, count_topology, join_topology, write_streams
+
+
+def finished(root: Path) -> RunResult:
+    write_streams(root / "topics", rows=1_000, keys=50)
+    return application(root, join_topology()).run()
+
+
+def test_a_run_leaves_its_log_its_metrics_and_the_states_of_its_assignor(tmp_path: Path) -> None:
+    result = finished(tmp_path)
+    storage = LocalStorage(tmp_path / "run")
+    lines = list(read_log(storage))
+    told = [line["event"] for line in lines]
+    assert told.count("ClientJoined") == 2
+    assert told.count("Rebalanced") == 1
+    assert told[-2:] == ["RunFinished", "Metrics"]
+    assert sum(line["rowsIn"] for line in lines if line["event"] == "Commits") == result.rows_in
+    assert lines[-1]["metrics"]["records-out-total"] == result.rows_out
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+
+    (name,) = list_states(storage)
+    state = read_state(tmp_path / "run" / name)
+    assert len(state.all_tasks) == 4
+    assert len(state.kafka_streams_states(compute_task_lags=False)) == 2
+    # The next run in the folder has a log and states of its own.
+    application(tmp_path, join_topology()).run()
+    assert len(storage.list("log")) == 2
+    assert {line["event"] for line in read_log(storage)} >= {"RunFinished", "Metrics"}
+
+
+def test_log_and_states_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_log, "_GATHERED_S", 0.0)
+    monkeypatch.setattr(run_log, "PART_BYTES", 100)
+    monkeypatch.setattr(run_log, "KEPT_PARTS", 3)
+    monkeypatch.setattr(run_log, "KEPT_STATES", 2)
+    storage = LocalStorage(tmp_path)
+    state = ApplicationStateBuilder().build()
+    for epoch in range(1, 7):
+        log = RunLog(storage, "shop", epoch)
+        log.state(state)
+        for number in range(20):
+            log.line(json.dumps({"event": "x", "epoch": epoch, "number": number}))
+        log.close()
+    assert len(storage.list("log")) <= 4
+    assert list_states(storage) == ["states/00000005-000001.json", "states/00000006-000001.json"]
+    last = [line["number"] for line in read_log(storage) if line["epoch"] == 6]
+    assert last == list(range(20))
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "log").write_text("in the way")
+    with caplog.at_level(logging.WARNING, "task_assignor"):
+        log = RunLog(LocalStorage(tmp_path), "shop", 1)
+        log.line("{}")
+        log.close()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"The log of the run cannot be written to {tmp_path}: ")
+
+
+def test_a_run_whose_log_cannot_be_written_goes_on(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    (tmp_path / "run").mkdir()
+    for name in ("log", "states"):
+        (tmp_path / "run" / name).write_text("in the way")
+    result = application(tmp_path, count_topology(), options=QUICK).run()
+    assert result.rows_in == 1_000
