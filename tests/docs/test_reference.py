@@ -53,6 +53,7 @@ WORDS = {
     "runtime",
     "spark",
     "jre",
+    "otel",
 }
 WORDS |= {"range", "roundrobin", "copartitioned"}
 WORDS |= {"JAVA_HOME", "PYTHONHASHSEED", "TASK_WITHOUT_ACTIVE"}
