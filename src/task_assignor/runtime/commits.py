@@ -206,7 +206,8 @@ class CommitLog:
         for expected, number in enumerate(numbers, start=first):
             if number != expected:
                 raise CommitLogException(
-                    f"The commit log {self._storage.locate(COMMITS)} has no commit {expected}, but later ones: the next "
+                    f"The commit log {self._storage.locate(COMMITS)} has no commit {expected} "
+                    f"({commit_name(expected)}), but later ones: the next "
                     f"is {number}. Maybe a file was deleted; what was computed after it cannot be trusted."
                 )
         return first, first + len(numbers) - 1
@@ -298,6 +299,11 @@ class CommitLog:
                 f"Commit {record.number} has been made by somebody else{self._who(record.number)}: "
                 f"{self._storage.locate(name)} exists. A second coordinator runs on the same folder; this one stops, its "
                 "batches do not count."
+            ) from None
+        except IsADirectoryError:
+            raise CommitLogException(
+                f"Commit {record.number} cannot be made: {self._storage.locate(name)} is a folder without the file that "
+                "belongs into it. Maybe somebody deleted the file; delete the folder too: its batches are done anew."
             ) from None
 
     def _who(self, number: int) -> str:

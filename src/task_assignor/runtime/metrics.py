@@ -326,5 +326,5 @@ def _escaped(value: str) -> str:
 
 def labels_of(sample: Sample, application_id: str) -> Mapping[str, str]:
     """The labels of a value, in Prometheus and OpenTelemetry."""
-    own = {sample.metric.label: sample.label} if sample.metric.label else {}
+    own: dict[str, str] = {sample.metric.label: sample.label} if sample.metric.label else {}
     return {"application_id": application_id, **own}
