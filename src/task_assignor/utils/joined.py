@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +13,12 @@ from task_assignor.engine.problem import Goal as ItemGoal
 from task_assignor.engine.problem import Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct_and_numbers, numbered, order_by, rows_of
-from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.given import check_has_clients, numbers_of_groups
 from task_assignor.utils.goals import Goal, inexact_actives
-from task_assignor.utils.history import previous_state
+from task_assignor.utils.history import previous_state_of_units, sums_of_units
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
-
-_LAG_BITS: Final = 40
-IntArray = Int32Array | Int64Array
 
 
 def place_joined_actives(application_state: ApplicationState, join_group: npt.ArrayLike) -> AssignmentResult:
@@ -92,7 +87,7 @@ class _Units:
         if not len(weight) or not len(self.join_group):
             return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
-        claims, state = self._claims().newest(), self._state()
+        claims, state = self._claims().newest(), previous_state_of_units(self.columns, self.unit)
         shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
         # A client is an owner of its own for each join group of which it has a share.
         keys = shares.group * len(weight) + shares.owner
@@ -153,27 +148,7 @@ class _Units:
         generation = self.columns.clients.generation
         age = numbered(np.where(generation == MISSING, -1, generation))
         stateful = self.columns.tasks.is_stateful[task].astype(np.int64)
-        unit, owner, (many, all_tasks) = self._sums(client, task, (stateful, np.ones(len(task), dtype=np.int64)))
+        one = np.ones(len(task), dtype=np.int64)
+        unit, owner, (many, all_tasks) = sums_of_units(self.columns, self.unit, client, task, stateful, one)
         base = int(all_tasks.max(initial=0)) + 1
         return Pairs.of(unit, owner, (age[owner] * base + many) * base + all_tasks)
-
-    def _state(self) -> Pairs:
-        """Clients with state of a unit: state of most tasks first, then least lag."""
-        state = previous_state(self.columns)
-        lag = np.minimum(state.rank, (1 << _LAG_BITS) - 1)
-        unit, owner, (count, lags) = self._sums(state.owner, state.item, (np.ones(len(lag), dtype=np.int64), lag))
-        missing = int(count.max(initial=0)) - count
-        return Pairs.of(unit, owner, (missing << _LAG_BITS) + np.minimum(lags, (1 << _LAG_BITS) - 1))
-
-    def _sums(
-        self, client: IntArray, task: IntArray, values: tuple[Int64Array, ...]
-    ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, ...]]:
-        """Values of (client, task) pairs, added up by (unit, client)."""
-        clients = max(len(self.columns.clients), 1)
-        keys, inverse = distinct_and_numbers(self.unit[task] * clients + client)
-        sums = []
-        for value in values:
-            total = np.zeros(len(keys), dtype=np.int64)
-            np.add.at(total, inverse, value)
-            sums.append(total)
-        return keys // clients, keys % clients, tuple(sums)

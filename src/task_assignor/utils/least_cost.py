@@ -13,11 +13,12 @@ from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.weighted_bound import relaxed
 from task_assignor.engine.weighted_places import Overload, place_weights
-from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
+from task_assignor.sdk import ApplicationState, StateColumns
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal
+from task_assignor.utils.history import previous_actives
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.placement_costs import CostModelException, PlacementCosts
 from task_assignor.utils.result import AssignmentResult
@@ -41,13 +42,10 @@ class LeastCostAssignment(AssignmentResult):
 
 def previous_owner(columns: StateColumns) -> Int64Array:
     """(T,) who had each task active: of several the newest generation, then the smallest process id; -1: nobody."""
-    client, task = columns.previous.pairs(Role.ACTIVE)
-    generation = columns.clients.generation
-    generation = np.where(generation == MISSING, -1, generation)[client]
     owner = np.full(len(columns.tasks), NOBODY, dtype=np.int64)
-    order = np.lexsort((-client, generation))
+    claims = previous_actives(columns).newest()
     # The last of equal tasks wins.
-    owner[task[order]] = client[order]
+    owner[claims.item[::-1]] = claims.owner[::-1]
     return owner
 
 

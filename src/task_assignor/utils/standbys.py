@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyProblem, Room, Traffic
-from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
-from task_assignor.sdk.arrays import distinct_and_numbers, order_by
+from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, csr_rows, offsets_of
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of
 from task_assignor.utils.goals import Goal, inexact_standbys
-from task_assignor.utils.history import previous_state
+from task_assignor.utils.history import previous_state_of_units
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import small_costs
 from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, rack_rows, strategy_problem
 from task_assignor.utils.result import AssignmentResult
-
-_LAG_BITS: Final = 40
 
 
 def place_standbys(
@@ -73,95 +68,61 @@ def place_standbys(
     """
     columns, configs = application_state.columns, application_state.assignment_configs
     before = placement_of(application_state, assignments)
-    groups = None if together is None else numbers_of_groups(together, len(columns.tasks))
-    found = _pairs(columns, configs, before.active_owner, groups, use_racks)
-    after = Placement.of(columns, before.active_owner, found.task, found.client, before.deadline_ms)
+    unit = np.arange(len(columns.tasks))
+    if together is not None:
+        unit = numbers_of_groups(together, len(columns.tasks))
+    logged = np.flatnonzero(columns.tasks.has_changelog)
+    costs = _rack_costs(columns, configs, logged) if use_racks and together is None else None
+    found = place_copies(_problem(columns, configs, before.active_owner, unit, costs))
+    task, client = found.item, found.owner
+    if together is not None:
+        task, client = _of_tasks(found.item, found.owner, logged, unit)
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
-    missing = wanted - np.bincount(found.task, minlength=len(columns.tasks))
+    missing = wanted - np.bincount(task, minlength=len(columns.tasks))
     short = np.flatnonzero(missing)
-    shortages = zip(columns.tasks.task_ids(short.tolist()), missing[short].tolist(), strict=True)
+    inexact = inexact_standbys(found.exact)
+    inexact -= frozenset() if configs.rack_aware_assignment_tags else {Goal.STANDBY_TAGS}
+    inexact -= {Goal.STANDBY_COST} if costs is None else frozenset()
     return AssignmentResult(
-        after,
-        cost_after=found.cost,
-        lower_bound=found.bound,
-        shortages=shortages,
-        inexact=inexact_of(assignments) | found.inexact,
+        Placement.of(columns, before.active_owner, task, client, before.deadline_ms),
+        cost_after=None if costs is None else found.cost,
+        lower_bound=None if costs is None else found.bound,
+        shortages=zip(columns.tasks.task_ids(short.tolist()), missing[short].tolist(), strict=True),
+        inexact=inexact_of(assignments) | inexact,
     )
 
 
-@attrs.frozen(eq=False)
-class _Pairs:
-    """Where standbys go.
-
-    Args:
-        task: (S,) task numbers, pairs sorted by task, then client.
-        client: (S,) client numbers.
-        cost: trafficCost x cross-rack partitions + nonOverlapCost x standbys where no state was; None: racks do not count.
-        bound: no placement with these loads costs less; None: racks do not count.
-        inexact: the goals that are perhaps not reached exactly.
-    """
-
-    task: Int64Array
-    client: Int64Array
-    cost: int | None
-    bound: int | None
-    inexact: frozenset[Goal]
-
-
-def _pairs(
+def _problem(
     columns: StateColumns,
     configs: AssignmentConfigs,
     active_owner: Int32Array,
-    together: Int64Array | None,
-    use_racks: bool,
-) -> _Pairs:
-    """What the engine answers; `together` are numbers of groups from 0."""
-    tasks = columns.tasks
-    unit = np.arange(len(tasks)) if together is None else together
+    unit: Int64Array,
+    costs: tuple[int, int] | None,
+) -> CopyProblem:
+    """What the engine is asked: each unit of tasks is an item."""
     units = int(unit.max(initial=-1)) + 1
     owner = np.full(units, -1, dtype=np.int64)
     owner[unit] = active_owner
     wanted = np.zeros(units, dtype=np.int64)
-    wanted[unit[tasks.has_changelog]] = configs.num_standby_replicas
-    logged = np.flatnonzero(tasks.has_changelog)
-    costs = _rack_costs(columns, configs, logged) if use_racks and together is None else None
-    problem = CopyProblem(
+    wanted[unit[columns.tasks.has_changelog]] = configs.num_standby_replicas
+    return CopyProblem(
         main_owner=owner,
         room=Room.even(owner, wanted, columns.clients.num_processing_threads),
-        claims=_state(columns, unit, units),
+        claims=previous_state_of_units(columns, unit),
         tags=tag_values(columns, configs.rack_aware_assignment_tags),
-        traffic=None if costs is None else traffic_of(columns, np.arange(len(tasks)), costs),
+        traffic=None if costs is None else traffic_of(columns, np.arange(len(unit)), costs),
     )
-    found = place_copies(problem)
-    task, client = found.item, found.owner
-    if together is not None:
-        member = logged[order_by(unit[logged])]
-        offsets = offsets_of(unit[member], units)
-        task = member[csr_rows(offsets, found.item)]
-        client = np.repeat(found.owner, np.diff(offsets)[found.item])
-        order = order_by(task, client)
-        task, client = task[order], client[order]
-    inexact = inexact_standbys(found.exact)
-    if not configs.rack_aware_assignment_tags:
-        inexact -= {Goal.STANDBY_TAGS}
-    if costs is None:
-        return _Pairs(task, client, None, None, inexact - {Goal.STANDBY_COST})
-    return _Pairs(task, client, found.cost, found.bound, inexact)
 
 
-def _state(columns: StateColumns, unit: Int64Array, units: int) -> Pairs:
-    """Who has state of which unit: of most of its tasks first, then with less lag."""
-    state = previous_state(columns)
-    if units == len(unit):
-        return Pairs(unit[state.item], state.owner, state.rank)
-    clients = max(len(columns.clients), 1)
-    keys, inverse = distinct_and_numbers(unit[state.item] * clients + state.owner)
-    count = np.bincount(inverse, minlength=len(keys))
-    # Sums of lags, in units so large that they cannot overflow.
-    lag = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(lag, inverse, np.minimum(state.rank, (1 << _LAG_BITS) - 1))
-    missing = int(count.max(initial=0)) - count
-    return Pairs(keys // clients, keys % clients, (missing << _LAG_BITS) + np.minimum(lag, (1 << _LAG_BITS) - 1))
+def _of_tasks(
+    item: Int64Array, owner: Int64Array, logged: Int64Array, unit: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """(task, client) of the copies of units: one for each of the unit's tasks that have a changelog; sorted."""
+    member = logged[order_by(unit[logged])]
+    offsets = offsets_of(unit[member], int(unit.max(initial=-1)) + 1)
+    task, client = member[csr_rows(offsets, item)], np.repeat(owner, np.diff(offsets)[item])
+    order = order_by(task, client)
+    return task[order], client[order]
 
 
 def _rack_costs(columns: StateColumns, configs: AssignmentConfigs, tasks: Int64Array) -> tuple[int, int] | None:
