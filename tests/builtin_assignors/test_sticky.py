@@ -13,6 +13,7 @@ import pytest
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
 from task_assignor.engine.copy_goals import copy_bounds
+from task_assignor.engine.exchange import Exchange
 from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
@@ -142,17 +143,41 @@ def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
 
 
 def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> None:
-    """With cross-rack traffic in place of moves as the second goal: all before the standbys exactly."""
-    compared = 0
+    """With cross-rack traffic in place of moves as the second goal: all but the last exactly, the last in nearly all states."""
+    compared = even = 0
     for state in random_states(78, 2_000, consistent=True, max_tasks=5, max_clients=3):
         costs = costs_of(state)
         if costs is None or not len(state.columns.tasks):
             continue
         ours = Placement.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False, costs)
 
-        assert ours[:6] == _best_goals(state, costs)[:6]
+        best = _best_goals(state, costs)
+
+        assert ours[:-1] == best[:-1]
+        assert ours[-1] >= best[-1]
         compared += 1
+        even += ours[-1] == best[-1]
     assert compared >= 30
+    assert even >= 0.98 * compared
+
+
+def test_with_racks_too_actives_change_places_for_even_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside answers without the exchange: total loads are never less even, often more, and no earlier goal suffers."""
+    shape = {"max_tasks": 30, "max_clients": 4, "racks_known": True, "consistent": True}
+    states = [state for state in random_states(9, 240, **shape) if costs_of(state) is not None]  # type: ignore[arg-type]
+
+    def goals() -> list[tuple[Fraction | int, ...]]:
+        answers = [_assign(state, must_preserve=False).assignment for state in states]
+        placed = map(Placement.of, states, answers)
+        return [one.sticky_goals(False, costs_of(state)) for one, state in zip(placed, states, strict=True)]
+
+    exchanged = goals()
+    monkeypatch.setattr(Exchange, "improve", lambda _self, owner: owner)
+    as_placed = goals()
+
+    assert [one[:-1] for one in exchanged] == [one[:-1] for one in as_placed]
+    assert all(one[-1] <= other[-1] for one, other in zip(exchanged, as_placed, strict=True))
+    assert sum(one[-1] < other[-1] for one, other in zip(exchanged, as_placed, strict=True)) >= 3
 
 
 @pytest.mark.parametrize(("seed", "number", "spread"), [(2023306716, 854, 2.5), (3907281995, 136, 0.083333333)])

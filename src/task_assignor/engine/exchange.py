@@ -7,6 +7,7 @@ matters whether an owner's items are ones that have copies. A local search: how 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final
 
 import attrs
@@ -15,7 +16,7 @@ import numpy as np
 from task_assignor.engine.copy_goals import copy_bounds
 from task_assignor.engine.even import even_counts, is_more_even
 from task_assignor.engine.problem import Problem
-from task_assignor.sdk.arrays import order_by, rows_of
+from task_assignor.sdk.arrays import order_by, rows_of, values_of
 from task_assignor.sdk.columns import Int64Array
 
 MOST_LOOKED_AT: Final = 30_000_000
@@ -23,8 +24,10 @@ MOST_LOOKED_AT: Final = 30_000_000
 MOST_PARTNERS: Final = 8
 TWO_CHANGES_UP_TO: Final = 2_000
 """Items up to which two changes at a time are tried where one does not help."""
-_LOST: Final = 1 << 50
-_NO_STATE: Final = 1 << 40
+_FIRST: Final = 1 << 28
+"""What the first goal counts for beside the later ones, with room for costs of 34 bits."""
+_NO_STATE: Final = 1 << 24
+_ANY_COST: Final = 1 << 62
 Change = tuple[int, int]
 """An item and its new owner."""
 
@@ -34,7 +37,7 @@ class Exchange:
     """What counts when items change places.
 
     Args:
-        problem: the items and owners, without racks and pools.
+        problem: the items and owners, without pools.
         wanted: (N,) copies wanted of each item.
     """
 
@@ -44,9 +47,10 @@ class Exchange:
     def improve(self, owner: Int64Array) -> Int64Array:
         """(N,) owners, changed as long as that makes all items and copies more even.
 
-        Two items change places, or one moves to an owner that may have one more. No change loses more claims, leaves
-        more items away from their state or further behind, or makes the stateful or all items less even. It stops when no
-        change with the emptiest or fullest owner helps (and, of few items, no two changes).
+        Two items change places, or one moves to an owner that may have one more. No change loses more claims (or costs
+        more on racks), leaves more items away from their state or further behind, or makes the stateful or all items less
+        even. It stops when no change with the emptiest or fullest owner helps (and, of few items, no two changes, of
+        which the second may make up for the first).
         """
         return _Search(self, owner).run()
 
@@ -83,11 +87,11 @@ class _Search:
         return self.owner
 
     def _two_changes(self, loads: Int64Array) -> Int64Array | None:
-        """A change that does not help by itself, and one that helps then; None: there are none."""
+        """A change that does not help by itself, and one that helps then and makes up for its cost; None: there are none."""
         owner, counts = self.owner.copy(), self.counts
-        for changes in list(self._allowed(loads)):
+        for changes, cost in list(self._allowed(loads, _ANY_COST)):
             self._apply(changes, self._changed(changes))
-            better = self._first_improvement(self._loads(self.counts), loads)
+            better = self._first_improvement(self._loads(self.counts), loads, -cost)
             if better is not None:
                 return better
             self.owner, self.counts = owner.copy(), counts
@@ -103,9 +107,9 @@ class _Search:
         most = counts[0] + self.copied - counts[2]
         return even_counts(self.weight, counts[0], most, self.total)
 
-    def _first_improvement(self, loads: Int64Array, before: Int64Array) -> Int64Array | None:
+    def _first_improvement(self, loads: Int64Array, before: Int64Array, most_cost: int = 0) -> Int64Array | None:
         """Make the first change after which loads are more even than `before`; None: there is none."""
-        for changes in self._allowed(loads):
+        for changes, _ in self._allowed(loads, most_cost):
             counts = self._changed(changes)
             new_loads = self._loads(counts)
             if is_more_even(self.weight, new_loads, before):
@@ -113,13 +117,14 @@ class _Search:
                 return new_loads
         return None
 
-    def _allowed(self, loads: Int64Array) -> Iterator[tuple[Change, ...]]:
-        """Changes that leave all earlier goals as good as they are."""
-        for changes in self._candidates(loads):
-            counts = self._changed(changes)
-            worse = any(is_more_even(self.weight, self.counts[row], counts[row]) for row in (0, 1))
-            if not worse and self._outside(counts[0]) <= self._outside(self.counts[0]):
-                yield changes
+    def _allowed(self, loads: Int64Array, most_cost: int) -> Iterator[tuple[tuple[Change, ...], int]]:
+        """Changes that leave the loads of earlier goals as even as they are, and what they cost."""
+        for changes, cost in self._candidates(loads):
+            if cost <= most_cost:
+                counts = self._changed(changes)
+                worse = any(is_more_even(self.weight, self.counts[row], counts[row]) for row in (0, 1))
+                if not worse and self._outside(counts[0]) <= self._outside(self.counts[0]):
+                    yield changes, cost
 
     def _changed(self, changes: Sequence[Change]) -> Int64Array:
         counts = self.counts.copy()
@@ -133,8 +138,8 @@ class _Search:
         """Items outside floor and ceil of the shares."""
         return int((np.maximum(self.floor - counts, 0) + np.maximum(counts - self.ceil, 0)).sum())
 
-    def _candidates(self, loads: Int64Array) -> Iterator[tuple[Change, ...]]:
-        """Changes between a fuller owner, the giver, and an emptier one, the taker, that cost nothing."""
+    def _candidates(self, loads: Int64Array) -> Iterator[tuple[tuple[Change, ...], int]]:
+        """Changes between a fuller owner, the giver, and an emptier one, the taker, and what they cost."""
         level = loads / self.weight
         order = np.argsort(level, kind="stable").tolist()
         pairs = [(order[-1], other) for other in order[:MOST_PARTNERS]]
@@ -144,20 +149,13 @@ class _Search:
                 continue
             self.looked_at += len(self.owner)
             given, taken = self._cheapest(giver, taker), self._cheapest(taker, giver)
-            for (first, loss), (second, gain) in (
-                (one, other)
-                for (is_copied, _), one in given.items()
-                for (other_is_copied, _), other in taken.items()
-                if not is_copied and other_is_copied
-            ):
-                if loss + gain <= 0:
-                    yield (first, taker), (second, giver)
+            for (first, loss), (second, gain) in product(given.values(), taken.values()):
+                if self.is_copied[second] and not self.is_copied[first]:
+                    yield ((first, taker), (second, giver)), loss + gain
             for item, cost in given.values():
-                if cost <= 0:
-                    yield ((item, taker),)
+                yield ((item, taker),), cost
             for item, cost in taken.values():
-                if cost <= 0:
-                    yield ((item, giver),)
+                yield ((item, giver),), cost
 
     def _cheapest(self, source: int, target: int) -> dict[tuple[bool, bool], tuple[int, int]]:
         """Per (has copies, stateful): the source's item that goes to the target at least cost, and the cost."""
@@ -178,11 +176,11 @@ class _Search:
 
 
 class _Costs:
-    """What it costs to have items at an owner: a lost claim, then the distance from their state."""
+    """What it costs to have items at an owner: a lost claim or what racks cost, then the distance from their state."""
 
     def __init__(self, problem: Problem) -> None:
         items, claims, state = len(problem.is_stateful), problem.newest_claims(), problem.state
-        self.items = items
+        self.items, self.racks = items, problem.racks
         self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
         self.is_claimed[claims.item] = True
         self.has_state[state.item] = True
@@ -190,6 +188,9 @@ class _Costs:
         keys = state.owner * items + state.item
         order = order_by(keys)
         self.state, self.place = keys[order], state.places()[order]
+        if self.racks is not None:
+            self.width = self.racks.racks
+            self.entries = self.racks.entry_row * self.width + self.racks.entry_rack
 
     def of(self, items: Int64Array, owner: int) -> Int64Array:
         """(M,) the cost of each of the items at the owner."""
@@ -199,4 +200,11 @@ class _Costs:
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
         behind[rows >= 0] = self.place[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
-        return np.where(self.is_claimed[items] & ~kept, _LOST, 0) + behind
+        lost = (self.is_claimed[items] & ~kept).astype(np.int64)
+        if self.racks is None:
+            return lost * _FIRST + behind
+        row = self.racks.row[items]
+        wanted = row * self.width + self.racks.rack[owner]
+        cost = values_of(self.entries, self.racks.entry_cost, wanted, self.racks.default_cost[row])
+        # Claims are the last goal there.
+        return (cost + lost * self.racks.move) * _FIRST + 2 * behind + lost

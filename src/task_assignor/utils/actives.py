@@ -67,7 +67,7 @@ def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bo
     )
     found = allocate(problem)
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
-    if racks is not None or not wanted.any() or not len(columns.clients):
+    if not wanted.any() or not len(columns.clients):
         return found
     exchange = Exchange(problem, wanted)
     owner = exchange.improve(found.owner.astype(np.int64))
