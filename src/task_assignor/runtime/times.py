@@ -32,7 +32,8 @@ def times_of(rows: pa.Table, timestamp: str | None) -> npt.NDArray[np.int64]:
         seconds = column.cast(pa.int64())
         far = pc.greater_equal(pc.abs(pc.max_element_wise(seconds, -FARTHEST_MS)), FARTHEST_MS // 1_000)
         column = pc.if_else(far, pa.scalar(None, column.type), column)
-    times: npt.NDArray[np.int64] = pc.fill_null(timestamps_in_ms(column), NO_TIME).to_numpy()
+    column = timestamps_in_ms(column)
+    times: npt.NDArray[np.int64] = (pc.fill_null(column, NO_TIME) if column.null_count else column).to_numpy()
     if len(times) and (times.min() < -FARTHEST_MS or times.max() > FARTHEST_MS):
         return np.where((times < -FARTHEST_MS) | (times > FARTHEST_MS), NO_TIME, times)
     return times

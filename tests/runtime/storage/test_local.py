@@ -224,3 +224,20 @@ def test_of_many_processes_one_wins(tmp_path: Path) -> None:
     assert won.empty()
     storage = LocalStorage(tmp_path)
     assert {turn: int(storage.open(f"claims/{turn}").to_pybytes()) for turn in range(30)} == winners
+
+
+def test_the_first_error_comes_when_all_have_ended(tmp_path: Path) -> None:
+    storage, ended = LocalStorage(tmp_path), list[int]()
+
+    def work(number: int) -> None:
+        ended.append(number)
+        if number in (1, 3):
+            raise OSError(f"number {number}")
+
+    with pytest.raises(OSError, match="number 1"):
+        storage.for_all(work, range(4))
+    assert sorted(ended) == [0, 1, 2, 3]
+    with pytest.raises(OSError, match="number 3"):
+        storage.for_all(work, [0, 3])
+    storage.for_all(work, [])
+    storage.for_all(work, [2])

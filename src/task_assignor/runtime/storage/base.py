@@ -140,10 +140,15 @@ class Storage(ABC):
     def for_all(self, function: Callable[[T], None], things: Iterable[T]) -> None:
         """Call a function for all things at the same time, and raise the first error when all have ended: for calls that wait."""
         things = list(things)
-        if len(things) == 1:
-            function(things[0])
+        if not things:
             return
-        errors = [future.exception() for future in [self._pool.submit(function, thing) for thing in things]]
-        for error in errors:
-            if error is not None:
-                raise error
+        waiting = [self._pool.submit(function, thing) for thing in things[:-1]]
+        failures: list[BaseException] = []
+        try:
+            # This thread would only wait.
+            function(things[-1])
+        except Exception as error:  # noqa: BLE001 - raised below, when all have ended
+            failures.append(error)
+        failures[:0] = [found for found in (future.exception() for future in waiting) if found is not None]
+        if failures:
+            raise failures[0]

@@ -45,7 +45,7 @@ class LocalStorage(Storage):
 
     def put(self, name: str, data: Data) -> None:  # noqa: D102
         os.close(self._replace(name, data, is_synced_first=True))
-        self._sync_folders([name])
+        self._sync_names([name])
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
         written: list[int] = []
@@ -54,8 +54,8 @@ class LocalStorage(Storage):
                 written.append(self._replace(name, data, is_synced_first=False))
                 if not self._is_durable:
                     os.close(written.pop())
-            # Nobody looks for the names yet, so files and folders may reach the disk in any order.
-            self._sync_folders(objects, written)
+            # Nobody looks for the names yet, so they may reach the disk in any order.
+            self._sync_names(objects, written)
         finally:
             for descriptor in written:
                 os.close(descriptor)
@@ -71,17 +71,16 @@ class LocalStorage(Storage):
             try:
                 if self._is_durable:
                     os.fsync(descriptor)
-                    self._sync(str(folder))
+                    _sync_folder(str(folder))
             finally:
                 os.close(descriptor)
             folder.rename(path)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise self._exists(name) from None
             raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._sync_folders([name])
+        self._sync_names([name])
 
     def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         file = self._file(name)
@@ -218,38 +217,46 @@ class LocalStorage(Storage):
 
     # Durability.
 
-    def _sync_folders(self, names: Iterable[str], files: Iterable[int] = ()) -> None:
-        """Make the names durable: those of the objects, and those of all folders down to them; and open files with them."""
-        if self._is_durable:
-            holding = {f"{self.address}/{name}".rpartition("/")[0] for name in names}
-            waiting: list[str | int] = [*files, *self._folders(holding)]
-            self.for_all(self._sync, waiting)
-            self._durable_folders.update(holding)
-
-    def _folders(self, holding: Iterable[str]) -> Sequence[str]:
-        """The folders that hold the names, and those above that may be new."""
-        found = set(holding)
-        for folder in found - self._durable_folders:
-            above = Path(folder).parents
-            found.update(str(each) for each in above if self.root in (each, *each.parents))
-            # The root may be new, too.
-            found.add(str(self.root.parent))
-        return sorted(found)
-
-    def _sync(self, what: str | int) -> None:
-        """Wait for an open file or a folder."""
-        if isinstance(what, int):
-            os.fsync(what)
+    def _sync_names(self, names: Iterable[str], files: Sequence[int] = ()) -> None:
+        """Make names durable: those of the objects and those of all folders down to them; and open files with them."""
+        if not self._is_durable:
             return
-        descriptor = os.open(what, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            # Some network file systems have no fsync for folders; they keep names by themselves.
-            if error.errno not in _NO_SYNC:
-                raise
-        finally:
-            os.close(descriptor)
+        holding = dict.fromkeys(f"{self.address}/{name}".rpartition("/")[0] for name in names)
+        # With a file the disk mostly takes its folder, too, which costs little then: one thread for both.
+        pairs = itertools.zip_longest([[file] for file in files], [[folder] for folder in self._folders(holding)])
+        self.for_all(self._sync, [[*(file or ()), *(folder or ())] for file, folder in pairs])
+        self._durable_folders.update(holding)
+
+    def _folders(self, holding: Iterable[str]) -> Iterable[str]:
+        """Those folders, and the ones above that may be new."""
+        found = dict.fromkeys(holding)
+        for folder in found.keys() - self._durable_folders:
+            above = Path(folder).parents
+            found.update(dict.fromkeys(str(each) for each in above if self.root in (each, *each.parents)))
+            # The root may be new, too.
+            found[str(self.root.parent)] = None
+        return found
+
+    @staticmethod
+    def _sync(places: Iterable[int | str]) -> None:
+        """Wait for open files and folders, one after the other."""
+        for place in places:
+            if isinstance(place, int):
+                os.fsync(place)
+            else:
+                _sync_folder(place)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no fsync for folders; they keep names by themselves.
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
