@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
+from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -97,3 +99,31 @@ class FollowingUpAssignor(ScatteringAssignor):
         if application_state.now_ms < 3_000:
             first = first.with_followup_rebalance(application_state.now_ms + 300)
         return TaskAssignment([first, *others])
+
+
+class ProbingAssignor(HighAvailabilityTaskAssignor):
+    """Wants to be asked again soon, not after a minute at the least."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """As the built-in one."""
+        found = super().assign(application_state).assignment
+        return TaskAssignment(
+            [
+                entry
+                if entry.followup_rebalance_deadline_ms is None
+                else entry.with_followup_rebalance(application_state.now_ms + 200)
+                for entry in found
+            ]
+        )
+
+
+class PlaceNotingAssignor(ScatteringAssignor):
+    """Notes the racks and tags of the clients."""
+
+    seen: ClassVar[list[tuple[str | None, Mapping[str, str]]]] = []
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """As above."""
+        for client in application_state.kafka_streams_states(compute_task_lags=False).values():
+            type(self).seen.append((client.rack_id, dict(client.client_tags)))
+        return super().assign(application_state)

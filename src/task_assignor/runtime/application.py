@@ -9,9 +9,9 @@ import secrets
 import socket
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,10 +33,8 @@ from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
-    ClientJoined,
     ClientLost,
     Rebalanced,
     ResultRefused,
@@ -50,6 +48,7 @@ from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.run_log import RunLog
+from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import Clock, CoordinatorServer
@@ -59,7 +58,7 @@ from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
-from task_assignor.sdk.text import counted, duration, is_url, named
+from task_assignor.sdk.text import counted, duration, is_url
 
 _log = logging.getLogger(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -70,8 +69,6 @@ _POLL_MS = {False: 20, True: 200}
 """How often it is looked whether topics have grown; by whether they are elsewhere, where each look is a request."""
 _MEASURED_EVERY_S = 60.0
 """So often the metrics are written to the log of the run; and at its end."""
-_EARLY_EXITS = {False: 3, True: 50}
-"""So often in a row a client's process may end before it joins; by whether it has joined before."""
 
 
 @attrs.frozen
@@ -145,17 +142,10 @@ class _Recorder:
         self.rows_in = 0
         self.rows_out = 0
         self.first: float | None = None
-        self.early_exits: Counter[str] = Counter()
-        """Client -> how often its process has ended since it joined the last time."""
-        self.joined: set[str] = set()
         self.last = 0.0
 
     def __call__(self, event: RunEvent) -> None:
         match event:
-            case ClientJoined():
-                # The end of this process will be counted, but it is not an early one.
-                self.early_exits[event.client] = -1
-                self.joined.add(event.client)
             case Rebalanced():
                 self.first = self.first or time.monotonic()
             case BatchesCommitted():
@@ -270,6 +260,22 @@ class StreamsApplication:
     def clients(self) -> tuple[ClientSpec, ...]:
         """The clients that shall run."""
         return self._clients
+
+    def scale(self, clients: int | Sequence[ClientSpec]) -> None:
+        """Have other clients from now on: new ones are started, others leave after their batches. From any thread.
+
+        Args:
+            clients: how many, or which, of those that there are and new ones. Of a number, the first ones stay, and new
+                ones are `client-1`, `client-2` and so on, whatever names are free.
+
+        Raises:
+            ClientException: none, or two of one name.
+        """
+        if isinstance(clients, int):
+            names = {spec.name for spec in self._clients}
+            new = (spec for spec in _specs(clients + len(names), self._config) if spec.name not in names)
+            clients = [*self._clients[:clients], *islice(new, max(clients - len(names), 0))]
+        self._clients = _specs(clients, self._config)
 
     @property
     def config(self) -> StreamsConfig:
@@ -394,26 +400,43 @@ class StreamsApplication:
                 self._config.task_assignor_class.__qualname__,
                 log.state,
             )
+            clients = Clients(
+                self._launcher,
+                server,
+                lambda: self._clients,
+                lambda spec: self._bootstrap(spec, run_id, server.port, authkey),
+                self._options.min_clients,
+            )
             coordinator = Coordinator(
                 self._application_id,
                 run_id,
                 leader,
                 progress,
                 self._options,
-                self._options.min_clients or len(self._clients),
+                clients.expected,
                 opening,
                 server.clock.now_ms(),
                 {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
                 is_continuous=is_continuous,
             )
+
+            def announce(event: RunEvent) -> None:
+                clients.watch(event)
+                recorder(event)
+
+            def poll() -> None:
+                recorder.poll()
+                clients.look_after(coordinator)
+
             with stopping_on_signals(server.request_stop):
-                self._launcher.start(self._plan(run_id, server.port, authkey))
+                bootstraps = tuple(self._bootstrap(spec, run_id, server.port, authkey) for spec in self._clients)
+                self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps))
                 error = server.run(
                     coordinator,
                     leader,
                     commits,
-                    recorder,
-                    lambda: self._look_after_clients(coordinator, recorder),
+                    announce,
+                    poll,
                     self._metrics.commit_took,
                     self._watcher() if is_continuous else None,
                 )
@@ -436,21 +459,6 @@ class StreamsApplication:
         interval_ms = options.source_poll_interval_ms or _POLL_MS[is_far]
         return Watcher(self._topics, interval_ms / 1000, options.session_timeout_ms / 1000)
 
-    def _look_after_clients(self, coordinator: Coordinator, recorder: _Recorder) -> None:
-        recorder.poll()
-        if coordinator.phase is CoordinatorPhase.STOPPING:
-            return  # now they may end
-        for ended in self._launcher.exits():
-            _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)
-            recorder.early_exits[ended.client] += 1
-            limit = _EARLY_EXITS[ended.client in recorder.joined]
-            if recorder.early_exits[ended.client] >= limit:
-                raise ClientException(
-                    f"The process of {named('client', ended.client)} ended {limit} times in a row before it joined (the last time: "
-                    f'{ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
-                )
-            self._launcher.replace(ended.client)
-
     @property
     def _bind_host(self) -> str:
         return self._options.bind_host or self._launcher.coordinator_host
@@ -459,27 +467,19 @@ class StreamsApplication:
         root = str(self._config.values["state.dir"])
         return str(Path(root) / client if root else self._layout.client(client, run_id))
 
-    def _plan(self, run_id: str, port: int, authkey: bytes) -> LaunchPlan:
-        address = (self._options.advertised_host or self._bind_host, port)
-        return LaunchPlan(
+    def _bootstrap(self, spec: ClientSpec, run_id: str, port: int, authkey: bytes) -> ClientBootstrap:
+        return ClientBootstrap(
+            (self._options.advertised_host or self._bind_host, port),
+            authkey,
+            spec,
             self._application_id,
             run_id,
-            tuple(
-                ClientBootstrap(
-                    address,
-                    authkey,
-                    spec,
-                    self._application_id,
-                    run_id,
-                    self._topology,
-                    self._topics_at,
-                    self._layout.run_dir,
-                    spec.state_dir or self._state_dir(spec.name, run_id),
-                    self._options,
-                    {name: topic.topic_id for name, topic in self._topics.items()},
-                )
-                for spec in self._clients
-            ),
+            self._topology,
+            self._topics_at,
+            self._layout.run_dir,
+            spec.state_dir or self._state_dir(spec.name, run_id),
+            self._options,
+            {name: topic.topic_id for name, topic in self._topics.items()},
         )
 
     # The folder of the run.

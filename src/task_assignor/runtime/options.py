@@ -68,6 +68,10 @@ class RuntimeOptions:
         max_assignment_retries: after so many failures in a row the run fails.
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
         compression: of output and changelog files: None, "lz4" or "zstd".
+        rack_from_host: a client whose rack nobody gives, neither its spec nor `client.rack` nor TASK_ASSIGNOR_RACK in its
+            environment, has the name of its host as rack.
+        validate_state: coordinator and clients check after every event that their state holds together; for tests, since
+            it takes its time.
         bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
         advertised_host: address that clients connect to; None: the same.
     """
@@ -91,6 +95,8 @@ class RuntimeOptions:
     max_assignment_retries: int = attrs.field(default=20, validator=positive)
     checkpoint_every_commits: int = attrs.field(default=256, validator=positive)
     compression: str | None = attrs.field(default=None, validator=_compression)
+    rack_from_host: bool = False
+    validate_state: bool = False
     bind_host: str | None = None
     advertised_host: str | None = None
 

@@ -107,27 +107,38 @@ def failed_attempts(spark: SparkSession, group: str, at_least: int = 1) -> list[
         group: the job group.
         at_least: stages with fewer failures are left out, which spares asking for their tasks.
     """
+    found = []
+    for stage, task in _attempts(spark, group, lambda info: info.numFailedTasks >= at_least):
+        if task.status() == "FAILED":
+            message = task.errorMessage()
+            text = str(message.get()) if message.isDefined() else ""
+            found.append(FailedAttempt(stage, task.index(), task.taskId(), text))
+    return sorted(found, key=lambda attempt: attempt.task_id)
+
+
+def running_executors(spark: SparkSession, group: str) -> list[str]:
+    """The executors that run Spark tasks of a job group now, sorted."""
+    attempts = _attempts(spark, group, lambda info: info.numActiveTasks > 0)
+    return sorted({str(task.executorId()) for _, task in attempts if task.status() == "RUNNING"})
+
+
+def _attempts(spark: SparkSession, group: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
+    """(stage, Spark's own description) of the attempts of the Spark tasks of a job group, of those stages."""
     context = spark.sparkContext
     tracker = context.statusTracker()
     store: Any = context._jsc.sc().statusStore()  # noqa: SLF001 (Spark has no public way to the message)
-    found = []
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
             stage_info = tracker.getStageInfo(stage)
-            if stage_info is None or stage_info.numFailedTasks < at_least:
+            if stage_info is None or not wanted(stage_info):
                 continue
             try:
                 tasks = store.taskList(stage, stage_info.currentAttemptId, _LISTED_TASKS)
             except Py4JError:  # the stage has just gone from the store
                 continue
             for number in range(tasks.size()):
-                task = tasks.apply(number)
-                if task.status() == "FAILED":
-                    message = task.errorMessage()
-                    text = str(message.get()) if message.isDefined() else ""
-                    found.append(FailedAttempt(stage, task.index(), task.taskId(), text))
-    return sorted(found, key=lambda attempt: attempt.task_id)
+                yield stage, tasks.apply(number)
 
 
 def short_reason(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Resident clients: one long Spark job whose Spark tasks are the Streams clients. What a client does is known in `runtime`.
+"""Resident clients: long Spark jobs of one Spark task each, which is a Streams client. What a client does is known in `runtime`.
 
 Spark chooses where the clients live and starts them again when they die. Which task runs on which client is decided
 by the assignor alone: Spark's scheduler has no part in it.
@@ -15,13 +15,22 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+import attrs
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from task_assignor.runtime import ClientException, ClientExit, LaunchPlan, pickle_bootstrap
-from task_assignor.spark.jobs import failed_attempts, short_reason
-from task_assignor.spark.session import check_session, is_local
+from task_assignor.runtime import (
+    ClientBootstrap,
+    ClientException,
+    ClientExit,
+    Departure,
+    LaunchPlan,
+    pickle_bootstrap,
+)
+from task_assignor.sdk.text import counted, named
+from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
+from task_assignor.spark.session import check_session
 
 _LOOK_EVERY_S: Final = 0.5
 _GRACE_S: Final = 3.0
@@ -30,11 +39,30 @@ _CANCEL_TIMEOUT_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
+@attrs.define
+class _ClientJob:
+    """The Spark job of a client."""
+
+    bootstrap: ClientBootstrap
+    group: str
+    thread: threading.Thread | None = None
+    error: Exception | None = None
+    departs: bool = False
+    """Its executor is being decommissioned."""
+    is_cancelled: bool = False
+
+    @property
+    def runs(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+
 class SparkLauncher:
-    """Runs the clients of an application as the Spark tasks of one job.
+    """Runs each client of an application as a Spark job with one Spark task.
 
     Give it to `StreamsApplication(launcher=...)`. A client that is lost is started again by Spark itself, under its
-    name. The job holds one slot per client until the run ends; other Spark jobs need slots of their own.
+    name. One whose executor is decommissioned leaves in order and is started elsewhere. A client holds a slot until it
+    ends; those for which there is no slot wait for one, and come when executors come. Other Spark jobs need slots of
+    their own.
 
     Args:
         spark: the session; `spark_session()` makes a suitable one, any other is checked when the run starts.
@@ -43,11 +71,10 @@ class SparkLauncher:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._group = f"task-assignor-clients-{uuid.uuid4()}"
-        self._names: tuple[str, ...] = ()
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._jobs: dict[str, _ClientJob] = {}
+        self._is_started = False
         self._stopping = False
-        self._next_look = 0.0
+        self._next_look = dict.fromkeys(("exits", "departing"), 0.0)
         self._seen: set[int] = set()
         self._interrupt_handler: Any = None
 
@@ -57,77 +84,135 @@ class SparkLauncher:
         return str(self.spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
 
     def start(self, plan: LaunchPlan) -> None:
-        """Start the job.
+        """Start the clients' jobs.
 
         Raises:
             SparkSessionError: the session cannot run so many clients.
         """
-        if self._thread is not None:
+        if self._is_started:
             raise ClientException("This SparkLauncher has been started before. Make a new one for every run.")
         check_session(self.spark, len(plan.bootstraps))
-        self._names = tuple(bootstrap.spec.name for bootstrap in plan.bootstraps)
-        payloads = [pickle_bootstrap(bootstrap) for bootstrap in plan.bootstraps]
+        self._is_started = True
+        self._interrupt_handler = _leave_interrupts_to_python()
+        for bootstrap in plan.bootstraps:
+            self.add(bootstrap)
+        slots = self.capacity()
+        if slots < len(plan.bootstraps):
+            logger.warning("%d clients want a slot each, Spark has %d now; the rest wait.", len(plan.bootstraps), slots)
+
+    def capacity(self) -> int:
+        """How many slots the executors have that are there now."""
+        context: Any = self.spark.sparkContext._jsc.sc()  # noqa: SLF001 (Spark has no public way to it)
+        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+    def add(self, bootstrap: ClientBootstrap) -> None:
+        """Start the job of one client more."""
+        name = bootstrap.spec.name
+        self._jobs[name] = _ClientJob(bootstrap, f"{self._group}-{name}")
+        self._run(self._jobs[name])
+
+    def _run(self, job: _ClientJob) -> None:
+        payload = pickle_bootstrap(job.bootstrap)
         run = client_function()
         context = self.spark.sparkContext
+        what = f"Streams client {job.bootstrap.spec.name} of {job.bootstrap.application_id}"
 
-        def job() -> None:
-            context.setJobGroup(self._group, f"Streams clients of {plan.application_id}", interruptOnCancel=True)
+        def collect() -> None:
+            context.setJobGroup(job.group, what, interruptOnCancel=True)
             try:
-                context.parallelize(payloads, len(payloads)).mapPartitions(run).collect()
+                context.parallelize([payload], 1).mapPartitions(run).collect()
             except Exception as error:  # noqa: BLE001 (Py4J and Spark raise their own kinds)
-                if not self._stopping:
-                    self._error = error
+                if not self._stopping and not job.is_cancelled:
+                    job.error = error
 
-        self._interrupt_handler = _leave_interrupts_to_python()
-        self._thread = InheritableThread(target=job, name=self._group, daemon=True)
-        self._thread.start()
-        slots = context.defaultParallelism
-        if not is_local(self.spark) and slots < len(payloads):
-            logger.warning("%d clients want a slot each, Spark has %d now; the rest wait.", len(payloads), slots)
+        job.departs = False
+        job.thread = InheritableThread(target=collect, name=job.group, daemon=True)
+        job.thread.start()
+
+    def remove(self, client: str) -> None:
+        """Cancel the job of a client."""
+        self._cancel(self._jobs[client])
 
     def replace(self, client: str) -> None:
-        """Nothing: Spark starts a lost Spark task again by itself."""
+        """Start the job of a client again if it has ended; a lost Spark task is started again by Spark itself."""
+        if not self._jobs[client].runs:
+            self._run(self._jobs[client])
+
+    def departing(self) -> Sequence[Departure]:
+        """Clients whose executors are being decommissioned; looks every half second."""
+        if self._stopping or not self._is_due("departing"):
+            return ()
+        scheduler: Any = self.spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
+        found = []
+        for name, job in sorted(self._jobs.items()):
+            if job.departs or not job.runs:
+                continue
+            for executor in running_executors(self.spark, job.group):
+                if scheduler.getExecutorDecommissionState(executor).isDefined():
+                    job.departs = True
+                    found.append(Departure(name, f"executor {executor} is being decommissioned"))
+        return found
+
+    def _is_due(self, what: str) -> bool:
+        now = time.monotonic()
+        if now < self._next_look[what]:
+            return False
+        self._next_look[what] = now + _LOOK_EVERY_S
+        return True
 
     def exits(self) -> Sequence[ClientExit]:
-        """Clients whose Spark task has failed since the last call; looks every half second.
+        """Clients whose Spark task has failed or ended since the last call; looks every half second.
 
         Raises:
-            ClientException: the job itself has ended, so no client is left and none will come back.
+            ClientException: Spark has given a client up: it has failed too often.
         """
-        if self._thread is None or self._stopping:
+        if self._stopping or not self._is_due("exits"):
             return ()
-        if not self._thread.is_alive():
-            reason = short_reason(str(self._error)) if self._error else "all its tasks have ended"
-            raise ClientException(f"The Spark job of the clients has ended: {reason}")
-        if time.monotonic() < self._next_look:
-            return ()
-        self._next_look = time.monotonic() + _LOOK_EVERY_S
         found = []
-        for attempt in failed_attempts(self.spark, self._group):
-            if attempt.task_id not in self._seen:
-                self._seen.add(attempt.task_id)
-                found.append(ClientExit(self._names[attempt.index], short_reason(attempt.message)))
+        for name, job in sorted(self._jobs.items()):
+            if job.error is not None:
+                reason = short_reason(str(job.error))
+                raise ClientException(f"The Spark job of {named('client', name)} has ended: {reason}")
+            if job.thread is not None and not job.runs:
+                job.thread = None
+                found.append(ClientExit(name, "its Spark task has ended", has_left=not job.departs))
+            for attempt in failed_attempts(self.spark, job.group):
+                if attempt.task_id not in self._seen:
+                    self._seen.add(attempt.task_id)
+                    found.append(ClientExit(name, short_reason(attempt.message)))
         return found
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the clients, which were told to stop; cancel the job if some are left.
+        """Wait for the clients, which were told to stop; cancel the jobs of those that are left.
 
         Those that were members have said goodbye by now. What is left is one that Spark has just started again, which
-        would look for the coordinator in vain, or one that hangs.
+        would look for the coordinator in vain, or one that hangs, or waits for a slot.
         """
         self._stopping = True
-        if self._thread is None:
+        if not self._is_started:
             return
         if self._interrupt_handler is not None:
             signal.signal(signal.SIGINT, self._interrupt_handler)
-        self._thread.join(min(timeout_s, _GRACE_S))
-        if self._thread.is_alive():
-            logger.info("Some clients are left after the run; their Spark job is cancelled.")
-            try:
-                self.spark.sparkContext.cancelJobGroup(self._group)
-            except Py4JError as error:  # the session was stopped meanwhile
-                logger.warning("The Spark job of the clients could not be cancelled: %s", error)
-            self._thread.join(_CANCEL_TIMEOUT_S)
+        self._join(min(timeout_s, _GRACE_S))
+        left = [job for job in self._jobs.values() if job.runs]
+        if left:
+            logger.info("%s left after the run; their Spark jobs are cancelled.", counted(len(left), "client"))
+            for job in left:
+                self._cancel(job)
+            self._join(_CANCEL_TIMEOUT_S)
+
+    def _join(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        for job in self._jobs.values():
+            if job.thread is not None:
+                job.thread.join(max(deadline - time.monotonic(), 0))
+
+    def _cancel(self, job: _ClientJob) -> None:
+        job.is_cancelled = True
+        try:
+            self.spark.sparkContext.cancelJobGroup(job.group)
+        except Py4JError as error:  # the session was stopped meanwhile
+            logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
 
 
 def _leave_interrupts_to_python() -> Any:

@@ -218,7 +218,10 @@ class Coordinator:
                 instructions = self._take_answer(question, outcome, now_ms)
             case Abandoned():
                 instructions = self._abandon()
-        return list(instructions)
+        decided = list(instructions)
+        if self._options.validate_state:
+            self.validate_state()
+        return decided
 
     # Members.
 

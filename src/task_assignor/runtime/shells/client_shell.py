@@ -9,10 +9,13 @@ import importlib
 import logging
 import os
 import queue
+import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -31,6 +34,7 @@ from task_assignor.runtime.machines.client import (
     End,
     HeartbeatDue,
     JobDone,
+    LeaveRequested,
     Outcome,
     Received,
     RunJob,
@@ -50,6 +54,7 @@ from task_assignor.runtime.machines.protocol import (
 )
 from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
 from task_assignor.runtime.shells.launcher import ClientBootstrap
+from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -64,7 +69,7 @@ _RETRY_S = 0.1
 def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
     """Run a client until the application stops it; the whole client, in the calling thread and a few others.
 
-    After a lost connection (or if it was given up because it was not heard of) it joins again as a new member.
+    At SIGTERM it leaves in order: its batches are committed and its tasks given to others. After a lost connection (or if it was given up because it was not heard of) it joins again as a new member.
 
     Args:
         bootstrap: who it is, where the coordinator is, what is computed.
@@ -85,7 +90,27 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
     if any(_is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
         # They compute with it, and to import it takes as long as many batches.
         importlib.import_module("polars")
-    return _ClientShell(bootstrap, attempt).run()
+    shell = _ClientShell(bootstrap, attempt)
+    with _leaving_at_sigterm(shell):
+        return shell.run()
+
+
+@contextmanager
+def _leaving_at_sigterm(shell: _ClientShell) -> Iterator[None]:
+    """SIGTERM means to leave in order; a second one, to end at once. Only a process's first thread can hear it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        shell.leave("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _is_ready_made(factory: object) -> bool:
@@ -146,6 +171,8 @@ class _ClientShell:
                     self._send(event.message)
                 else:
                     self._carry_out(self._machine.handle(event))
+                    if self._bootstrap.options.validate_state:
+                        self._machine.validate_state()
         self._drop_channel()
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -154,6 +181,10 @@ class _ClientShell:
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
+
+    def leave(self, reason: str) -> None:
+        """End after the batches, when others have the tasks. May be called from any thread and from a signal handler."""
+        self._events.put((None, LeaveRequested(reason)))
 
     def _carry_out(self, instructions: list[ClientInstruction]) -> None:
         for instruction in instructions:
@@ -234,8 +265,8 @@ class _ClientShell:
             str(spec.process_id(self._bootstrap.application_id)),
             self._bootstrap.run_id,
             spec.threads,
-            spec.rack,
-            dict(spec.tags),
+            rack_of(spec, os.environ, self._bootstrap.options),
+            tags_of(spec, os.environ),
             spec.host_info,
             self._attempt,
             socket.gethostname(),

@@ -115,6 +115,21 @@ class ClientExit:
     Args:
         client: its name.
         reason: how: exit code, signal, or what the engine says.
+        has_left: it ended because it was told to leave, and shall not be replaced.
+    """
+
+    client: str
+    reason: str
+    has_left: bool = False
+
+
+@attrs.frozen
+class Departure:
+    """A client's place is about to go away.
+
+    Args:
+        client: its name.
+        reason: why.
     """
 
     client: str
@@ -168,6 +183,22 @@ class Launcher(Protocol):
         Raises:
             StreamsException: that is not possible.
         """
+
+    def capacity(self) -> int | None:
+        """How many clients can run at the same time now; None: all that are wanted."""
+
+    def add(self, bootstrap: ClientBootstrap) -> None:
+        """Start one client more, after `start`.
+
+        Raises:
+            StreamsException: that is not possible.
+        """
+
+    def remove(self, client: str) -> None:
+        """A client shall not run any more: end its process, if there is one. It is no member of the group."""
+
+    def departing(self) -> Sequence[Departure]:
+        """Clients that should leave since their places are about to go away; those found since the last call."""
 
     def replace(self, client: str) -> None:
         """The process of a client has ended: start another one with the same name, or leave that to the engine."""

@@ -19,7 +19,7 @@ from typing import Literal
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.shells.client_shell import run_client
-from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, LaunchPlan, pickle_bootstrap
+from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class LocalProcessLauncher:
             # Not polars: it must not be forked. https://docs.pola.rs/user-guide/misc/multiprocessing
             # The second brings pandas, which pyarrow asks for sooner or later; what is not there is passed over.
             self._context.set_forkserver_preload(["task_assignor.runtime.shells.client_shell", "pyarrow.pandas_compat"])
-        self._plan: LaunchPlan | None = None
+        self._bootstraps: dict[str, ClientBootstrap] = {}
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}
         """Client -> where its process says why it ends."""
@@ -92,9 +92,26 @@ class LocalProcessLauncher:
 
     def start(self, plan: LaunchPlan) -> None:
         """Start all clients of the plan."""
-        self._plan = plan
         for bootstrap in plan.bootstraps:
-            self._start(bootstrap)
+            self.add(bootstrap)
+
+    def capacity(self) -> int | None:
+        """As many as are wanted."""
+        return None
+
+    def add(self, bootstrap: ClientBootstrap) -> None:
+        """Start one client more."""
+        self._bootstraps[bootstrap.spec.name] = bootstrap
+        self._start(bootstrap)
+
+    def remove(self, client: str) -> None:
+        """End the process of a client, if there is one."""
+        if client in self._processes:
+            self._processes[client].kill()
+
+    def departing(self) -> list[Departure]:
+        """None: this machine stays. A client whose process gets SIGTERM says itself that it leaves."""
+        return []
 
     def _start(self, bootstrap: ClientBootstrap) -> None:
         payload = pickle_bootstrap(bootstrap)
@@ -117,8 +134,8 @@ class LocalProcessLauncher:
 
     def replace(self, client: str) -> None:
         """Start another process for a client whose process has ended."""
-        if self._replace_lost and self._plan is not None:
-            self._start(self._plan.bootstrap(client))
+        if self._replace_lost:
+            self._start(self._bootstraps[client])
 
     def exits(self) -> list[ClientExit]:
         """Processes that have ended since the last call."""
@@ -131,7 +148,8 @@ class LocalProcessLauncher:
             with self._reasons.pop(name) as reader, suppress(EOFError, OSError):
                 reason = str(reader.recv()) if reader.poll() else reason
             del self._processes[name]
-            exits.append(ClientExit(name, reason))
+            # Without an error it ends only when it is told to.
+            exits.append(ClientExit(name, reason, has_left=code == 0))
         return exits
 
     def stop(self, timeout_s: float) -> None:

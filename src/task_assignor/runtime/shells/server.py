@@ -23,6 +23,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     Announce,
     AskAssignor,
     AssignorAnswered,
+    ClientsExpected,
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
@@ -32,6 +33,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     Finished,
     FromClient,
     LauncherFailed,
+    LeaveWanted,
     NothingWaits,
     SendToClient,
     SourcesFailed,
@@ -133,6 +135,14 @@ class CoordinatorServer:
     def request_stop(self, reason: str) -> None:
         """End the run after the batches that are being processed. May be called from any thread."""
         self._events.put(StopRequested(reason, self._clock.now_ms()))
+
+    def request_leave(self, client: str, reason: str) -> None:
+        """Have a client leave after its batches, if it is a member. May be called from any thread."""
+        self._events.put(LeaveWanted(client, reason, self._clock.now_ms()))
+
+    def expect_clients(self, count: int) -> None:
+        """The run shall begin when so many clients are there. May be called from any thread."""
+        self._events.put(ClientsExpected(count, self._clock.now_ms()))
 
     def run(
         self,

@@ -1,0 +1,133 @@
+"""Who shall run, and what becomes of clients that are too many, of new ones, and of processes that end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost, RunEvent
+from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
+from task_assignor.runtime.shells.server import CoordinatorServer
+from task_assignor.sdk.text import named
+
+_SETTLE_S = 10.0
+"""So long the engine may take to have all places for clients."""
+_log = logging.getLogger(__name__)
+_EARLY_EXITS = {False: 3, True: 50}
+"""So often in a row a client's process may end before it joins; by whether it has joined before."""
+
+
+class Clients:
+    """The clients of a run, from its start to its end. All but `watch` is called from the coordinator's thread.
+
+    Args:
+        launcher: brings them to life.
+        server: takes what the coordinator is to be told.
+        wanted: who shall run now.
+        bootstrap: what a client is told.
+        min_clients: the run begins when so many are there; None: all that can run now.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        server: CoordinatorServer,
+        wanted: Callable[[], Sequence[ClientSpec]],
+        bootstrap: Callable[[ClientSpec], ClientBootstrap],
+        min_clients: int | None,
+    ) -> None:
+        self._launcher = launcher
+        self._server = server
+        self._wanted = wanted
+        self._bootstrap = bootstrap
+        self._min_clients = min_clients
+        self._settled = time.monotonic() + _SETTLE_S
+        self._running = {spec.name: spec for spec in wanted()}
+        """Those that the launcher was asked for."""
+        self._ending: set[str] = set()
+        """Those that shall not run any more, and whose processes have not ended."""
+        self._told: set[str] = set()
+        """Members of those, which were asked to leave."""
+        self._present: set[str] = set()
+        """Those that are members."""
+        self._joined: set[str] = set()
+        """Those that have been members."""
+        self._early_exits: Counter[str] = Counter()
+        """Client -> how often its process has ended since it joined the last time."""
+        self._expected = self.expected
+
+    @property
+    def expected(self) -> int:
+        """How many clients the run waits for before it begins: all, or when some time has passed those that can run."""
+        if self._min_clients is not None:
+            return min(self._min_clients, len(self._running))
+        if time.monotonic() < self._settled:
+            return len(self._running)
+        capacity = self._launcher.capacity()
+        return len(self._running) if capacity is None else max(min(len(self._running), capacity), 1)
+
+    def watch(self, event: RunEvent) -> None:
+        """Something happened in the run."""
+        match event:
+            case ClientJoined(client):
+                # The end of this process will be counted, but it is not an early one.
+                self._early_exits[client] = -1
+                self._told.discard(client)
+                self._present.add(client)
+                self._joined.add(client)
+            case ClientLost(client) | ClientLeft(client):
+                self._present.discard(client)
+
+    def look_after(self, coordinator: Coordinator) -> None:
+        """Start and end clients, and see which processes have ended.
+
+        Raises:
+            ClientException: processes of a client end again and again before it has joined.
+        """
+        if coordinator.phase is CoordinatorPhase.STOPPING:
+            return  # now they may end
+        self._follow_wishes()
+        for departing in self._launcher.departing():
+            self._server.request_leave(departing.client, departing.reason)
+        for ended in self._launcher.exits():
+            if ended.client in self._ending:
+                self._ending.remove(ended.client)
+            elif ended.client in self._running:
+                self._see_end(ended)
+        if coordinator.phase is CoordinatorPhase.GATHERING and self.expected != self._expected:
+            self._expected = self.expected
+            self._server.expect_clients(self._expected)
+
+    def _follow_wishes(self) -> None:
+        wanted = {spec.name: spec for spec in self._wanted()}
+        for name in sorted(self._running.keys() - wanted.keys()):
+            del self._running[name]
+            self._ending.add(name)
+            if name not in self._present:
+                self._launcher.remove(name)
+        for name in sorted(self._present & self._ending - self._told):
+            self._told.add(name)
+            self._server.request_leave(name, "scale-in")
+        for name, spec in wanted.items():
+            if name not in self._running and name not in self._ending:
+                self._running[name] = spec
+                self._launcher.add(self._bootstrap(spec))
+
+    def _see_end(self, ended: ClientExit) -> None:
+        if ended.has_left:
+            _log.info("The process of %s has ended: %s", named("client", ended.client), ended.reason)
+            return
+        _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)
+        self._early_exits[ended.client] += 1
+        limit = _EARLY_EXITS[ended.client in self._joined]
+        if self._early_exits[ended.client] >= limit:
+            raise ClientException(
+                f"The process of {named('client', ended.client)} ended {limit} times in a row before it joined (the last "
+                f'time: {ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
+            )
+        self._launcher.replace(ended.client)

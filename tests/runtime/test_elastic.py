@@ -1,0 +1,227 @@
+"""Clients that come and go while a run goes on, as processes: scale-out, scale-in, SIGTERM, racks and tags of their places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    ClientException,
+    ClientJoined,
+    ClientLeft,
+    ClientLost,
+    ClientSpec,
+    LocalProcessLauncher,
+    Rebalanced,
+    ResultRefused,
+    RuntimeOptions,
+    StreamsApplication,
+    TaskContext,
+    TaskRestored,
+    Topology,
+    write_topic,
+)
+from task_assignor.runtime.shells.places import rack_of, tags_of
+from task_assignor.sdk import ConfigException, TaskId
+from tests.runtime.assignors import PlaceNotingAssignor
+from tests.runtime.support import QUICK, CountByKey, Watch, application, count_topology, settings
+
+ROWS, KEYS, PARTITIONS, FREE_ROWS = 4_000, 40, 4, 200
+CHECKED = attrs.evolve(QUICK, max_batch_rows=50, validate_state=True, session_timeout_ms=60_000, stop_timeout_ms=60_000)
+PATIENCE_S = 120
+
+
+class CountsWhenItMay(CountByKey):
+    """Does not go beyond the first rows of its partition before there is a certain file: the test decides when."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Wait, then count."""
+        if context.offsets["left"][0] >= FREE_ROWS:
+            deadline = time.monotonic() + PATIENCE_S
+            while not self._mark.exists():
+                assert time.monotonic() < deadline, "nobody opened the way"
+                time.sleep(0.01)
+        return super().process_batch(batch, context)
+
+
+def _topology(mark: Path) -> Topology:
+    (plain,) = count_topology().sub_topologies
+    return Topology([attrs.evolve(plain, processor=partial(CountsWhenItMay, mark))])
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> pa.Table:
+    """The topic, as many rows in each partition."""
+    keys = [pa.array([number % KEYS for number in range(ROWS)], pa.int64())]
+    table = pa.table({"key": keys[0], "at": pa.array(range(ROWS)), "value": pa.array(map(str, range(ROWS)))})
+    write_topic(tmp_path / "topics", "left", table, partitions=PARTITIONS, key=["key"], timestamp="at")
+    return table
+
+
+def _check(result: Any, rows: pa.Table) -> None:
+    """The last totals are those of all rows, no batch was done twice, and each ran where it was assigned."""
+    totals = pl.from_arrow(result.table("totals-out")).group_by("key").agg(pl.col("count", "sum").max()).sort("key")
+    plain = (
+        pl.from_arrow(rows).group_by("key").agg(pl.len().cast(pl.Int64).alias("count"), pl.col("at").sum().alias("sum"))
+    )
+    assert totals.equals(plain.sort("key"))
+    check_owners(result)
+
+
+def check_owners(result: Any) -> None:
+    """Every committed batch ran where the assignment of its generation said."""
+    assignments: dict[int, Mapping[str, Any]] = {}
+    for record in result.commits.records():
+        if record.rebalance is not None:
+            assignments[record.rebalance.generation] = record.rebalance.clients
+        for commit in record.tasks.values():
+            client, tasks = assignments[commit.generation][commit.member_id]
+            assert client == commit.client
+            assert commit.task in tasks.active
+
+
+def _app(root: Path, **more: Any) -> StreamsApplication:
+    more.setdefault("options", CHECKED)
+    return application(root, _topology(root / "mark"), **more)
+
+
+def _active(event: Rebalanced, client: str) -> tuple[TaskId, ...]:
+    return event.assignment[client].active if client in event.assignment else ()
+
+
+def test_a_client_more_takes_tasks_from_those_that_there_are(tmp_path: Path, rows: pa.Table) -> None:
+    app, watch = _app(tmp_path), Watch()
+    watch.on(BatchesCommitted, lambda _: app.scale(3))
+    watch.on(Rebalanced, lambda event: _active(event, "client-3") and (tmp_path / "mark").touch())
+    result = app.run(watch)
+    _check(result, rows)
+    done = {commit.client for record in result.commits.records() for commit in record.tasks.values()}
+    assert done == {"client-1", "client-2", "client-3"}
+    last = result.rebalances[-1]
+    assert last.reason == "client-3 joined"
+    assert {to for _, _, to in last.moved} == {"client-3"}
+    assert not watch.of(ClientLost) + watch.of(ResultRefused)
+    assert [spec.name for spec in app.clients] == ["client-1", "client-2", "client-3"]
+
+
+def test_clients_that_are_too_many_finish_their_batches_and_leave(tmp_path: Path, rows: pa.Table) -> None:
+    app, watch = _app(tmp_path, clients=3), Watch()
+    watch.on(BatchesCommitted, lambda _: app.scale(1))
+    watch.on(Rebalanced, lambda event: len(_active(event, "client-1")) == PARTITIONS and (tmp_path / "mark").touch())
+    result = app.run(watch)
+    _check(result, rows)
+    assert {(event.client, event.reason) for event in watch.of(ClientLeft)} == {
+        ("client-2", "scale-in"),
+        ("client-3", "scale-in"),
+    }
+    assert not watch.of(ClientLost) + watch.of(ResultRefused)
+    assert len(watch.of(ClientJoined)) == 3
+
+
+def test_at_sigterm_a_client_finishes_its_batches_and_leaves(tmp_path: Path, rows: pa.Table) -> None:
+    app, watch = _app(tmp_path), Watch()
+    asked: list[int] = []
+
+    def terminate(_: BatchesCommitted) -> None:
+        if not asked:
+            (pid,) = [event.pid for event in watch.of(ClientJoined) if event.client == "client-2"]
+            asked.append(pid)
+            os.kill(pid, signal.SIGTERM)
+
+    watch.on(BatchesCommitted, terminate)
+    watch.on(Rebalanced, lambda event: len(_active(event, "client-1")) == PARTITIONS and (tmp_path / "mark").touch())
+    result = app.run(watch)
+    _check(result, rows)
+    assert [(event.client, event.reason) for event in watch.of(ClientLeft)] == [("client-2", "SIGTERM")]
+    assert not watch.of(ClientLost) + watch.of(ResultRefused)
+    assert len(watch.of(ClientJoined)) == 2, "who was told to go is not started again"
+
+
+def test_a_new_client_warms_up_before_it_gets_tasks(tmp_path: Path, rows: pa.Table) -> None:
+    """A warm-up standby becomes active when a probing rebalance finds that it has caught up, and restores nothing then."""
+    config = settings(
+        task_assignor_class="tests.runtime.assignors.ProbingAssignor", acceptable_recovery_lag=0, max_warmup_replicas=4
+    )
+    app, watch = _app(tmp_path, config=config), Watch()
+    full: list[int] = []
+
+    def scale_when_all_wait(event: BatchesCommitted) -> None:
+        full.append(event.rows_in)
+        if sum(full) >= PARTITIONS * FREE_ROWS // 2:
+            app.scale(3)
+
+    watch.on(BatchesCommitted, scale_when_all_wait)
+    watch.on(Rebalanced, lambda event: _active(event, "client-3") and (tmp_path / "mark").touch())
+    result = app.run(watch)
+    _check(result, rows)
+    (joined,) = [event for event in result.rebalances if event.reason == "client-3 joined"]
+    assert joined.assignment["client-3"].active == ()
+    assert joined.assignment["client-3"].standby
+    assert joined.followup_deadline_ms is not None
+    taken = next(event for event in result.rebalances if _active(event, "client-3"))
+    assert taken.reason == "a client's follow-up deadline has passed"
+    restored = [event for event in watch.of(TaskRestored) if event.client == "client-3"]
+    assert {event.role for event in restored} == {"standby", "active"}
+    warm = {event.task for event in restored if event.role == "standby"}
+    for event in restored:
+        if event.role == "active":
+            assert event.task in warm
+            assert event.origin == "memory"
+    assert not watch.of(ClientLost) + watch.of(ResultRefused)
+
+
+def test_an_application_can_be_scaled_before_it_runs_but_not_to_nothing(tmp_path: Path, rows: pa.Table) -> None:
+    app = _app(tmp_path, clients=[ClientSpec("a"), ClientSpec("client-1")])
+    app.scale(4)
+    assert [spec.name for spec in app.clients] == ["a", "client-1", "client-2", "client-3"]
+    app.scale([ClientSpec("b")])
+    assert [spec.name for spec in app.clients] == ["b"]
+    with pytest.raises(ClientException, match="at least one client"):
+        app.scale(0)
+    with pytest.raises(ClientException, match="two clients of the name 'b'"):
+        app.scale([ClientSpec("b"), ClientSpec("b")])
+
+
+# Racks and tags.
+
+
+def test_racks_and_tags_come_from_settings_environment_or_host() -> None:
+    options, from_host = RuntimeOptions(), RuntimeOptions(rack_from_host=True)
+    here = {"TASK_ASSIGNOR_RACK": "r2", "TASK_ASSIGNOR_TAGS": "zone=a, cluster = b"}
+    assert rack_of(ClientSpec("c", rack="r1"), here, from_host) == "r1"
+    assert rack_of(ClientSpec("c"), here, from_host) == "r2"
+    assert rack_of(ClientSpec("c"), {}, from_host) == socket.gethostname()
+    assert rack_of(ClientSpec("c"), {}, options) is None
+    assert tags_of(ClientSpec("c", tags={"zone": "x"}), here) == {"zone": "x", "cluster": "b"}
+    assert tags_of(ClientSpec("c"), {}) == {}
+    with pytest.raises(ConfigException, match=r"TASK_ASSIGNOR_TAGS .'zone'. must be of the form 'zone=a,cluster=b'"):
+        tags_of(ClientSpec("c"), {"TASK_ASSIGNOR_TAGS": "zone"})
+
+
+def test_the_assignor_sees_the_rack_and_tags_of_a_clients_environment(
+    tmp_path: Path, rows: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASK_ASSIGNOR_RACK", "r7")
+    monkeypatch.setenv("TASK_ASSIGNOR_TAGS", "zone=north")
+    (tmp_path / "mark").touch()
+    seen = PlaceNotingAssignor.seen
+    seen.clear()
+    config = settings(task_assignor_class="tests.runtime.assignors.PlaceNotingAssignor")
+    launcher = LocalProcessLauncher(start_method="spawn")
+    _app(tmp_path, clients=1, config=config, launcher=launcher).run()
+    assert seen == [("r7", {"zone": "north"})]
