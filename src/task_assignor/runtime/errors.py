@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from task_assignor.runtime.blame import CodeLine
 from task_assignor.sdk import StreamsException
 
@@ -116,6 +118,21 @@ class InvalidTransitionException(StreamsException):
     def __str__(self) -> str:
         tale = "\n  ".join(self.story)
         return f"{self.machine} in state {self.state} cannot take {self.event}. The story:\n  {tale}"
+
+
+class Story:
+    """The last events of a state machine, for errors."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[str, object]] = deque(maxlen=60)
+
+    def add(self, state: str, event: object) -> None:
+        """An event comes in this state."""
+        self._events.append((state, event))
+
+    def told(self) -> tuple[str, ...]:
+        """An event a line, oldest first."""
+        return tuple(f"{state}: {brief(event)}" for state, event in self._events)
 
 
 def brief(event: object) -> str:

@@ -9,12 +9,11 @@ then other snapshots. The states of a task are in `client_task`.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterator, Mapping
 
 import attrs
 
-from task_assignor.runtime.errors import InvalidTransitionException, brief
+from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
 from task_assignor.runtime.machines.client_task import ClientTask, Job, JobKind, TaskState
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -43,7 +42,6 @@ from task_assignor.runtime.machines.protocol import (
 )
 from task_assignor.sdk import TaskId
 
-STORY_LENGTH = 40
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
 _STEPS = 8
@@ -209,7 +207,7 @@ class ClientMachine:
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
-        self._story: deque[tuple[ClientPhase, ClientEvent]] = deque(maxlen=STORY_LENGTH)
+        self._story = Story()
 
     @property
     def phase(self) -> ClientPhase:
@@ -243,7 +241,7 @@ class ClientMachine:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.append((self._phase, event))
+        self._story.add(self._phase.value, event)
         if self._phase is ClientPhase.ENDED:
             return []
         instructions = list(self._react(event))
@@ -547,5 +545,4 @@ class ClientMachine:
             raise self._invalid(brief(event))
 
     def _invalid(self, what: str) -> InvalidTransitionException:
-        story = tuple(f"{phase.value}: {brief(event)}" for phase, event in self._story)
-        return InvalidTransitionException("The client", self._phase.value, what, story)
+        return InvalidTransitionException("The client", self._phase.value, what, self._story.told())

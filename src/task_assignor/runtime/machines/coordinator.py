@@ -17,15 +17,15 @@ the answer to the last one is accepted. What was accepted is committed together 
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, starmap
 
 import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance
-from task_assignor.runtime.errors import ClientException, InvalidTransitionException, brief
-from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of, hang_reason
-from task_assignor.runtime.machines.coordinator_orders import Orders, rows_by_client
+from task_assignor.runtime.errors import ClientException, InvalidTransitionException, Story
+from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
+from task_assignor.runtime.machines.coordinator_orders import Orders, batches_committed
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -51,7 +51,6 @@ from task_assignor.runtime.machines.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.machines.events import (
-    BatchesCommitted,
     ClientLeft,
     ClientLost,
     ResultRefused,
@@ -59,12 +58,11 @@ from task_assignor.runtime.machines.events import (
     RunFinished,
     RunStopping,
 )
-from task_assignor.runtime.machines.patience import NEVER, Patience
+from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     Alive,
     Assign,
-    Change,
     Committed,
     EndProcess,
     GivenBack,
@@ -89,8 +87,6 @@ from task_assignor.runtime.machines.protocol import (
 from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord, TaskCommit
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import StreamsException, TaskId
-
-STORY_LENGTH = 60
 
 
 class Coordinator:
@@ -146,7 +142,7 @@ class Coordinator:
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
         """When open orders are left undone, because somebody wants the run to end."""
-        self._story: deque[tuple[CoordinatorPhase, int, CoordinatorEvent]] = deque(maxlen=STORY_LENGTH)
+        self._story = Story()
 
     # What can be seen.
 
@@ -191,7 +187,7 @@ class Coordinator:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.append((self._phase, self._generation, event))
+        self._story.add(f"{self._phase.value}, generation {self._generation}", event)
         if self._phase is CoordinatorPhase.ENDED:
             return []
         match event:
@@ -202,7 +198,7 @@ class Coordinator:
             case Tick(now_ms):
                 instructions = self._tick(now_ms)
             case NothingWaits(now_ms):
-                instructions = self._commit_and_go_on(now_ms)
+                instructions = chain(self._commit(now_ms), self._go_on(now_ms))
             case EndsMoved(ends, now_ms):
                 instructions = self._move_ends(ends, now_ms)
             case StopRequested(reason, now_ms):
@@ -282,7 +278,8 @@ class Coordinator:
 
     def _join(self, connection: int, hello: Hello, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._members.find(connection) is not None:
-            raise self._invalid(f"a second hello over connection {connection}")
+            what = f"a second hello over connection {connection}"
+            raise InvalidTransitionException("The coordinator", self._phase.value, what, self._story.told())
         is_over = self._phase is CoordinatorPhase.STOPPING
         problem = "the run is over" if is_over else self._members.what_is_wrong_with(hello)
         if problem:
@@ -383,16 +380,12 @@ class Coordinator:
 
     def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Give a member up that is silent, hangs, or does not stop."""
-        timeout = self._options.session_timeout_ms
-        hanging = member.hanging(self._options.max_poll_interval_ms)
-        if now_ms - member.last_heard_ms > timeout:
-            yield SendToClient(member.connection, Refused(f"not heard of for {timeout} ms", may_rejoin=True))
-            yield from self._remove(member, f"no heartbeat for {timeout} ms", now_ms)
-        elif hanging is not None and now_ms >= hanging[0]:
-            reason = hang_reason(self._processors.get(hanging[1], ""), hanging[1], self._options)
-            yield from self._remove(member, reason, now_ms, hangs=True)
-        elif member.stops_since_ms is not None and now_ms >= member.must_stop_by(self._options):
-            yield from self._remove(member, "it does not stop", now_ms, hangs=True)
+        silence = member.why_silent(self._options, now_ms)
+        hanging = member.why_hanging(self._options, self._processors, now_ms)
+        if silence:
+            yield SendToClient(member.connection, Refused(silence, may_rejoin=True))
+        if silence or hanging:
+            yield from self._remove(member, silence or hanging, now_ms, hangs=not silence)
 
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
@@ -426,9 +419,7 @@ class Coordinator:
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         is_idle = not self._orders and not self._orders.has_accepted
-        is_all_read = (
-            not self._is_continuous and not self._progress.remaining_rows() and self._rebalances.question is None
-        )
+        is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
         if is_idle and (self._stop_reason or is_all_read):
             yield from self._finish(now_ms)
 
@@ -460,9 +451,8 @@ class Coordinator:
                 yield from self._fail(error, now_ms)
                 return
             yield Announce(self._rebalances.kept(question, outcome.kept_because, self._members, self._generation))
-            yield from self._give_orders(self._progress.tasks, now_ms)
-            return
-        yield from self._assign(question, outcome, now_ms)
+        else:
+            yield from self._assign(question, outcome, now_ms)
         yield from self._give_orders(self._progress.tasks, now_ms)
         yield from self._go_on(now_ms)
 
@@ -472,16 +462,12 @@ class Coordinator:
         yield from self._commit(now_ms)
         self._rebalances.take(question, outcome.followup_deadline_ms)
         self._generation += 1
-        before = {member.member_id: member.tasks for member in self._members}
-        self._members.assign(outcome.assignments, self._generation)
-        asked = [member for member in self._members if member.member_id in question.members]
-        clients = {member.member_id: (member.name, member.tasks) for member in asked}
+        news = self._members.assign(outcome.assignments, self._generation, self._progress)
+        clients = self._members.tasks_of(question.members)
         yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
         told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
         yield Announce(attrs.evolve(told, restoring=self._members.rows_to_restore(self._progress)))
-        for member in (*asked, *self._members.leaving):
-            assign = member.assign(self._generation, before[member.member_id], self._progress)
-            yield SendToClient(member.connection, assign)
+        yield from starmap(SendToClient, news)
 
     def _give_orders(self, tasks: Iterable[TaskId], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Order the next batch of each of these tasks that has an owner, rows, and no open order."""
@@ -492,21 +478,15 @@ class Coordinator:
             owner = self._members.owner_of(task)
             if owner is None or owner.leaves_because or self._orders.is_open(task):
                 continue
-            ranges, more = self._next_ranges(task, now_ms)
+            may_grow = self._progress.unread(task) if self._is_continuous else {}
+            awaited = self._patience.awaited(task, may_grow, now_ms)
+            ranges, unread = self._progress.next_ranges(task, self._options.max_batch_rows, awaited)
+            more = self._patience.of(unread)
             if ranges:
-                base = self._progress.position(task)
-                order = TaskOrder(task, base.batch + 1, self._generation, ranges, base, more)
-                self._orders.give(order, owner, now_ms)
+                order = self._orders.give(owner, self._progress, task, self._generation, (ranges, more), now_ms)
                 new.setdefault(owner.connection, []).append(order)
         for connection, orders in new.items():
             yield SendToClient(connection, Process(tuple(orders)))
-
-    def _next_ranges(self, task: TaskId, now_ms: int) -> tuple[dict[str, tuple[int, int]], frozenset[str]]:
-        """What a task may read now, and which sources have more or are waited for: see `Progress.next_ranges`."""
-        may_grow = self._progress.unread(task) if self._is_continuous else {}
-        awaited = self._patience.awaited(task, may_grow, now_ms)
-        ranges, more = self._progress.next_ranges(task, self._options.max_batch_rows, awaited)
-        return ranges, frozenset() if self._options.max_task_idle_ms == NEVER else more
 
     def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Sources have grown: their tasks may go on."""
@@ -524,9 +504,8 @@ class Coordinator:
             return
         nonsense = self._orders.what_is_wrong_with(result)
         if nonsense:
-            yield from self._fail(
-                ClientException(f"The answer of {member.name} for task {result.task}: {nonsense}."), now_ms
-            )
+            message = f"The answer of {member.name} for task {result.task}: {nonsense}."
+            yield from self._fail(ClientException(message), now_ms)
             return
         if self._orders.awaits_commit(result.task):
             # A task is at most one batch ahead of what is committed.
@@ -541,10 +520,6 @@ class Coordinator:
         if member.leaves_because:
             yield from self._go_on(now_ms)
 
-    def _commit_and_go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        yield from self._commit(now_ms)
-        yield from self._go_on(now_ms)
-
     def _commit(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Commit everything that was accepted, then tell those that have copies of it."""
         if not self._orders.has_accepted or self._phase is not CoordinatorPhase.RUNNING:
@@ -554,23 +529,10 @@ class Coordinator:
         yield StoreCommit(record)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
-        batches = {task: commit.batch for task, commit in record.tasks.items()}
-        rows = rows_by_client(record.tasks)
-        counts = (record.rows_in, record.rows_out)
-        by_task = {task: commit.rows_in for task, commit in record.tasks.items()}
-        counters: Counter[str] = Counter()
-        for commit in record.tasks.values():
-            counters.update(commit.counters)
-        remaining = self._progress.remaining_rows()
-        yield Announce(
-            BatchesCommitted(
-                record.number, self._generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters)
-            )
-        )
+        yield Announce(batches_committed(record, seconds, self._progress.remaining_rows()))
         for member in self._members:
-            mine = [task for task in (*member.tasks.active, *member.tasks.standby) if task in record.tasks]
-            if mine:
-                changes = {task: Change(self._progress.position(task), record.tasks[task].changelogs) for task in mine}
+            changes = member.changes_in(record, self._progress)
+            if changes:
                 yield SendToClient(member.connection, Committed(changes))
         if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
             self._checkpoint = record.number
@@ -636,7 +598,3 @@ class Coordinator:
         if self._orders:
             assert self._phase is CoordinatorPhase.RUNNING
         self._orders.validate(self._members, self._progress, self._generation)
-
-    def _invalid(self, what: str) -> InvalidTransitionException:
-        story = [f"{phase.value}, generation {generation}: {brief(event)}" for phase, generation, event in self._story]
-        return InvalidTransitionException("The coordinator", self._phase.value, what, tuple(story))

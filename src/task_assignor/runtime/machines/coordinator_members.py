@@ -12,8 +12,17 @@ from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
 from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, Assign, Heartbeat, Hello, Position, Restored, TaskFailure
-from task_assignor.runtime.machines.records import ClientTasks
+from task_assignor.runtime.machines.protocol import (
+    START,
+    Assign,
+    Change,
+    Heartbeat,
+    Hello,
+    Position,
+    Restored,
+    TaskFailure,
+)
+from task_assignor.runtime.machines.records import ClientTasks, CommitRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
@@ -112,6 +121,11 @@ class Member:
         active, standby = ({task: progress.position(task) for task in of} for of in (tasks.active, tasks.standby))
         return Assign(generation, active, standby, {task: progress.changes(task) for task in sorted(new)})
 
+    def changes_in(self, record: CommitRecord, progress: Progress) -> dict[TaskId, Change]:
+        """Of its tasks, active and standby: what a commit changed."""
+        mine = (task for task in (*self.tasks.active, *self.tasks.standby) if task in record.tasks)
+        return {task: Change(progress.position(task), record.tasks[task].changelogs) for task in mine}
+
     def take_positions(self, task: TaskId, candidates: tuple[Position, ...], progress: Progress) -> None:
         """The client has told what states of a task it has; only one that was committed is believed."""
         position = next((found for found in candidates if progress.counts(task, found)), None)
@@ -162,6 +176,24 @@ class Member:
         return min(
             ((job.since_ms + limit_ms, task) for task, job in self.running.items() if job.is_users), default=None
         )
+
+    def why_silent(self, options: RuntimeOptions, now_ms: int) -> str:
+        """Why a client is given up that was not heard of; "": it was."""
+        silent = now_ms - self.last_heard_ms > options.session_timeout_ms
+        return f"no heartbeat for {options.session_timeout_ms} ms" if silent else ""
+
+    def why_hanging(self, options: RuntimeOptions, processors: Mapping[TaskId, str], now_ms: int) -> str:
+        """Why a client is given up that lives, but does not return from a processor, or does not stop; "": it does."""
+        limit_ms = options.max_poll_interval_ms
+        hanging = self.hanging(limit_ms)
+        if hanging is not None and now_ms >= hanging[0]:
+            return (
+                f"the processor {processors.get(hanging[1], '')} has not returned from task {hanging[1]} for {limit_ms} ms, "
+                "which is the limit max.poll.interval.ms"
+            )
+        if self.stops_since_ms is not None and now_ms >= self.must_stop_by(options):
+            return "it does not stop"
+        return ""
 
     def deadlines_ms(self, options: RuntimeOptions) -> list[int]:
         """When it is to be looked at, if it says nothing until then."""
@@ -285,18 +317,26 @@ class Members:
         del self._by_id[member.member_id], self._by_connection[member.connection]
         self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
 
-    def assign(self, assignments: Mapping[ProcessId, ClientAssignment], generation: int) -> None:
+    def assign(
+        self, assignments: Mapping[ProcessId, ClientAssignment], generation: int, progress: Progress
+    ) -> list[tuple[int, Assign]]:
         """Everybody's tasks from this generation on; who came too late for the assignment, or is to leave, has none."""
         self._owners = {}
+        news = []
         for member in self:
+            known = member.tasks
             assignment = assignments.get(member.process_id)
             if assignment is None or member.leaves_because:
                 member.take_tasks(ClientTasks())
+                if member in self.leaving:
+                    news.append((member.connection, member.assign(generation, known, progress)))
                 continue
             member.take_tasks(ClientTasks(assignment.active, assignment.standby))
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
             self._owners.update(dict.fromkeys(assignment.active, member))
+            news.append((member.connection, member.assign(generation, known, progress)))
+        return news
 
     def rows_to_restore(self, progress: Progress) -> dict[TaskId, int]:
         """Active task -> rows of its changelogs that its owner has yet to read, where there are some."""
@@ -304,6 +344,10 @@ class Members:
             task: progress.lag(task, owner.positions.get(task, START)) for task, owner in sorted(self._owners.items())
         }
         return {task: rows for task, rows in behind.items() if rows}
+
+    def tasks_of(self, member_ids: Collection[str]) -> dict[str, tuple[str, ClientTasks]]:
+        """Member id -> name and tasks, of those members."""
+        return {member.member_id: (member.name, member.tasks) for member in self if member.member_id in member_ids}
 
     def take_tasks(self, member: Member) -> None:
         """The tasks of a member have no owner until the next assignment."""
@@ -332,14 +376,6 @@ class Members:
         for member in self:
             assert not set(member.tasks.active) & set(member.tasks.standby)
             assert member.generation <= generation
-
-
-def hang_reason(processor: str, task: TaskId, options: RuntimeOptions) -> str:
-    """Why a client is given up whose processor does not return."""
-    return (
-        f"the processor {processor} has not returned from task {task} for {options.max_poll_interval_ms} ms, which is the limit "
-        "max.poll.interval.ms"
-    )
 
 
 def advice_on_loss(*, hangs: bool) -> str:

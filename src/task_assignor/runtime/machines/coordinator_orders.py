@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.machines.coordinator_members import Member, Members
+from task_assignor.runtime.machines.events import BatchesCommitted
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult
-from task_assignor.runtime.machines.records import TaskCommit
+from task_assignor.runtime.machines.records import CommitRecord, TaskCommit
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
 
@@ -66,9 +67,20 @@ class Orders:
         """The task has a result that was accepted and not committed."""
         return task in self._accepted
 
-    def give(self, order: TaskOrder, member: Member, now_ms: int) -> None:
-        """Order a batch from the owner of the task."""
-        self._open[order.task] = OpenOrder(order, member.member_id, now_ms)
+    def give(
+        self,
+        owner: Member,
+        progress: Progress,
+        task: TaskId,
+        generation: int,
+        rows: tuple[Mapping[str, tuple[int, int]], frozenset[str]],
+        now_ms: int,
+    ) -> TaskOrder:
+        """Order the next batch of a task from its owner; `rows` is what `Progress.next_ranges` gives."""
+        base = progress.position(task)
+        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1])
+        self._open[task] = OpenOrder(order, owner.member_id, now_ms)
+        return order
 
     def are_with(self, member: Member) -> bool:
         """The member has an open order."""
@@ -177,6 +189,20 @@ class Orders:
             assert found.order.batch == progress.position(task).batch + 1
         for task, commit in self._accepted.items():
             assert progress.position(task).batch == commit.batch, "a task ran ahead of its commit by two batches"
+
+
+def batches_committed(record: CommitRecord, seconds: float, remaining: int) -> BatchesCommitted:
+    """The event that tells of a commit."""
+    batches = {task: commit.batch for task, commit in record.tasks.items()}
+    rows = rows_by_client(record.tasks)
+    counts = (record.rows_in, record.rows_out)
+    by_task = {task: commit.rows_in for task, commit in record.tasks.items()}
+    counters: Counter[str] = Counter()
+    for commit in record.tasks.values():
+        counters.update(commit.counters)
+    return BatchesCommitted(
+        record.number, record.generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters)
+    )
 
 
 def rows_by_client(tasks: Mapping[TaskId, TaskCommit]) -> dict[str, int]:

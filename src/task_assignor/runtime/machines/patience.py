@@ -52,6 +52,10 @@ class Patience:
             self._deadlines_ms[task] = min(deadlines)
         return frozenset(awaited)
 
+    def of(self, more: frozenset[str]) -> frozenset[str]:
+        """Of the sources that have more rows: those that matter to the order of records."""
+        return frozenset() if self._limit_ms == NEVER else more
+
     @property
     def next_deadline_ms(self) -> int | None:
         """When the next task has waited long enough for a source; None: none waits."""
