@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-
-import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
 from task_assignor.runtime.machines.client import (
@@ -28,14 +25,12 @@ from task_assignor.runtime.machines.client import (
     HeartbeatDue,
     JobDone,
     LeaveRequested,
-    Outcome,
     Received,
     RunJob,
     SendToCoordinator,
-    SnapshotFailed,
     StartHeartbeats,
 )
-from task_assignor.runtime.machines.client_task import Job, JobKind, Restore
+from task_assignor.runtime.machines.client_task import Job, JobKind
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Announce,
@@ -58,70 +53,21 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
-    START,
     Alive,
     EndProcess,
     Gone,
     Hello,
     Position,
-    Restored,
-    TaskClosed,
-    TaskOrder,
-    TaskResult,
-    ToClient,
-    ToCoordinator,
 )
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, RebalanceRecord
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, RebalanceRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
-from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
+from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work
 
-Lineage = tuple[tuple[int, int], ...]
-"""(batch, generation) of every try that led to a state."""
 APPLICATION = "simulated"
 RUN = "run"
 ROWS_PER_BATCH = 10
-
-
-@attrs.define
-class Connection:
-    """One connection; both directions keep their order."""
-
-    number: int
-    client: SimulatedClient
-    to_coordinator: deque[ToCoordinator] = attrs.field(factory=deque)
-    to_client: deque[ToClient | None] = attrs.field(factory=deque)
-    is_open: bool = True
-    """The client's side."""
-    accepted: bool = True
-    """The coordinator's side."""
-    reported: bool = False
-    """The coordinator knows that it is lost."""
-    member_id: str = ""
-    """It belongs to the heartbeat process of this member."""
-
-
-@attrs.define(eq=False)
-class SimulatedClient:
-    """A client process: its machine, its memory, its disk."""
-
-    spec: ClientSpec
-    machine: ClientMachine
-    disk: dict[TaskId, list[tuple[Position, Lineage]]]
-    memory: dict[TaskId, Lineage] = attrs.field(factory=dict)
-    positions: dict[TaskId, Position | None] = attrs.field(factory=dict)
-    jobs: list[Job] = attrs.field(factory=list)
-    connection: Connection | None = None
-    heartbeats: Connection | None = None
-    will_hang: bool = False
-    hanging: list[Job] = attrs.field(factory=list)
-    """Jobs that never end."""
-    wants_connection: bool = False
-    is_paused: bool = False
-    is_deaf: bool = False
-    """Its code holds Python's lock: only its heartbeat process works."""
-    is_alive: bool = True
 
 
 class World:
@@ -164,7 +110,7 @@ class World:
         self.commits: list[CommitRecord] = []
         self.checkpoint = Checkpoint()
         self.rebalances: list[RebalanceRecord] = []
-        self.files: dict[tuple[TaskId, int, int], Lineage] = {}
+        self.work = Work(self.random, self.commits)
         self.committed: dict[TaskId, Lineage] = {}
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
@@ -177,7 +123,6 @@ class World:
         """Clients that were asked to leave."""
         self.connections: list[Connection] = []
         self.opened = 0
-        self.restored_rows: list[Restored] = []
         shapes = [
             SubTopologyShape("join", ("left", "right"), {"left-store": "left-log", "right-store": "right-log"}),
             SubTopologyShape("plain", ("alone",), {}),
@@ -534,7 +479,7 @@ class World:
 
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)
-        self._to_client(client, JobDone(job, self._do(client, job)))
+        self._to_client(client, JobDone(job, self.work.do(client, job)))
 
     # What must hold.
 
@@ -544,7 +489,9 @@ class World:
             before = self.committed.get(task, ())
             assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
             this = (commit.batch, commit.generation)
-            assert self.files[task, commit.batch, commit.generation] == (*before, this), f"{task}: a state is wrong"
+            assert self.work.files[task, commit.batch, commit.generation] == (*before, this), (
+                f"{task}: a state is wrong"
+            )
             self.committed[task] = (*before, this)
             owners = next(found for found in self.rebalances if found.generation == commit.generation).clients
             name, tasks = owners[commit.member_id]

@@ -51,7 +51,7 @@ def test_clients_that_leave_as_they_should_cost_nothing() -> None:
         world = World(seed, clients=3, faults=0, changes=4)
         _finish(world)
         assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
-        tries = len(world.files)
+        tries = len(world.work.files)
         assert tries == sum(len(record.tasks) for record in world.commits)
         told = [event for event in world.events if isinstance(event, ClientLeft)]
         assert {event.reason for event in told} <= {"scale-in", "SIGTERM"}
@@ -107,7 +107,7 @@ def test_batches_of_tasks_that_move_are_finished_where_they_were_begun() -> None
     for seed in range(20):
         world = World(seed, clients=3, faults=0, changes=4, assignor=ScatteringAssignor)
         _finish(world)
-        assert len(world.files) == sum(len(record.tasks) for record in world.commits)
+        assert len(world.work.files) == sum(len(record.tasks) for record in world.commits)
         for record in world.commits:
             handed_over += sum(commit.generation < record.generation for commit in record.tasks.values())
     assert handed_over > 10

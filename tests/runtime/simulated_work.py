@@ -1,0 +1,157 @@
+"""What a simulated client does in place of work: lineages stand for states, and nothing is computed."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+
+import attrs
+
+from task_assignor.runtime.machines.client import ClientMachine, Outcome, SnapshotFailed
+from task_assignor.runtime.machines.client_task import Job, JobKind, Restore
+from task_assignor.runtime.machines.protocol import (
+    START,
+    Position,
+    Restored,
+    TaskClosed,
+    TaskOrder,
+    TaskResult,
+    ToClient,
+    ToCoordinator,
+)
+from task_assignor.runtime.machines.records import CommitRecord, FileRef
+from task_assignor.runtime.shells.launcher import ClientSpec
+from task_assignor.runtime.storage import Seal
+from task_assignor.sdk import TaskId
+
+Lineage = tuple[tuple[int, int], ...]
+"""(batch, generation) of every try that led to a state."""
+
+
+@attrs.define
+class Connection:
+    """One connection; both directions keep their order."""
+
+    number: int
+    client: SimulatedClient
+    to_coordinator: deque[ToCoordinator] = attrs.field(factory=deque)
+    to_client: deque[ToClient | None] = attrs.field(factory=deque)
+    is_open: bool = True
+    """The client's side."""
+    accepted: bool = True
+    """The coordinator's side."""
+    reported: bool = False
+    """The coordinator knows that it is lost."""
+    member_id: str = ""
+    """It belongs to the heartbeat process of this member."""
+
+
+@attrs.define(eq=False)
+class SimulatedClient:
+    """A client process: its machine, its memory, its disk."""
+
+    spec: ClientSpec
+    machine: ClientMachine
+    disk: dict[TaskId, list[tuple[Position, Lineage]]]
+    memory: dict[TaskId, Lineage] = attrs.field(factory=dict)
+    positions: dict[TaskId, Position | None] = attrs.field(factory=dict)
+    jobs: list[Job] = attrs.field(factory=list)
+    connection: Connection | None = None
+    heartbeats: Connection | None = None
+    will_hang: bool = False
+    hanging: list[Job] = attrs.field(factory=list)
+    """Jobs that never end."""
+    wants_connection: bool = False
+    is_paused: bool = False
+    is_deaf: bool = False
+    """Its code holds Python's lock: only its heartbeat process works."""
+    is_alive: bool = True
+
+
+class Work:
+    """The work of all clients.
+
+    Args:
+        chance: decides what is left for later and what fails.
+        commits: the commit log, as it grows.
+
+    Attributes:
+        files: (task, batch, generation) -> the lineage that the files of that try stand for.
+        restored: what restores did.
+    """
+
+    def __init__(self, chance: random.Random, commits: Sequence[CommitRecord]) -> None:
+        self._random = chance
+        self._commits = commits
+        self.files: dict[tuple[TaskId, int, int], Lineage] = {}
+        self.restored: list[Restored] = []
+
+    def do(self, client: SimulatedClient, job: Job) -> Outcome:
+        """Carry out a job."""
+        task = job.task
+        if job.kind is JobKind.CLOSE:
+            client.memory.pop(task, None)
+            client.positions.pop(task, None)
+            left = sorted((position for position, _ in client.disk.get(task, [])), key=lambda found: -found.batch)
+            return TaskClosed(task, tuple(left))
+        position = client.positions.get(task, START)
+        if job.kind is JobKind.SNAPSHOT:
+            assert position is not None
+            if self._random.random() < 0.1:
+                return SnapshotFailed()
+            client.disk.setdefault(task, []).append((position, client.memory.get(task, ())))
+            return None
+        if job.kind is JobKind.RESTORE:
+            assert job.restore is not None
+            return self._restore(client, task, job.restore)
+        order = job.order
+        assert order is not None
+        assert position is not None
+        assert position.is_same_try(order.base), "a client processes from another state than it was told"
+        lineage = (*client.memory.get(task, ()), (order.batch, order.generation))
+        client.memory[task] = lineage
+        offsets = self._consumed(order)
+        rows = sum(end - start for start, end in offsets.values())
+        reached = Position(order.batch, order.generation, order.base.changelog_offset + rows)
+        client.positions[task] = reached
+        name = (task, order.batch, order.generation)
+        assert name not in self.files, f"two tries wrote the same file {name}"
+        self.files[name] = lineage
+        path = f"{task}/{order.batch}-{order.generation}"
+        outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
+        changelogs = {"store": FileRef(f"changes of {path}", Seal(rows, 1, ""))}
+        return TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
+
+    def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
+        """A task may leave rows of some sources for later, where others have more to come; never of all."""
+        spans = dict(order.ranges)
+        if order.more and len(spans) > 1:
+            spared = self._random.choice(sorted(spans))
+            start, end = spans[spared]
+            if any(last > first for topic, (first, last) in spans.items() if topic != spared):
+                spans[spared] = (start, self._random.randint(start, end))
+        return spans
+
+    def _restore(self, client: SimulatedClient, task: TaskId, wanted: Restore) -> Restored:
+        """What `StreamTask.restore` does, on lineages."""
+        target = wanted.target
+        lineage = tuple(try_ for try_ in self._lineage_in_log(task) if try_[0] <= target.batch)
+        assert (lineage[-1:] or ((-1, 0),))[0] == (target.batch, target.generation), "the target is not committed"
+        told = tuple((change.position.batch, change.position.generation) for change in wanted.changes)
+        assert told == lineage[wanted.base.batch + 1 :], "a client is told other changes than were committed"
+        states = [*client.disk.get(task, [])]
+        position = client.positions.get(task, START)
+        if position is not None:
+            states.append((position, client.memory.get(task, ())))
+        usable = [found for found in states if found[1] == lineage[: len(found[1])]]
+        best = max(usable, key=lambda found: len(found[1]), default=(START, ()))
+        client.memory[task] = lineage
+        client.positions[task] = target
+        restored = Restored(task, target, len(lineage) - len(best[1]))
+        self.restored.append(restored)
+        return restored
+
+    def _lineage_in_log(self, task: TaskId) -> Lineage:
+        found = (record.tasks[task] for record in self._commits if task in record.tasks)
+        return tuple((commit.batch, commit.generation) for commit in found)
