@@ -340,6 +340,7 @@ class StreamsApplication:
             raise ConfigException(
                 f"A run goes until 'available_now', 'stopped', or until a function of its events is true, not until {until!r}."
             )
+        self._topics_at.prepare(self._application_id, self._topology, self._tasks)
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
             self._topics = {name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()}

@@ -34,6 +34,10 @@ class CorruptLogException(TopicException):
         return str(self.args[0])
 
 
+class TaskMigratedException(StreamsException):
+    """Another owner of the task has taken over: what this one was doing does not count, and it has to begin from what does."""
+
+
 class TopologyException(StreamsException, ValueError):
     """A topology cannot be built, or does not fit the topics it reads."""
 

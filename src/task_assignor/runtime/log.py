@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from task_assignor.runtime.fetched import Fetched
+from task_assignor.runtime.results import Results
 from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topology import Topology
+from task_assignor.sdk import TaskId
 
 
 class Log(Protocol):
@@ -70,3 +73,13 @@ class Topics(Protocol):
         Raises:
             TopicException: there is none, its description cannot be read, or it is another one than expected.
         """
+
+    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+        """See to it that all topics are there that the application writes, before its clients start.
+
+        Raises:
+            StreamsException: one is not what it should be.
+        """
+
+    def results(self, application_id: str, topology: Topology) -> Results | None:
+        """Where the results of the tasks go; None: into the folder of the run. Asked for in the process of a client."""

@@ -29,6 +29,11 @@ def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[Commit
     for record in CommitLog(run_dir).records():
         for task in sorted(record.tasks):
             file = record.tasks[task].outputs.get(output)
+            if file is not None and file.topic:
+                raise CommitLogException(
+                    f"The output {output!r} of the run in {run_dir} is the topic {file.topic!r} of "
+                    f"{read_application(layout)['topicsRoot']}. Maybe read it from there, with isolation.level=read_committed."
+                )
             if file is not None:
                 yield record, task, file
 

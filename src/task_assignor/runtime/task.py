@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
-from task_assignor.runtime.commits import RunLayout, open_committed
+from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
 from task_assignor.runtime.log import Log
@@ -26,9 +26,9 @@ from task_assignor.runtime.machines.protocol import (
     TaskOrder,
     TaskResult,
 )
-from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.storage import Data, as_arrow
+from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
+from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
 from task_assignor.runtime.task_input import TaskInput
@@ -50,6 +50,7 @@ class TaskEnvironment:
         compression: of the files that are written.
         memory: what all stores of the client share.
         put_all: writes the files of a batch, or begins to; None: into the folder of the run, at once.
+        results: where results go; None: into the folder of the run.
     """
 
     application_id: str
@@ -60,6 +61,7 @@ class TaskEnvironment:
     compression: str | None = None
     memory: StoreMemory = attrs.field(factory=StoreMemory)
     put_all: Callable[[Mapping[str, Data]], None] | None = None
+    results: Results | None = None
 
     layout: RunLayout = attrs.field(init=False)
     """Where things are."""
@@ -114,7 +116,11 @@ class StreamTask:
         self._state = TaskState(
             environment.state(task), environment.owner(task), sub_topology.stores, environment.memory
         )
-        self._unwritten: dict[str, Data] = {}
+        layout = environment.layout
+        files = FolderResults(layout, task, environment.compression, environment.put_all or layout.storage.put_all)
+        self._results: TaskResults = (
+            files if environment.results is None else environment.results.of_task(task, sub_topology, files)
+        )
         self._processor: Processor | None = None
         self._has_failed = False
         """The stores were taken back to where they are, but not what the processor may keep besides."""
@@ -174,7 +180,7 @@ class StreamTask:
         """Make the changes of a batch in the stores that lack them; gives the rows read."""
         batch = change.position.batch
         tables = {
-            name: open_committed(self._environment.layout, file, "changelog", name, self.task.partition, batch)
+            name: self._results.changes(file, name, batch)
             for name, file in change.changelogs.items()
             if self._state.lacks(name, batch)
         }
@@ -200,26 +206,29 @@ class StreamTask:
 
         Raises:
             CorruptLogException: a source file cannot be read.
+            TaskMigratedException: another owner of the task has taken over.
             ProcessorException: the processor raised, or gave something that is no table.
             TaskCorruptedException: a store on disk cannot be read; it is empty now.
         """
         assert self._state.is_at(order.base), f"{self.task} is at {self.position}, the order needs {order.base}"
         begin = time.perf_counter()
+        found = self._results.begin(order)
+        if found is not None:
+            return self._take(order, found)
         batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._environment.topics)
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
-            self._unwritten = {}
             try:
                 outputs, counters = self._run_processor(order, batch)
-                written = {name: self._seal_output(name, table, order) for name, table in outputs.items()}
-                changelogs = self._seal_changelogs(order)
-                self._write()
+                changes = self._drain_changes()
+                made = self._results.write(order, batch.offsets, outputs, changes, self._context.stream_time)
             except BaseException:
+                self._results.close()
                 self._state.rollback()
                 self._has_failed = True
                 raise
-        offset = order.base.changelog_offset + sum(file.rows for file in changelogs.values())
+        offset = order.base.changelog_offset + sum(table.num_rows for table in changes.values())
         self._state.position = Position(order.batch, order.generation, offset, self._context.stream_time)
         seconds = time.perf_counter() - begin
         return TaskResult(
@@ -227,11 +236,30 @@ class StreamTask:
             order.batch,
             order.generation,
             batch.offsets,
-            written,
-            changelogs,
+            made.outputs,
+            made.changelogs,
             self.position,
             counters,
             seconds,
+        )
+
+    def _take(self, order: TaskOrder, found: Found) -> TaskResult:
+        """What was made of the order before becomes the answer to it, and the state goes along."""
+        position = Position(order.batch, order.generation, found.changelog_offset, found.stream_time)
+        # What a processor keeps besides its stores belongs to where they were.
+        self._close_processor()
+        with self._whole_or_empty():
+            self._state.keep()
+            self._replay(Change(position, found.made.changelogs))
+        return TaskResult(
+            self.task,
+            order.batch,
+            order.generation,
+            found.offsets,
+            found.made.outputs,
+            found.made.changelogs,
+            position,
+            is_found=True,
         )
 
     def _run_processor(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
@@ -301,28 +329,10 @@ class StreamTask:
             f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"
         )
 
-    def _seal_output(self, name: str, table: pa.Table, order: TaskOrder) -> FileRef:
-        file = self._environment.layout.output(name, self.task, order.batch, order.generation)
-        return self._seal(file, table)
-
-    def _seal_changelogs(self, order: TaskOrder) -> dict[str, FileRef]:
-        written = {}
-        for name, store in self._state.stores.items():
-            changes = store.drain_changes()
-            if changes is not None and name in self._state.logged:
-                file = self._environment.layout.changelog(name, self.task, order.batch, order.generation)
-                written[name] = self._seal(file, changes)
-        return written
-
-    def _seal(self, name: str, table: pa.Table) -> FileRef:
-        data, seal = as_arrow(table.combine_chunks(), self._environment.compression)
-        self._unwritten[name] = data
-        return FileRef(name, seal, [(field.name, str(field.type)) for field in table.schema])
-
-    def _write(self) -> None:
-        put_all = self._environment.put_all or self._environment.layout.storage.put_all
-        objects, self._unwritten = self._unwritten, {}
-        put_all(objects)
+    def _drain_changes(self) -> dict[str, pa.Table]:
+        """What the batch changed, of the stores that have a changelog."""
+        changes = {name: store.drain_changes() for name, store in self._state.stores.items()}
+        return {name: found for name, found in changes.items() if found is not None and name in self._state.logged}
 
     # The end.
 
@@ -341,6 +351,7 @@ class StreamTask:
         try:
             self._close_processor()
         finally:
+            self._results.close()
             self._state.close()
 
     def _close_processor(self) -> None:

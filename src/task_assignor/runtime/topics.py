@@ -424,6 +424,13 @@ class FolderTopics:
         """The topic of that name: `Topic.open`."""
         return Topic.open(self.address, name, expected_id)
 
+    def prepare(self, application_id: str, topology: object, tasks: object) -> None:
+        """Nothing: the folder of the run makes itself."""
+
+    def results(self, application_id: str, topology: object) -> None:  # noqa: ARG002 (part of the protocol)
+        """None: results go into the folder of the run."""
+        return
+
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -237,7 +237,20 @@ class Topology:
             check = getattr(sub.processor, "check_sources", None)
             if check is not None:
                 check({topic: topics[topic] for topic in sub.sources})
-        shapes = [
+        partitions = {name: spec.partitions for name, spec in topics.items()}
+        racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
+        try:
+            return make_tasks(self.shapes(application_id), partitions, racks)
+        except StreamsException as error:
+            raise TopologyException(str(error)) from None
+
+    def shapes(self, application_id: str) -> list[SubTopologyShape]:
+        """What the leader of a group has to know of the sub-topologies.
+
+        Args:
+            application_id: `application.id`.
+        """
+        return [
             SubTopologyShape(
                 sub.name,
                 sub.sources,
@@ -249,12 +262,6 @@ class Topology:
             )
             for sub in self.sub_topologies
         ]
-        partitions = {name: spec.partitions for name, spec in topics.items()}
-        racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
-        try:
-            return make_tasks(shapes, partitions, racks)
-        except StreamsException as error:
-            raise TopologyException(str(error)) from None
 
 
 def changelog_topic(application_id: str, store: str, topology: str | None = None) -> str:

@@ -65,18 +65,7 @@ class KafkaLog:
         return self._ends
 
     def _offsets(self, which: Any, word: str) -> list[int]:
-        asked = {TopicPartition(self.spec.name, partition): which for partition in range(self.spec.partitions)}
-        found = self._connection.ask(
-            f"read the {word} offsets of the topic {self.spec.name}",
-            lambda timeout: answers(
-                self._connection.admin.list_offsets(
-                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-                ),
-                timeout,
-            ),
-        )
-        by_partition = {each.partition: result.offset for each, result in found.items()}
-        return [by_partition[partition] for partition in range(self.spec.partitions)]
+        return _offsets(self._connection, self.spec.name, range(self.spec.partitions), which, word)
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows of the committed records with these offsets.
@@ -133,3 +122,27 @@ class KafkaLog:
                 found = found.cast(pa.timestamp("ms", kind.tz))
             columns[self._topic.timestamp] = found.cast(kind)
         return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+
+
+def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
+    """The offset up to which all transactions in a partition are over.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, [partition], _LATEST, "end")[0]
+
+
+def _offsets(connection: Connection, topic: str, partitions: Sequence[int], which: Any, word: str) -> list[int]:
+    asked = {TopicPartition(topic, partition): which for partition in partitions}
+    found = connection.ask(
+        f"read the {word} offsets of the topic {topic}",
+        lambda timeout: answers(
+            connection.admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+            ),
+            timeout,
+        ),
+    )
+    by_partition = {each.partition: result.offset for each, result in found.items()}
+    return [by_partition[partition] for partition in partitions]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
 from confluent_kafka import KafkaException, TopicCollection
 
+from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, ClientSettings
 from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.creation import check_compacted, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topology import Topology
+from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import listed
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
@@ -49,7 +54,10 @@ class _Clients:
 class KafkaTopics:
     """Topics of Kafka, for `StreamsApplication(…, topics_root=KafkaTopics(…))`.
 
-    Tasks read what is committed (`isolation.level=read_committed`), by confluent-kafka in the process of their client.
+    Tasks read what is committed (`isolation.level=read_committed`), by confluent-kafka in the process of their client. If the
+    topology's outputs are among the topics (a topic has the name of its output), results go there, too: each batch of a task
+    is one transaction with its output, its changelogs and its source offsets (group `application.id`). Otherwise they go
+    into the folder of the run.
 
     Args:
         settings: how to reach the cluster, in the keys of Kafka's Java clients: `bootstrap.servers`, and those of TLS and
@@ -117,19 +125,79 @@ class KafkaTopics:
         )
         return KafkaLog(topic, spec, topic_id, clients.connection, clients.reader)
 
+    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:  # noqa: ARG002
+        """See to it that the topics of the outputs and the changelogs are there; changelogs are created where they are missing.
+
+        Raises:
+            TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
+                another number of partitions than its sub-topology has tasks, or is not compacted.
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        if not self._outputs(topology):
+            return
+        connection = self._clients().connection
+        partitions = {
+            name: len(found.partitions)
+            for name in (*topology.sources, *self._outputs(topology))
+            if (found := self._describe(connection, name)) is not None
+        }
+        changelogs = {topic for shape in topology.shapes(application_id) for topic in shape.changelog_topics}
+        existing = {
+            name: len(found.partitions)
+            for name in sorted(changelogs)
+            if (found := self._describe(connection, name, is_needed=False)) is not None
+        }
+        try:
+            plan = plan_topics(topology.shapes(application_id), partitions | existing)
+        except GroupException as error:
+            raise TopicException(str(error)) from None
+        check_compacted(connection, sorted(existing))
+        create_changelogs(connection, plan.create)
+
+    def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
+        """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
+        outputs = self._outputs(topology)
+        if not outputs:
+            return None
+        clients = self._clients()
+        return KafkaResults(
+            application_id,
+            outputs,
+            lambda name: len(self._describe(clients.connection, name).partitions),
+            clients.connection,
+            clients.reader,
+        )
+
+    def _outputs(self, topology: Topology) -> dict[str, KafkaTopic]:
+        """Output -> its topic; none, if none is declared."""
+        names = [output.name for sub in topology.sub_topologies for output in sub.outputs]
+        found = {name: topic for name in names if (topic := self.declared(name)) is not None}
+        others = [name for name in names if name not in found]
+        if found and others:
+            raise TopicException(
+                f"The outputs {listed(list(found))} are topics of Kafka, but KafkaTopics says nothing of {listed(others)}. What a "
+                "task makes of a batch becomes visible in one transaction, so all outputs must be topics, or none. Maybe add "
+                f"KafkaTopic({others[0]!r})."
+            )
+        return found
+
     def _clients(self) -> _Clients:
         if not self._connected or self._connected[0].process != os.getpid():
             connection = Connection(self.settings, self.timeout_ms)
             self._connected[:] = [_Clients(os.getpid(), connection, RecordReader(connection, "task-assignor"))]
         return self._connected[0]
 
-    def _describe(self, connection: Connection, name: str) -> Any:
+    def _describe(self, connection: Connection, name: str, *, is_needed: bool = True) -> Any:
+        """What Kafka says of a topic; None: it does not exist, and need not."""
+
         def ask(timeout: float) -> Any:
             asked = connection.admin.describe_topics(TopicCollection([name]), request_timeout=timeout)
             try:
                 return asked[name].result(timeout)
             except KafkaException as error:
                 if error.args[0].code() == _UNKNOWN_TOPIC:
+                    if not is_needed:
+                        return None
                     raise TopicException(
                         f"The topic {name!r} does not exist in {self.address}. Maybe create it first, or correct its name."
                     ) from None

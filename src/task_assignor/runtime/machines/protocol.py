@@ -94,6 +94,8 @@ class TaskResult:
         position: where the task's state is now.
         counters: what the processor counted.
         seconds: time of processing and writing.
+        is_found: it was not made now, but had been before, where others than the coordinator make it visible; it may reach
+            beyond the order.
     """
 
     task: TaskId
@@ -105,6 +107,7 @@ class TaskResult:
     position: Position
     counters: Mapping[str, int] = attrs.field(factory=dict)
     seconds: float = 0.0
+    is_found: bool = False
 
 
 @attrs.frozen

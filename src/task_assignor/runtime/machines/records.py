@@ -9,6 +9,7 @@ import attrs
 
 from task_assignor.sdk import TaskId
 
+_TOPIC: Final = "topic://"
 FORMAT_VERSION: Final = 3
 
 
@@ -37,17 +38,45 @@ def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]
 
 @attrs.frozen
 class FileRef:
-    """A file of a commit.
+    """Rows of a commit: a file in the folder of the run, or records of a topic elsewhere.
 
     Args:
-        path: relative to the folder of the run.
-        seal: its rows, bytes and checksum.
-        columns: names and types of its columns.
+        path: relative to the folder of the run; or `topic://<topic>`, and `/<partition>/<first offset>-<offset after the last>`.
+        seal: its rows, bytes and checksum; records of a topic have no checksum.
+        columns: names and types of its columns; of records of a topic none.
     """
 
     path: str
     seal: Seal
     columns: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_to_columns)
+
+    @classmethod
+    def of_topic(
+        cls, topic: str, rows: int, size: int, partition: int | None = None, start: int = 0, end: int = 0
+    ) -> FileRef:
+        """Records of a topic.
+
+        Args:
+            topic: its name.
+            rows: the rows that they hold.
+            size: bytes of the records.
+            partition: the partition that they are in; None: any.
+            start: first offset.
+            end: offset after the last.
+        """
+        where = "" if partition is None else f"/{partition}/{start}-{end}"
+        return cls(f"{_TOPIC}{topic}{where}", Seal(rows, size, ""))
+
+    @property
+    def topic(self) -> str:
+        """The topic that the records are in; "": it is a file."""
+        return self.path.removeprefix(_TOPIC).partition("/")[0] if self.path.startswith(_TOPIC) else ""
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Of records in one partition of a topic: first offset, offset after the last."""
+        start, _, end = self.path.rpartition("/")[2].partition("-")
+        return int(start), int(end)
 
     @property
     def rows(self) -> int:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from task_assignor.runtime import processors
 from task_assignor.runtime.commits import RunLayout
-from task_assignor.runtime.errors import ClientException, TaskCorruptedException
+from task_assignor.runtime.errors import ClientException, TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.machines.client import (
     ClientEvent,
     ClientInstruction,
@@ -141,6 +141,7 @@ class _ClientShell:
             bootstrap.options.compression,
             StoreMemory(bootstrap.options.state_memory_bytes),
             self._writer.put_all,
+            bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
         )
         options = bootstrap.options
         heartbeats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
@@ -297,6 +298,9 @@ class _ClientShell:
         except TaskCorruptedException as error:
             _log.warning("The state of task %s on disk is damaged and built anew: %s", job.task, error)
             return StateLost(failure_of(job.task, error))
+        except TaskMigratedException as error:
+            _log.warning("Task %s begins again from what is committed: %s", job.task, error)
+            return StateLost(failure_of(job.task, error))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)
@@ -306,7 +310,7 @@ class _ClientShell:
         message: ToCoordinator = TaskDone(result)
         try:
             files = [*result.outputs.values(), *result.changelogs.values()]
-            self._writer.wait(file.path for file in files)
+            self._writer.wait(file.path for file in files if not file.topic)
         except Exception as error:  # noqa: BLE001 - it travels to the application
             message = TaskFailed(failure_of(result.task, error))
         self._events.put((channel, _ReadyToSend(message)))

@@ -22,7 +22,7 @@ from task_assignor.runtime.stores.rows import Change, MemoryRows, Rows
 from task_assignor.runtime.stores.store import SavedStore, Store, check_store_name, described
 from task_assignor.sdk.text import shown
 
-_DELETED: Final = "__deleted"
+DELETED: Final = "__deleted"
 _BLOCK_ROWS: Final = 1 << 16
 """Rows that are read at a time where all are read."""
 
@@ -70,10 +70,10 @@ class KeyValueStoreSpec:
                         else "its values have no order. Maybe make one key column of each part, or a text of it."
                     )
                 )
-        names = [*self.key.names, *self.value.names, _DELETED]
+        names = [*self.key.names, *self.value.names, DELETED]
         if len(set(names)) != len(names):
             raise StoreException(
-                f"The store {self.name} has a column name twice: {names[:-1]} ({_DELETED} is reserved)."
+                f"The store {self.name} has a column name twice: {names[:-1]} ({DELETED} is reserved)."
             )
 
     @property
@@ -255,13 +255,13 @@ class KeyValueStore(Store):
         values = [self._recent[key] for key in keys]
         self._changed = {}
         deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
-        return self._table(keys, values).append_column(_DELETED, pa.array(deleted))
+        return self._table(keys, values).append_column(DELETED, pa.array(deleted))
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
-        changed = changes.filter(pc.invert(changes.column(_DELETED)))
+        changed = changes.filter(pc.invert(changes.column(DELETED)))
         self._recent.update(zip(self._keys_of(changed), self._values_of(changed), strict=True))
-        self._recent.update(dict.fromkeys(self._keys_of(changes.filter(changes.column(_DELETED)))))
+        self._recent.update(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
 
     @property
     def kept(self) -> str:

@@ -28,6 +28,8 @@ from task_assignor.runtime.stores.store import PARTS, SavedStore, Store
 
 _log = logging.getLogger(__name__)
 FORMAT_VERSION: Final = 3
+FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
+"""Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
 KEPT_SNAPSHOTS: Final = 2
 """If the newest is damaged, or its batch was not committed, an older one and the tail of the changelog will do."""
 
@@ -239,6 +241,8 @@ class TaskState:
         behind = [self.stores[name] for name in self.logged if self.lacks(name, position.batch)]
         for store in behind:
             if store.name in changes:
+                if (changes[store.name].schema.metadata or {}).get(FROM_THE_BEGINNING):
+                    store.clear()
                 store.apply(changes[store.name])
         self._keep(behind, position)
         self._keep((store for name, store in self.stores.items() if name not in self.logged), position)

@@ -1,0 +1,105 @@
+"""Changes of a store as records of its changelog topic, which Kafka may compact, and back. Nothing connects here.
+
+Of a key-value store a record is a key with its row, or without a value: it was deleted. Of a window store it is a piece of
+the rows that came, with the stream time and expiry, as an Arrow stream; its key is a running number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
+from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
+from task_assignor.runtime.stores.window import WindowStoreSpec
+from task_assignor.runtime.topology import StoreSpec
+
+Record = tuple[bytes, bytes | None]
+_PIECE_BYTES: Final = 400_000
+"""A record may be 1 MB if nobody has said anything else (`max.message.bytes`)."""
+_NUMBER: Final = struct.Struct(">q")
+
+
+class ChangelogCodec(Protocol):
+    """Changes of one store as records."""
+
+    def encode(self, changes: pa.Table, first: int) -> list[Record]:
+        """The records of a batch.
+
+        Args:
+            changes: what the store has drained.
+            first: greater than that of any batch before by at least the number of its records.
+        """
+
+    def decode(self, records: Sequence[Record]) -> pa.Table:
+        """What the records of one batch, or of several that follow each other, changed.
+
+        Raises:
+            ValueError, pyarrow.ArrowException: they are not such records.
+        """
+
+
+def changelog_codec(store: StoreSpec) -> ChangelogCodec:
+    """How the changes of a store are kept in its changelog topic."""
+    return _KeyValueChanges(store) if isinstance(store, KeyValueStoreSpec) else _WindowChanges(store)
+
+
+class _KeyValueChanges:
+    def __init__(self, store: KeyValueStoreSpec) -> None:
+        self._schema = pa.schema([*store.key, *store.value, pa.field(DELETED, pa.bool_())])
+        self._names = (store.key.names, store.value.names)
+        self._keys = KeyEncoding(store.key)
+        self._values = ValueEncoding(store.value)
+
+    def encode(self, changes: pa.Table, first: int) -> list[Record]:  # noqa: ARG002 (part of the protocol)
+        keys, values = ([changes.column(name) for name in names] for names in self._names)
+        deleted = changes.column(DELETED).to_pylist()
+        rows = self._values.encode(values, changes.num_rows).to_pylist()
+        return [
+            (key, None if gone else row)
+            for key, row, gone in zip(self._keys.encode(keys).to_pylist(), rows, deleted, strict=True)
+        ]
+
+    def decode(self, records: Sequence[Record]) -> pa.Table:
+        last: dict[bytes, bytes | None] = {}
+        for key, value in records:
+            last.pop(key, None)
+            last[key] = value
+        if not last:
+            return self._schema.empty_table()
+        keys = self._keys.decode(list(last))
+        values = self._values.decode([self._values.nothing if value is None else value for value in last.values()])
+        deleted = np.fromiter((value is None for value in last.values()), np.bool_, len(last))
+        return pa.table([*keys, *values, pa.array(deleted)], schema=self._schema)
+
+
+class _WindowChanges:
+    def __init__(self, store: WindowStoreSpec) -> None:
+        self._time = store.time
+
+    def encode(self, changes: pa.Table, first: int) -> list[Record]:
+        rows = changes.num_rows
+        size = max(1, min(rows, rows * _PIECE_BYTES // max(changes.nbytes, 1)))
+        pieces = [changes.slice(start, size) for start in range(0, rows, size)] or [changes]
+        return [(_NUMBER.pack(first + number), _as_stream(piece)) for number, piece in enumerate(pieces)]
+
+    def decode(self, records: Sequence[Record]) -> pa.Table:
+        pieces = [pa.ipc.open_stream(value).read_all() for _, value in records if value is not None]
+        if not pieces:
+            return pa.schema([(self._time, pa.int64())]).empty_table()
+        filled = [piece.replace_schema_metadata(None) for piece in pieces if piece.num_rows]
+        rows = pa.concat_tables(filled) if filled else pieces[-1]
+        # Stream time and expiry are those after the last.
+        return rows.replace_schema_metadata(pieces[-1].schema.metadata)
+
+
+def _as_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

@@ -1,0 +1,478 @@
+"""The results of tasks as transactions of Kafka: output, changelogs and source offsets of a batch become visible together.
+
+Each task has a transactional id (`<application.id>-<task>`), so that a new owner's `init_transactions` ends what an older one
+was doing and fences it. What counts is what Kafka has committed, and the coordinator's record follows: a new owner reads the
+offsets that the group `application.id` has committed for the task's sources. Where they are ahead of its order, a try that
+nobody heard of any more was committed; its result, in the metadata of these offsets, is the answer to the order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import attrs
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
+from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.log import last_stable_offset
+from task_assignor.kafka.topics.reader import RecordReader, committed_offsets
+from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException, TopicException
+from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.machines.protocol import TaskOrder
+from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
+from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
+from task_assignor.runtime.topology import SubTopology, changelog_topic
+from task_assignor.sdk import TaskId
+
+_log = logging.getLogger(__name__)
+_STEP_S: Final = 1.0
+_TRANSACTION_MS: Final = 60_000
+_METADATA_VERSION: Final = 1
+_BEGIN_ANEW: Final = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 (Kafka's names for local errors begin so)
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._STATE,  # noqa: SLF001
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
+"""Errors after which a transaction is over, and another try may succeed. The name PRODUCER_FENCED is a newer owner's doing."""
+_HAS_MEMBERS: Final = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+)
+
+
+@attrs.frozen
+class _Committed:
+    """The metadata of committed source offsets: what the last transaction of the task did.
+
+    Args:
+        begin: source topic -> offset at which its batch began.
+        changelog_offset: rows of the task's changelogs after it.
+        stream_time: newest time of all records up to there, ms.
+        stores: store -> (end of its changelog before the batch, after it).
+        outputs: output -> rows of the batch.
+    """
+
+    begin: Mapping[str, int]
+    changelog_offset: int
+    stream_time: int | None
+    stores: Mapping[str, tuple[int, int]]
+    outputs: Mapping[str, int]
+
+    def to_text(self) -> str:
+        document = {
+            "taskAssignor": _METADATA_VERSION,
+            "begin": dict(self.begin),
+            "changelog": self.changelog_offset,
+            "time": self.stream_time,
+            "stores": {store: list(ends) for store, ends in self.stores.items()},
+            "outputs": dict(self.outputs),
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> _Committed:
+        """What `to_text` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: something else did.
+        """
+        document = json.loads(text)
+        if document["taskAssignor"] != _METADATA_VERSION:
+            raise ValueError(f"version {document['taskAssignor']!r}")
+        return cls(
+            document["begin"],
+            document["changelog"],
+            document["time"],
+            {store: (before, after) for store, (before, after) in document["stores"].items()},
+            document["outputs"],
+        )
+
+
+class KafkaResults:
+    """Where the results of an application's tasks go: topics of Kafka. One for each process.
+
+    Args:
+        application_id: `application.id`: the group whose offsets are committed, and the beginning of transactional ids.
+        outputs: output -> how its topic is written.
+        partitions_of: gives the number of partitions of a topic.
+        connection: the process's connection.
+        reader: the process's reader.
+    """
+
+    def __init__(
+        self,
+        application_id: str,
+        outputs: Mapping[str, KafkaTopic],
+        partitions_of: Callable[[str], int],
+        connection: Connection,
+        reader: RecordReader,
+    ) -> None:
+        self.application_id = application_id
+        self.outputs = outputs
+        self.partitions = {name: partitions_of(name) for name in sorted(outputs)}
+        self.connection = connection
+        self.reader = reader
+        # Never in the group: it asks for the group's offsets, and commits them in transactions.
+        self.group: Consumer = connection.consumer({"group.id": application_id})
+
+    def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskTransactions:
+        """The transactions of a task."""
+        return TaskTransactions(task, sub_topology, files, self)
+
+
+class TaskTransactions:
+    """The transactions of one task. What they commit is visible at once, before the coordinator's record says so.
+
+    Args:
+        task: the task.
+        sub_topology: what it computes.
+        files: the folder of the run, which may have older changelogs.
+        results: what the tasks of the process share.
+    """
+
+    def __init__(self, task: TaskId, sub_topology: SubTopology, files: TaskResults, results: KafkaResults) -> None:
+        self._task = task
+        self._files = files
+        self._results = results
+        self._connection = results.connection
+        self._transactional_id = f"{results.application_id}-{task}"
+        self._changelogs = {
+            store.name: changelog_topic(results.application_id, store.name, sub_topology.topology)
+            for store in sub_topology.stores
+            if store.logged
+        }
+        self._codecs: dict[str, ChangelogCodec] = {
+            store.name: changelog_codec(store) for store in sub_topology.stores if store.logged
+        }
+        self._producer: Producer | None = None
+        self._generation = -1
+        """Under which the producer was made."""
+        self._ends: dict[str, int] = {}
+        """Store -> where its changelog ends."""
+
+    # Taking over.
+
+    def begin(self, order: TaskOrder) -> Found | None:
+        """Fence older owners, once for each generation, and see what they have committed."""
+        if self._producer is not None and self._generation == order.generation:
+            return None
+        self.close()
+        producer = self._connection.producer(
+            {
+                "transactional.id": self._transactional_id,
+                "transaction.timeout.ms": _TRANSACTION_MS,
+                "compression.type": "lz4",
+                "linger.ms": 5,
+            }
+        )
+        self._producer, self._generation = producer, order.generation
+        try:
+            self._repeat(f"begin the transactions of task {self._task}", producer.init_transactions)
+        except KafkaException as error:
+            self._give_up(error)
+        return self._look(order)
+
+    def _look(self, order: TaskOrder) -> Found | None:
+        """Hold what Kafka has committed against what the coordinator knows."""
+        group, partition = self._results.application_id, self._task.partition
+        found = self._connection.ask(
+            f"read the offsets that the group {group} has committed",
+            lambda timeout: committed_offsets(
+                self._results.group, [(topic, partition) for topic in order.ranges], timeout
+            ),
+        )
+        committed = {topic: found[topic, partition] for topic in order.ranges if (topic, partition) in found}
+        if not committed:
+            if order.base.batch >= 0:
+                _log.warning(
+                    "The group %s has no committed offsets for task %s any more (Kafka forgets those of groups without "
+                    "members, offsets.retention.minutes); it goes on from what the run has recorded.",
+                    group,
+                    self._task,
+                )
+            self._ends = {store: self._end_of(topic) for store, topic in self._changelogs.items()}
+            return None
+        last = self._metadata(committed)
+        self._ends = {store: last.stores.get(store, (0, 0))[1] for store in self._changelogs}
+        offsets = {topic: (start, committed.get(topic, (start, ""))[0]) for topic, (start, _) in order.ranges.items()}
+        for topic, (start, end) in offsets.items():
+            if end < start:
+                raise KafkaClusterException(
+                    f"The group {group} has committed offset {end} of the topic {topic}, partition {partition}, but the run has "
+                    f"recorded that task {self._task} has processed up to {start}. Maybe somebody has set the group's offsets "
+                    "back; to process records again, run the application under another application.id with a new run_dir."
+                )
+        if all(start == end for start, end in offsets.values()):
+            return None
+        _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
+        return self._found(order, offsets, last)
+
+    def _found(self, order: TaskOrder, offsets: Offsets, last: _Committed) -> Found:
+        # Of one batch that was not recorded the changes are known; of several, all that there ever were will do.
+        is_one = last.begin == {topic: start for topic, (start, _) in offsets.items()}
+        changelogs = {
+            store: FileRef.of_topic(
+                self._changelogs[store], end - before, 0, self._task.partition, before if is_one else 0, end
+            )
+            for store, (before, end) in last.stores.items()
+            if store in self._changelogs and (before < end or not is_one)
+        }
+        outputs = {
+            name: FileRef.of_topic(name, rows, 0) for name, rows in (last.outputs.items() if is_one else ()) if rows
+        }
+        changelog_offset = max(last.changelog_offset, order.base.changelog_offset)
+        return Found(Made(outputs, changelogs), offsets, changelog_offset, last.stream_time)
+
+    def _metadata(self, committed: Mapping[str, tuple[int, str]]) -> _Committed:
+        topic, (offset, text) = next(iter(sorted(committed.items())))
+        try:
+            return _Committed.from_text(text)
+        except (ValueError, KeyError, TypeError):
+            raise KafkaClusterException(
+                f"The group {self._results.application_id} has committed offset {offset} of the topic {topic}, partition "
+                f"{self._task.partition}, but this application has not done it (metadata {text[:100]!r}). Maybe another "
+                "application has the same application.id: choose another one, or delete the offsets of that group."
+            ) from None
+
+    def _end_of(self, topic: str) -> int:
+        return last_stable_offset(self._connection, topic, self._task.partition)
+
+    # Writing.
+
+    def write(
+        self,
+        order: TaskOrder,
+        offsets: Offsets,
+        outputs: Mapping[str, pa.Table],
+        changes: Mapping[str, pa.Table],
+        stream_time: int | None,
+    ) -> Made:
+        """Commit what came of an order, in one transaction."""
+        written = {name: self._records_of(name, rows) for name, rows in outputs.items()}
+        logged = {store: self._codecs[store].encode(found, self._ends[store]) for store, found in changes.items()}
+        producer = self._producer
+        assert producer is not None, "begin() comes before write()"
+        try:
+            producer.begin_transaction()
+            for name, records in written.items():
+                for record in records:
+                    self._produce(producer, name, *record)
+            ends = self._produce_changes(producer, logged)
+            stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
+            rows = sum(found.num_rows for found in changes.values())
+            last = _Committed(
+                {topic: start for topic, (start, _) in offsets.items()},
+                order.base.changelog_offset + rows,
+                stream_time,
+                stores,
+                {name: found.num_rows for name, found in outputs.items()},
+            )
+            self._commit(producer, offsets, last.to_text())
+        except KafkaException as error:
+            self._give_up(error)
+        made = Made(
+            {name: FileRef.of_topic(name, outputs[name].num_rows, _size(written[name])) for name in written},
+            {
+                store: FileRef.of_topic(
+                    self._changelogs[store],
+                    changes[store].num_rows,
+                    _size(records),
+                    self._task.partition,
+                    self._ends[store],
+                    ends[store],
+                )
+                for store, records in logged.items()
+                if records
+            },
+        )
+        self._ends.update(ends)
+        return made
+
+    def _records_of(self, output: str, rows: pa.Table) -> list[tuple[bytes, bytes | None, int, int]]:
+        """(value, key, partition, time; -1: none) of each row."""
+        topic, partitions = self._results.outputs[output], self._results.partitions[output]
+        taken = {
+            *(topic.key if topic.key_in == "key" else ()),
+            *([topic.timestamp] if topic.is_timed_by_record else []),
+        }
+        missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in rows.schema.names]
+        if missing:
+            raise TopicException(
+                f"The rows for the output {output!r} have no columns {missing}, which KafkaTopic({output!r}) names as key or "
+                f"timestamp; they have {rows.schema.names}."
+            )
+        try:
+            values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
+        except SerializationException as error:
+            raise TopicException(f"The rows for the output {output!r} cannot be written: {error}") from error
+        keys: Sequence[bytes | None] = [None] * rows.num_rows
+        places = [self._task.partition % partitions] * rows.num_rows
+        if topic.key:
+            flat, bounds = serialise_keys(rows, topic.key)
+            data, cuts = flat.tobytes(), bounds.tolist()
+            keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
+            places = partitions_of(rows, topic.key, partitions).tolist()
+        times = [-1] * rows.num_rows
+        if topic.timestamp is not None:
+            times = [
+                -1 if found is None or found < 0 else found
+                for found in timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
+            ]
+        return list(zip(values, keys, places, times, strict=True))
+
+    def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
+        """Store -> where its changelog ends then; waits until all records of the transaction are written."""
+        ends: dict[str, int] = {}
+
+        def noting(store: str) -> Callable[[Any, Any], None]:
+            def note(error: Any, message: Any) -> None:
+                if error is None:
+                    ends[store] = message.offset() + 1
+
+            return note
+
+        for store, records in logged.items():
+            for number, (key, value) in enumerate(records):
+                # The last one of a partition is written last.
+                note = noting(store) if number == len(records) - 1 else None
+                self._produce(producer, self._changelogs[store], value, key, self._task.partition, -1, note)
+        patience = self._connection.patience(f"write the records of task {self._task}")
+        left = len(producer)
+        while left:
+            remaining = producer.flush(_STEP_S)
+            if remaining < left:
+                patience.progress()
+            else:
+                patience.check()
+            left = remaining
+        return ends
+
+    def _produce(
+        self,
+        producer: Producer,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp: int,
+        note: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        more: dict[str, Any] = {} if timestamp < 0 else {"timestamp": timestamp}
+        patience = None
+        while True:
+            try:
+                producer.produce(topic, value, key, partition=partition, on_delivery=note, **more)
+            except BufferError:
+                patience = patience or self._connection.patience(f"write to the topic {topic}")
+                patience.check()
+                producer.poll(0.1)
+            else:
+                return
+
+    def _commit(self, producer: Producer, offsets: Offsets, metadata: str) -> None:
+        sources = [
+            TopicPartition(topic, self._task.partition, end, metadata) for topic, (_, end) in sorted(offsets.items())
+        ]
+        group = self._results.group.consumer_group_metadata()
+        what = f"commit a batch of task {self._task}"
+        self._repeat(what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout))
+        self._repeat(what, producer.commit_transaction)
+
+    def _repeat(self, what: str, step: Callable[[float], object]) -> None:
+        """A step of a transaction; again, while brokers are away.
+
+        Raises:
+            KafkaClusterException: they are for too long.
+            confluent_kafka.KafkaException: the step has failed.
+        """
+        patience = self._connection.patience(what)
+        while True:
+            try:
+                step(_STEP_S * 10)
+            except KafkaException as error:
+                found = error.args[0]
+                if found.fatal() or found.txn_requires_abort() or not is_passing(found):
+                    raise
+                patience.check(text_of(found))
+                time.sleep(0.1)
+            else:
+                return
+
+    def _give_up(self, error: KafkaException) -> NoReturn:
+        """The transaction has failed: what of it counts, the next owner's `begin` will see."""
+        producer, found = self._producer, error.args[0]
+        self.close()
+        if producer is not None and not found.fatal():
+            # Else readers wait until it is over by itself.
+            with suppress(KafkaException):
+                producer.abort_transaction(_STEP_S * 2)
+        if found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort():
+            raise TaskMigratedException(
+                f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. Either another client has "
+                "taken the task over, or brokers were away for too long; if it happens again and again, another run may "
+                "have the same application.id."
+            ) from error
+        advice = ""
+        if found.code() in _HAS_MEMBERS:
+            advice = f" Maybe the group {self._results.application_id} has members: another application with this application.id."
+        elif found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            advice = " Maybe a row is larger than the topic's max.message.bytes."
+        raise KafkaClusterException(
+            f"The results of task {self._task} cannot be written: {text_of(found)}.{advice}"
+        ) from error
+
+    # Reading.
+
+    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
+        """What the records of a range of the changelog topic changed."""
+        if not file.topic:
+            return self._files.changes(file, store, batch)
+        start, end = file.offsets
+        partition = self._task.partition
+        records = self._results.reader.read(file.topic, partition, start, end)
+        try:
+            table = self._codecs[store].decode([(record.key(), record.value()) for record in records])
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise CorruptLogException(
+                f"The changelog topic {file.topic}, partition {partition}, offsets {start} to {end - 1} has records that this "
+                f"application has not written: {error}. Maybe another one writes there, or the store's columns were changed.",
+                file.topic,
+                partition,
+                start,
+            ) from error
+        if start == 0:
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
+        return table
+
+    def close(self) -> None:
+        """Let go of the producer; a transaction that is open is ended by the next owner."""
+        self._producer, self._generation = None, -1
+
+
+def _size(records: Sequence[tuple[Any, ...]]) -> int:
+    """Bytes of keys and values."""
+    return sum(len(record[0] or b"") + len(record[1] or b"") for record in records)

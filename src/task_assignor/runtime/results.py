@@ -1,0 +1,160 @@
+"""Where what a task makes goes and its changelog is read again: the folder of the run, or what other `Topics` bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.commits import RunLayout, open_committed
+from task_assignor.runtime.machines.protocol import TaskOrder
+from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.storage import Data, as_arrow
+from task_assignor.runtime.topology import SubTopology
+from task_assignor.sdk import TaskId
+
+Offsets = Mapping[str, tuple[int, int]]
+
+
+@attrs.frozen
+class Made:
+    """What came of a batch.
+
+    Args:
+        outputs: output -> its rows.
+        changelogs: store -> its changes.
+    """
+
+    outputs: Mapping[str, FileRef]
+    changelogs: Mapping[str, FileRef]
+
+
+@attrs.frozen
+class Found:
+    """What had been made of an order, and more, before it was given: by a try that was not heard of any more.
+
+    Args:
+        made: what came of it.
+        offsets: source topic -> (first offset, offset after the last), from where the order begins.
+        changelog_offset: rows of the task's changelogs up to there.
+        stream_time: newest time of all records up to there, ms; None: there were none.
+    """
+
+    made: Made
+    offsets: Offsets
+    changelog_offset: int
+    stream_time: int | None
+
+
+class TaskResults(Protocol):
+    """Where the results of one task go. Used by one thread at a time."""
+
+    def begin(self, order: TaskOrder) -> Found | None:
+        """Called before an order is carried out: from here on no other owner of the task can make anything visible.
+
+        Returns:
+            What was made of it before and counts; None: nothing.
+
+        Raises:
+            TaskMigratedException: another owner has taken over.
+        """
+
+    def write(
+        self,
+        order: TaskOrder,
+        offsets: Offsets,
+        outputs: Mapping[str, pa.Table],
+        changes: Mapping[str, pa.Table],
+        stream_time: int | None,
+    ) -> Made:
+        """Keep what came of an order. Whether it is visible before the coordinator's commit, is said by the class.
+
+        Args:
+            order: the order.
+            offsets: source topic -> (first offset, offset after the last) of the rows that were processed.
+            outputs: output -> its rows.
+            changes: store with a changelog -> what changed.
+            stream_time: newest time of all records up to here.
+
+        Raises:
+            TaskMigratedException: another owner has taken over.
+        """
+
+    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
+        """What a batch changed in a store.
+
+        Raises:
+            CorruptLogException: it cannot be read.
+        """
+
+    def close(self) -> None:
+        """The task leaves this client, or a batch failed."""
+
+
+class Results(Protocol):
+    """Where the results of an application's tasks go."""
+
+    def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskResults:
+        """Where those of a task go.
+
+        Args:
+            task: the task.
+            sub_topology: what it computes.
+            files: the folder of the run, which may have older changelogs.
+        """
+
+
+class FolderResults:
+    """Files in the folder of the run, which nobody reads before the coordinator's commit names them.
+
+    Args:
+        layout: where things are.
+        task: the task.
+        compression: of the files.
+        put_all: writes files, or begins to.
+    """
+
+    def __init__(
+        self, layout: RunLayout, task: TaskId, compression: str | None, put_all: Callable[[Mapping[str, Data]], None]
+    ) -> None:
+        self._layout = layout
+        self._task = task
+        self._compression = compression
+        self._put_all = put_all
+
+    def begin(self, order: TaskOrder) -> None:  # noqa: ARG002 (part of the protocol)
+        """Nothing: files that no commit names do not count."""
+        return
+
+    def write(
+        self,
+        order: TaskOrder,
+        offsets: Offsets,  # noqa: ARG002
+        outputs: Mapping[str, pa.Table],
+        changes: Mapping[str, pa.Table],
+        stream_time: int | None,  # noqa: ARG002
+    ) -> Made:
+        """Write the files, or begin to."""
+        unwritten: dict[str, Data] = {}
+
+        def seal(path: str, table: pa.Table) -> FileRef:
+            data, seal = as_arrow(table.combine_chunks(), self._compression)
+            unwritten[path] = data
+            return FileRef(path, seal, [(field.name, str(field.type)) for field in table.schema])
+
+        key = (self._task, order.batch, order.generation)
+        made = Made(
+            {name: seal(self._layout.output(name, *key), table) for name, table in outputs.items()},
+            {name: seal(self._layout.changelog(name, *key), table) for name, table in changes.items()},
+        )
+        self._put_all(unwritten)
+        return made
+
+    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
+        """The file of a batch's changes."""
+        return open_committed(self._layout, file, "changelog", store, self._task.partition, batch)
+
+    def close(self) -> None:
+        """Nothing."""

@@ -1,0 +1,269 @@
+"""Tasks write topics of Kafka: every row once, whoever is killed, fenced or cut off, and state from the changelog topics."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.transactions import TaskTransactions
+from task_assignor.runtime import (
+    BatchesCommitted,
+    ClientJoined,
+    ClientLost,
+    CommitLogException,
+    RunEvent,
+    StreamsApplication,
+    SubTopology,
+    TaskContext,
+    Topology,
+    WindowedJoin,
+)
+from task_assignor.runtime.errors import TopicException
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import make_topics
+from tests.kafka.topics.records import (
+    PARTITIONS,
+    in_any_order,
+    killer,
+    records_of,
+    rows_of,
+    stream_topic,
+    write_records,
+    write_streams_to_kafka,
+)
+from tests.runtime.support import (
+    AFTER_MS,
+    BEFORE_MS,
+    QUICK,
+    CountByKey,
+    count_topology,
+    plain_join,
+    settings,
+    stream,
+)
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+
+
+class Join:
+    """A join of two topics of Kafka into a third."""
+
+    def __init__(self, cluster: KafkaCluster, unique: Unique, rows: int = 3_000, keys: int = 150) -> None:
+        self.servers = cluster.bootstrap_servers
+        self.application_id = unique("join")
+        self.left, self.right, self.joined = unique("left"), unique("right"), unique("joined")
+        tables = write_streams_to_kafka(self.servers, self.left, self.right, rows, keys)
+        make_topics(self.servers, self.joined, partitions=3)
+        self.expected = plain_join(*tables).to_pylist()
+
+    def topics(self, *more: KafkaTopic, timeout_ms: int = 60_000) -> KafkaTopics:
+        known = (stream_topic(self.left), stream_topic(self.right), KafkaTopic(self.joined, key="key", timestamp="at"))
+        return KafkaTopics({"bootstrap.servers": self.servers}, (*known, *more), timeout_ms)
+
+    def application(self, run_dir: Path, clients: int = 3, **more: Any) -> StreamsApplication:
+        join = WindowedJoin(left=self.left, right=self.right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
+        given = {"options": QUICK, "topics_root": self.topics(), **more}
+        return StreamsApplication(
+            Topology([join.sub_topology("join", output=self.joined)]),
+            settings(application_id=self.application_id, num_standby_replicas=1),
+            run_dir=run_dir,
+            clients=clients,
+            **given,
+        )
+
+    def check(self) -> None:
+        """What readers see is the plain join, each row once."""
+        assert in_any_order(rows_of(self.servers, self.joined)) == in_any_order(self.expected)
+
+
+def test_a_join_with_a_killed_client_is_in_the_topic_once(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    join = Join(kafka_cluster, unique)
+    result = join.application(tmp_path / "run").run(killer(after_commits=3))
+    assert len(result.lost_clients) == 1
+    assert result.rows_out == len(join.expected)
+    join.check()
+    with pytest.raises(CommitLogException, match=rf"is the topic '{join.joined}' of bootstrap.servers="):
+        result.table(join.joined)
+    # Keys decide the partition, as Kafka's own partitioner would.
+    assert {key for key, _ in records_of(join.servers, join.joined)} == {
+        row["key"].to_bytes(8, "big") for row in join.expected
+    }
+
+
+def test_a_zombie_can_write_nothing(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    join = Join(kafka_cluster, unique)
+    processes: list[int] = []
+    commits = 0
+
+    def watch(event: RunEvent) -> None:
+        nonlocal commits
+        if isinstance(event, ClientJoined):
+            processes.append(event.pid)
+        elif isinstance(event, BatchesCommitted):
+            commits += 1
+            if commits == 3:
+                os.kill(processes[0], signal.SIGSTOP)
+        elif isinstance(event, ClientLost):
+            # The heartbeat process has a session of its own to end: the zombie wakes up while others have its tasks.
+            with suppress(ProcessLookupError):
+                os.kill(processes[0], signal.SIGCONT)
+
+    result = join.application(tmp_path / "run").run(watch)
+    assert result.rows_out == len(join.expected)
+    join.check()
+
+
+class DiesBeforeItTells(CountByKey):
+    """Dies once when a transaction is over (or just before), before the coordinator hears of it."""
+
+    def __init__(self, marker: str, after: bool) -> None:
+        self._marker = marker
+        self._after = after
+
+    def init(self, context: TaskContext) -> None:
+        commit, marker, after = TaskTransactions._commit, self._marker, self._after
+
+        def dies(transactions: TaskTransactions, *arguments: Any) -> None:
+            # The third batch of whichever task comes to it first; before that nothing is at stake.
+            is_it = context.batch >= 2 and not Path(marker).exists()
+            if is_it and not after:
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            commit(transactions, *arguments)
+            if is_it:
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        TaskTransactions._commit = dies  # type: ignore[assignment,method-assign]
+
+
+class Counting:
+    """A processor with a key-value store, from a topic of Kafka into another."""
+
+    def __init__(self, cluster: KafkaCluster, unique: Unique, rows: int = 2_000) -> None:
+        self.servers = cluster.bootstrap_servers
+        self.application_id = unique("count")
+        self.source, self.output = unique("source"), unique("counts")
+        make_topics(self.servers, self.source, self.output, partitions=PARTITIONS)
+        self.rows = stream(rows, 40, seed=7)
+        write_records(self.servers, self.source, self.rows)
+
+    def add(self, rows: int) -> None:
+        more = stream(rows, 40, seed=8)
+        write_records(self.servers, self.source, more)
+        self.rows = pa.concat_tables([self.rows, more])
+
+    def run(self, run_dir: Path, processor: Callable[[], Any] = CountByKey, clients: int = 2, **more: Any) -> Any:
+        (sub,) = count_topology(self.source).sub_topologies
+        topology = Topology([SubTopology("count", self.source, processor, stores=sub.stores, outputs=self.output)])
+        topics = KafkaTopics(
+            {"bootstrap.servers": self.servers}, [stream_topic(self.source), KafkaTopic(self.output, key="key")]
+        )
+        application = StreamsApplication(
+            topology,
+            settings(application_id=self.application_id),
+            topics_root=topics,
+            run_dir=run_dir,
+            clients=clients,
+            options=QUICK,
+        )
+        return application.run(**more)
+
+    @property
+    def changelog(self) -> str:
+        (sub,) = count_topology(self.source).sub_topologies
+        return f"{self.application_id}-{sub.stores[0].name}-changelog"
+
+    def check(self) -> None:
+        """The counts that were told of a key go up to the last one, none twice."""
+        told: dict[int, list[Mapping[str, int]]] = {}
+        for row in rows_of(self.servers, self.output):
+            told.setdefault(row["key"], []).append(row)
+        expected = self.rows.group_by("key").aggregate([("at", "sum"), ("at", "count")]).to_pylist()
+        assert {row["key"]: (row["at_count"], row["at_sum"]) for row in expected} == {
+            key: (rows[-1]["count"], rows[-1]["sum"]) for key, rows in told.items()
+        }
+        for rows in told.values():
+            counts = [row["count"] for row in rows]
+            assert counts == sorted(set(counts)), "each total is told once, in order"
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["after the transaction", "before it is committed"])
+def test_a_client_killed_between_transaction_and_record(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, after: bool
+) -> None:
+    counting = Counting(kafka_cluster, unique)
+    processor = functools.partial(DiesBeforeItTells, str(tmp_path / "died"), after)
+    result = counting.run(tmp_path / "run", processor)
+    assert len(result.lost_clients) == 1
+    counting.check()
+
+
+def test_a_run_whose_folder_is_lost_goes_on_from_what_kafka_has(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(kafka_cluster, unique)
+    counting.run(tmp_path / "run")
+    counting.check()
+    shutil.rmtree(tmp_path / "run")
+    counting.add(600)
+    result = counting.run(tmp_path / "other")
+    counting.check()
+    assert {file.topic for record in result.commits.records() for task in record.tasks.values()
+            for file in task.changelogs.values()} == {counting.changelog}  # fmt: skip
+    # And once more, now with the record: the state comes from the changelog topic.
+    shutil.rmtree(tmp_path / "other" / "clients", ignore_errors=True)
+    counting.add(600)
+    events: list[RunEvent] = []
+    counting.run(tmp_path / "other", on_event=events.append)
+    counting.check()
+    # What Kafka compacts to: the last record of each key is its count.
+    kept = dict(records_of(counting.servers, counting.changelog))
+    assert len(kept) == len(set(counting.rows.column("key").to_pylist()))
+
+
+def test_changelog_topics_of_another_size_or_policy_are_refused(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    for partitions, complaint in (
+        (3, f"has 3 partitions, but needs {PARTITIONS}"),
+        (PARTITIONS, "has cleanup.policy=delete, but must have cleanup.policy=compact"),
+    ):
+        counting = Counting(kafka_cluster, unique, rows=10)
+        for made in admin.create_topics([NewTopic(counting.changelog, partitions, 1)]).values():
+            made.result(60)
+        with pytest.raises(TopicException, match=rf"{counting.changelog}' {complaint}"):
+            counting.run(tmp_path / unique("run"))
+
+
+def test_outputs_that_are_no_topics_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    counting = Counting(kafka_cluster, unique, rows=10)
+    missing = unique("missing")
+    for known, complaint in (
+        ([KafkaTopic(missing, key="key")], rf"The topic '{missing}' does not exist in bootstrap"),
+        (
+            [KafkaTopic(missing, key="key")],
+            rf"The outputs {missing} are topics of Kafka, but KafkaTopics says nothing of other",
+        ),
+    ):
+        outputs = [missing] if "exist" in complaint else [missing, "other"]
+        topology = Topology([SubTopology("count", counting.source, CountByKey, outputs=outputs)])
+        topics = KafkaTopics({"bootstrap.servers": counting.servers}, [stream_topic(counting.source), *known])
+        application = StreamsApplication(topology, settings(), topics_root=topics, run_dir=tmp_path / "run")
+        with pytest.raises(TopicException, match=complaint):
+            application.run()
