@@ -12,6 +12,7 @@ from task_assignor.spark.jobs import SparkJobError
 from task_assignor.spark.launcher import SparkLauncher
 from task_assignor.spark.results import read_results
 from task_assignor.spark.session import SparkSessionError, check_session, spark_session
+from task_assignor.spark.source import register_source
 from task_assignor.spark.topics import read_topic, write_topic
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "prepare_java",
     "read_results",
     "read_topic",
+    "register_source",
     "spark_session",
     "write_topic",
 ]

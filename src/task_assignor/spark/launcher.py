@@ -31,6 +31,7 @@ from task_assignor.runtime import (
 from task_assignor.sdk.text import counted, named
 from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session
+from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.5
 _GRACE_S: Final = 3.0
@@ -92,6 +93,7 @@ class SparkLauncher:
         if self._is_started:
             raise ClientException("This SparkLauncher has been started before. Make a new one for every run.")
         check_session(self.spark, len(plan.bootstraps))
+        ship_package(self.spark)
         self._is_started = True
         self._interrupt_handler = _leave_interrupts_to_python()
         for bootstrap in plan.bootstraps:

@@ -96,10 +96,7 @@ def check_session(spark: SparkSession, clients: int) -> None:
     Raises:
         SparkSessionError: it cannot; the message lists every problem and what to do.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        _raise_if_any(
-            ["The session is a Spark Connect session; Streams clients need a classic one (`spark_session()`)."]
-        )
+    require_classic(spark)
     context = spark.sparkContext
     if context._jsc is None:  # noqa: SLF001 (there is no public "is stopped")
         _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
@@ -120,6 +117,20 @@ def check_session(spark: SparkSession, clients: int) -> None:
             "spark.speculation is on, so Spark may start a second copy of a client. Build the session without it."
         )
     _raise_if_any(problems)
+
+
+def require_classic(spark: object) -> None:
+    """Refuse a session of Spark Connect: it has no driver of ours, where the coordinator could be.
+
+    Raises:
+        SparkSessionError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SparkSessionError(
+            "The session is a Spark Connect session; Streams clients, topics and results need a classic one. Maybe run the "
+            "program on the driver's side, with `spark_session(master)` or spark-submit. Results can be read over Spark "
+            "Connect as plain Parquet: Output(..., format='parquet')."
+        )
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -1,43 +1,43 @@
-"""Arrow files as Spark data sources, both ways: rows into a shuffle, topics and results as DataFrames. No pandas.
+"""Topics and outputs as a Spark data source: `spark.read.format("task_assignor")`, and `readStream`. No pandas.
 
-Spark loads these classes in worker processes; what a file means is known in `topics` and `results`.
+Spark loads these classes in worker processes, and asks them anew for every query. What is read is what is committed; rows
+have positions, which are a topic's offsets or the number of rows before them in the output of a task, so a stream can say
+how far it is. What is in the files is known in `runtime`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from task_assignor.runtime.storage import (
-    Seal,
-    Storage,
-    as_document,
-    check_size,
-    open_arrow,
-    open_document,
-    storage_at,
-)
-from task_assignor.spark.shuffle import Shuffle, Shuffled
+from task_assignor.runtime import Topic, output_schema, read_output
+from task_assignor.runtime.commits import RunLayout
+from task_assignor.runtime.outputs import committed_outputs
+from task_assignor.runtime.storage import Seal, check_size, open_arrow, storage_at
+from task_assignor.runtime.topics import topics_storage
+from task_assignor.sdk import ConfigException
+from task_assignor.sdk.text import shown
+from task_assignor.spark.jobs import even_shares
+from task_assignor.spark.session import require_classic
+from task_assignor.spark.shipping import ship_package
 
+FORMAT: Final = "task_assignor"
 BATCH_ROWS: Final = 100_000
-"""Rows handed to Spark at a time when reading."""
+"""Rows handed to Spark at a time."""
+_OPTIONS: Final = (
+    "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false) and, "
+    "of streams, startingOffsets (earliest or latest)."
+)
 _UNSIGNED: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -46,150 +46,186 @@ _UNSIGNED: Final = {
 }
 
 
-def encode_schema(schema: pa.Schema) -> str:
-    """An Arrow schema as text, for an option of a data source."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-
-
-def decode_schema(text: str) -> pa.Schema:
-    """What `encode_schema` made."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-class ArrowShuffle(DataSource):
-    """Takes the rows of `write_topic` in. Option: `shuffle`, see `encode_shuffle`."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name to use as format."""
-        return "task-assignor-shuffle"
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 (Spark's signature)
-        """The writer of one job."""
-        root, folder, key, partitions, encoded = json.loads(self.options["shuffle"])
-        return _ShuffleWriter(Shuffle(root, folder, tuple(key), partitions, decode_schema(encoded)))
-
-
-def encode_shuffle(shuffle: Shuffle) -> str:
-    """A shuffle as text, for the option of `ArrowShuffle`."""
-    return json.dumps([shuffle.root, shuffle.folder, shuffle.key, shuffle.partitions, encode_schema(shuffle.schema)])
-
-
-@attrs.define
-class _Written(WriterCommitMessage):
-    spark_partition: int
-    written: Shuffled
-
-
-class _ShuffleWriter(DataSourceArrowWriter):
-    def __init__(self, shuffle: Shuffle) -> None:
-        self.shuffle = shuffle
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one Spark task."""
-        context = TaskContext.get()
-        assert context is not None
-        written = self.shuffle.write(f"{context.partitionId():06d}-{context.taskAttemptId()}", iterator)
-        return _Written(context.partitionId(), written)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave the names of the files that count, in the order of the rows in the DataFrame."""
-        written = sorted((m for m in messages if isinstance(m, _Written)), key=lambda m: m.spark_partition)
-        document = {"files": [attrs.astuple(m.written) for m in written]}
-        self.shuffle.storage.put(_manifest(self.shuffle), as_document(document))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: the driver removes the folder."""
-
-
-def read_manifest(shuffle: Shuffle) -> list[Shuffled]:
-    """What the Spark tasks of a finished job have written."""
-    entries = open_document(shuffle.storage, _manifest(shuffle))["files"]
-    return [Shuffled(file, _tuples(rows), _tuples(ends)) for file, rows, ends in entries]
-
-
-def _manifest(shuffle: Shuffle) -> str:
-    return f"{shuffle.folder}/shuffle.json"
-
-
-def _tuples(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, lists))
-
-
 @attrs.frozen
-class SealedFile:
-    """An Arrow file to read.
+class Piece:
+    """Rows of a file that follow each other.
 
     Args:
         root: folder of the topics or of the run, a path or a URL.
-        name: its name in there.
+        name: name of the file in there.
         what: what it is, for messages: "topic" or "output".
-        topic: name of the topic or output.
+        log: name of the topic or output.
         partition: its partition.
-        base: offset (or batch) of its first row.
-        seal: its rows, bytes and checksum.
+        base: offset (or batch) of the file's first row, for messages.
+        seal: the file's rows, bytes and checksum.
+        position: where the file's first row is in its part of the log.
+        start: the first row of the file that is wanted.
+        stop: the row after the last that is wanted.
     """
 
     root: str
     name: str
     what: str
-    topic: str
+    log: str
     partition: int
     base: int
     seal: Seal
-
-    @property
-    def _storage(self) -> Storage:
-        return storage_at("folder", self.root)
+    position: int
+    start: int
+    stop: int
 
     def check(self) -> None:
-        """Make sure that it is there and as long as it was.
+        """Make sure that the file is there and as long as it was.
 
         An error in a Spark task would be tried again and again before anybody sees it.
 
         Raises:
             CorruptLogException: it is not.
         """
-        check_size(self._storage, self.name, self.seal, self.what, self.topic, self.partition, self.base)
+        storage = storage_at("folder", self.root)
+        check_size(storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
 
     def open(self) -> pa.Table:
-        """Its rows.
+        """The rows.
 
         Raises:
-            CorruptLogException: it is missing, or is not the file that was sealed.
+            CorruptLogException: the file is missing, or is not the file that was sealed.
         """
-        return open_arrow(self._storage, self.name, self.seal, self.what, self.topic, self.partition, self.base)
+        storage = storage_at("folder", self.root)
+        table = open_arrow(storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        return table.slice(self.start, self.stop - self.start)
 
-    def to_json(self) -> list[Any]:
-        """For an option of a data source."""
-        return [self.root, self.name, self.what, self.topic, self.partition, self.base, *self.seal.to_json()]
-
-    @classmethod
-    def from_json(cls, document: list[Any]) -> SealedFile:
-        """What `to_json` wrote."""
-        root, name, what, topic, partition, base, *seal = document
-        return cls(root, name, what, topic, partition, base, Seal(*seal))
+    def between(self, start: int, end: int) -> Piece | None:
+        """The part of it from one position to before another; None: it has none of it."""
+        first, last = max(start - self.position, self.start), min(end - self.position, self.stop)
+        return attrs.evolve(self, start=first, stop=last) if first < last else None
 
 
-class ArrowFiles(DataSource):
-    """Reads Arrow files. Options: `files` (JSON, a list of lists: one list per Spark partition), `schema`, `offsets`."""
+@attrs.frozen
+class Rows:
+    """What can be read now: the columns, and for each part (a partition, a task) the files in order."""
+
+    schema: pa.Schema
+    parts: Mapping[str, Sequence[Piece]]
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Part -> the position after its last row."""
+        return {part: pieces[-1].position + pieces[-1].stop if pieces else 0 for part, pieces in self.parts.items()}
+
+    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> dict[str, list[Piece]]:
+        """Part -> what lies between two positions; a part that `start` has not begins at its beginning."""
+        return {
+            part: [
+                found
+                for piece in self.parts[part]
+                if (found := piece.between(start.get(part, 0), position)) is not None
+            ]
+            for part, position in end.items()
+            if part in self.parts
+        }
+
+
+def rows_of_topic(root: str | Path, name: str) -> Rows:
+    """The rows that a topic has now, by partition.
+
+    Raises:
+        TopicException: there is no such topic.
+    """
+    storage, topic = topics_storage(root), Topic.open(root, name)
+    parts = {
+        str(partition): [
+            Piece(
+                storage.address,
+                segment.name(name),
+                "topic",
+                name,
+                partition,
+                segment.base,
+                segment.seal,
+                segment.base,
+                0,
+                segment.seal.rows,
+            )
+            for segment in topic.segments(partition)
+        ]
+        for partition in range(topic.spec.partitions)
+    }
+    return Rows(topic.spec.schema, parts)
+
+
+def rows_of_output(run: str | Path, output: str) -> Rows:
+    """The committed rows of an output, by task.
+
+    Raises:
+        CommitLogException: there is no such run or output.
+    """
+    run_dir = RunLayout(run).run_dir
+    schema = output_schema(run_dir, output)
+    if schema is None:
+        # Nothing declared and nothing committed; an output that is not known is an error here.
+        schema = read_output(run_dir, output).schema
+    parts: dict[str, list[Piece]] = {}
+    for record, task, file in committed_outputs(run_dir, output):
+        pieces = parts.setdefault(str(task), [])
+        position = pieces[-1].position + pieces[-1].stop if pieces else 0
+        batch = record.tasks[task].batch
+        pieces.append(
+            Piece(run_dir, file.path, "output", output, task.partition, batch, file.seal, position, 0, file.seal.rows)
+        )
+    return Rows(schema, parts)
+
+
+class TaskAssignorSource(DataSource):
+    """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `offsets`.
+
+    Of what `frame_of` asks for, the option `ends` says how far, and `splits` in how many Spark partitions.
+    """
 
     @classmethod
     def name(cls) -> str:
         """The name to use as format."""
-        return "task-assignor-files"
+        return FORMAT
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
-        """The reader of one job."""
-        groups = [[SealedFile.from_json(entry) for entry in group] for group in json.loads(self.options["files"])]
-        return _FilesReader(groups, self.options["schema"], self.options["offsets"] == "true")
+    def _rows(self) -> Rows:
+        root, topic, run, output = (self.options.get(key) for key in ("topics_root", "topic", "run_dir", "output"))
+        if root and topic and not (run or output):
+            return rows_of_topic(root, topic)
+        if run and output and not (root or topic):
+            return rows_of_output(run, output)
+        raise ConfigException(f"The options of format {FORMAT!r} ({dict(self.options)}) name nothing. {_OPTIONS}")
+
+    def _choice(self, key: str, choices: tuple[str, str]) -> str:
+        given = str(self.options.get(key) or choices[0]).lower()
+        if given not in choices:
+            raise ConfigException(f"The option {key} ({shown(given)}) of format {FORMAT!r} is not known. {_OPTIONS}")
+        return given
+
+    def schema(self) -> StructType:
+        """The columns that Spark sees."""
+        return spark_schema(self._rows().schema, with_offsets=self._choice("offsets", ("false", "true")) == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of one query."""
+        rows = self._rows()
+        ends = json.loads(self.options["ends"]) if "ends" in self.options else rows.ends
+        parts = rows.between({}, ends)
+        if "splits" in self.options:
+            pieces = [piece for part in parts.values() for piece in part]
+            groups = even_shares(pieces, int(self.options["splits"]), lambda piece: piece.seal.rows)
+        else:
+            groups = list(parts.values())
+        return _Reader(groups, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """The reader of a stream."""
+        return _StreamReader(self, schema, self._choice("startingOffsets", ("earliest", "latest")) == "latest")
 
 
-class _FilesReader(DataSourceReader):
-    def __init__(self, groups: list[list[SealedFile]], schema: str, offsets: bool) -> None:
+class _Reader(DataSourceReader):
+    def __init__(self, groups: list[list[Piece]], schema: StructType) -> None:
         self.groups = groups
         self.schema = schema
-        self.offsets = offsets
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per group of files."""
@@ -197,44 +233,97 @@ class _FilesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one group of files."""
-        schema = decode_schema(self.schema)
-        for piece in partition.value:
-            table = piece.open()
-            if self.offsets:
-                offsets = np.arange(piece.base, piece.base + table.num_rows, dtype=np.int64)
-                numbers = np.full(table.num_rows, piece.partition, dtype=np.int32)
-                table = table.append_column("partition", pa.array(numbers)).append_column("offset", pa.array(offsets))
-            yield from table.select(schema.names).cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+        return _batches(partition.value, self.schema)
 
 
-def frame_of_files(
-    spark: SparkSession, groups: Sequence[Sequence[SealedFile]], schema: pa.Schema, *, with_offsets: bool
+class _StreamReader(DataSourceStreamReader):
+    def __init__(self, source: TaskAssignorSource, schema: StructType, begins_late: bool) -> None:
+        self.source = source
+        self.schema = schema
+        self.begins_late = begins_late
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
+        """Where a new stream begins."""
+        return self.source._rows().ends if self.begins_late else {}  # noqa: SLF001 (they belong together)
+
+    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 (Spark's name)
+        """How far it goes now."""
+        return self.source._rows().ends  # noqa: SLF001
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """One per part that has rows between two positions."""
+        found = self.source._rows().between(start, end)  # noqa: SLF001
+        return [InputPartition(pieces) for pieces in found.values() if pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        return _batches(partition.value, self.schema)
+
+
+def _batches(pieces: Iterable[Piece], schema: StructType) -> Iterator[pa.RecordBatch]:
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    for piece in pieces:
+        table = piece.open()
+        if "partition" in wanted.names and "partition" not in table.schema.names:
+            table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
+        if "offset" in wanted.names and "offset" not in table.schema.names:
+            first = piece.position + piece.start
+            table = table.append_column("offset", pa.array(np.arange(first, first + table.num_rows, dtype=np.int64)))
+        for name in set(wanted.names) - set(table.schema.names):
+            # A column that had only nulls in some batches may be missing there.
+            table = table.append_column(name, pa.nulls(table.num_rows))
+        yield from table.select(wanted.names).cast(wanted).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def register_source(spark: SparkSession) -> None:
+    """Make the format `task_assignor` known to a session, for `read` and `readStream`.
+
+    Args:
+        spark: a classic session.
+
+    Raises:
+        SparkSessionError: it is one of Spark Connect.
+    """
+    require_classic(spark)
+    ship_package(spark)
+    spark.dataSource.register(TaskAssignorSource)
+
+
+def frame_of(
+    spark: SparkSession, rows: Rows, options: Mapping[str, str], *, with_offsets: bool, splits: int | None = None
 ) -> DataFrame:
-    """The rows of Arrow files as a DataFrame.
+    """Rows as a DataFrame that stays as it is, whatever is written later.
 
     Args:
         spark: the session.
-        groups: what each Spark partition reads.
-        schema: columns of the files.
+        rows: the rows.
+        options: what names them.
         with_offsets: add the columns `partition` (int) and `offset` (long).
+        splits: at most so many Spark partitions, about equally long; None: one per part.
+
+    Raises:
+        CorruptLogException: a file is missing or too short.
+        SparkSessionError: the session is one of Spark Connect.
     """
+    register_source(spark)
+    for pieces in rows.parts.values():
+        for piece in pieces:
+            piece.check()
+    reader = spark.read.format(FORMAT).schema(spark_schema(rows.schema, with_offsets=with_offsets)).options(**options)
+    if splits is not None:
+        reader = reader.option("splits", splits)
+    return reader.option("ends", json.dumps(rows.ends)).load()
+
+
+def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
+    """The columns as Spark has them."""
     fields = [pa.field(field.name, _readable(field.type), field.nullable) for field in schema]
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
-    spark_schema = from_arrow_schema(pa.schema(fields))
-    entries = [[file.to_json() for file in group] for group in groups]
-    spark.dataSource.register(ArrowFiles)
-    return (
-        spark.read.format(ArrowFiles.name())
-        .schema(spark_schema)
-        .option("files", json.dumps(entries))
-        .option("schema", encode_schema(to_arrow_schema(spark_schema, timezone="UTC")))
-        .option("offsets", str(with_offsets).lower())
-        .load()
-    )
+    return from_arrow_schema(pa.schema(fields))
 
 
-def _readable(data_type: pa.DataType) -> pa.DataType:
+def _readable(data_type: pa.DataType) -> Any:
     """The nearest type that Spark has: it knows no unsigned numbers, dictionaries and views."""
     if pa.types.is_dictionary(data_type):
         return _readable(data_type.value_type)

@@ -15,8 +15,11 @@ from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
+from task_assignor.spark.session import require_classic
+from task_assignor.spark.shipping import ship_package
 from task_assignor.spark.shuffle import Shuffle, Shuffled
-from task_assignor.spark.source import ArrowShuffle, SealedFile, encode_shuffle, frame_of_files, read_manifest
+from task_assignor.spark.shuffle_source import ArrowShuffle, encode_shuffle, read_manifest
+from task_assignor.spark.source import frame_of, rows_of_topic
 
 
 def write_topic(
@@ -59,6 +62,8 @@ def write_topic(
             f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column. Maybe add timestamp=..."
         )
     spark = frame.sparkSession
+    require_classic(spark)
+    ship_package(spark)
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
     builder = TopicBuilder.create(root, spec)
@@ -154,15 +159,6 @@ def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets
         TopicException: there is no such topic.
         CorruptLogException: a file of it cannot be read, or offsets are missing.
     """
-    storage = topics_storage(root)
-    topic = Topic.open(root, name)
-    groups = []
-    for partition in range(topic.spec.partitions):
-        files = [
-            SealedFile(storage.address, segment.name(name), "topic", name, partition, segment.base, segment.seal)
-            for segment in topic.segments(partition)
-        ]
-        for file in files:
-            file.check()
-        groups.append(files)
-    return frame_of_files(spark, groups, topic.spec.schema, with_offsets=with_offsets)
+    require_classic(spark)
+    options = {"topics_root": topics_storage(root).address, "topic": name}
+    return frame_of(spark, rows_of_topic(root, name), options, with_offsets=with_offsets)

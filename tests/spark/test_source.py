@@ -1,0 +1,139 @@
+"""The format `task_assignor`: topics and outputs for Spark SQL and for streams, exactly what is committed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from task_assignor.runtime import RunResult, append_topic, read_output, write_topic
+from task_assignor.spark import SparkSessionError, read_results, register_source
+from tests.runtime.support import application, in_order, join_topology, write_streams
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(start: int, end: int) -> pa.Table:
+    return pa.table({"key": list(range(start, end)), "name": [f"n{number}" for number in range(start, end)]})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A run on local processes: rows of two tasks and more batches."""
+    root = tmp_path_factory.mktemp("run")
+    write_streams(root / "topics", rows=1_000, keys=50, partitions=2)
+    return application(root, join_topology()).run()
+
+
+def source(spark: SparkSession, **options: object) -> DataFrame:
+    register_source(spark)
+    reader = spark.read.format("task_assignor")
+    for key, value in options.items():
+        reader = reader.option(key, str(value))
+    return reader.load()
+
+
+def test_an_output_is_read_as_it_was_committed(spark: SparkSession, finished: RunResult) -> None:
+    expected = in_order(read_output(finished.run_dir, "joined"))
+    frame = source(spark, run_dir=finished.run_dir, output="joined")
+    assert frame.rdd.getNumPartitions() == 2
+    assert in_order(frame.toArrow()).to_pylist() == expected.to_pylist()
+    assert in_order(read_results(spark, finished, "joined").toArrow()).to_pylist() == expected.to_pylist()
+    # What nobody committed does not exist.
+    stray = next(Path(finished.run_dir).glob("output/joined/*/*.arrow"))
+    (stray.parent / f"{'9' * 12}-00000001.arrow").write_bytes(stray.read_bytes())
+    assert frame.count() == expected.num_rows
+
+
+def test_a_topic_is_read_with_partitions_and_offsets_and_grows(spark: SparkSession, tmp_path: Path) -> None:
+    topic = write_topic(tmp_path, "numbers", numbers(0, 1_000), partitions=3, key=["key"], segment_rows=100)
+    frame = source(spark, topics_root=tmp_path, topic="numbers", offsets=True)
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [row.key for row in rows] == [
+        key
+        for partition in range(3)
+        for key in topic.read(partition, 0, topic.end_offset(partition))["key"].to_pylist()
+    ]
+    assert [row.offset for row in rows if row.partition == 1] == list(range(topic.end_offset(1)))
+    append_topic(tmp_path, "numbers", numbers(1_000, 1_200))
+    assert source(spark, topics_root=tmp_path, topic="numbers").count() == 1_200
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
+    write_topic(tmp_path / "topics", "numbers", numbers(0, 500), partitions=3, key=["key"], segment_rows=40)
+    register_source(spark)
+
+    def run(starting: str, name: str) -> list[int]:
+        stream = (
+            spark.readStream.format("task_assignor")
+            .option("topics_root", str(tmp_path / "topics"))
+            .option("topic", "numbers")
+            .option("startingOffsets", starting)
+            .load()
+        )
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / name))
+        query.awaitTermination(300)
+        assert query.exception() is None
+        found = spark.read.schema("key long, name string").parquet(str(tmp_path / name))
+        return sorted(row.key for row in found.collect())
+
+    assert run("earliest", "all") == list(range(500))
+    assert run("latest", "new") == []
+    append_topic(tmp_path / "topics", "numbers", numbers(500, 620))
+    assert run("earliest", "all") == list(range(620))
+    assert run("latest", "new") == list(range(500, 620))
+
+
+def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp_path: Path) -> None:
+    register_source(spark)
+    stream = spark.readStream.format("task_assignor").option("run_dir", finished.run_dir).option("output", "joined")
+    query = stream.load().writeStream.format("memory").queryName("joined_rows").trigger(availableNow=True).start()
+    query.awaitTermination(300)
+    expected = in_order(read_output(finished.run_dir, "joined"))
+    assert in_order(spark.table("joined_rows").toArrow()).to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "name nothing. Expected are the options topics_root and topic, or run_dir and output"),
+        ({"topics_root": "x"}, "name nothing"),
+        ({"topics_root": "x", "topic": "gone"}, "gone"),
+        ({"run_dir": "x", "output": "y"}, "There is no run in"),
+    ],
+)
+def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        source(spark, **options)
+
+
+# A session of Spark Connect needs packages that are not ours; what counts is its type.
+CONNECT = """
+import sys, types
+module = types.ModuleType("pyspark.sql.connect.session")
+class SparkSession: ...
+SparkSession.__module__ = module.__name__
+from task_assignor.spark import check_session, read_results, read_topic, register_source
+import json
+said = []
+for call in (lambda s: check_session(s, 1), lambda s: read_topic(s, "x", "y"), register_source, lambda s: read_results(s, "x", "y")):
+    try:
+        call(SparkSession())
+    except Exception as error:
+        said.append([type(error).__name__, str(error)])
+print(json.dumps(said))
+"""
+
+
+def test_a_session_of_spark_connect_gets_one_clear_error(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", CONNECT], cwd=tmp_path, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert len(said) == 4
+    assert {kind for kind, _ in said} <= {SparkSessionError.__name__}
+    assert {text.split(";")[0] for _, text in said} == {"The session is a Spark Connect session"}
