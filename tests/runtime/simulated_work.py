@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -20,7 +20,7 @@ from task_assignor.runtime.machines.protocol import (
     ToClient,
     ToCoordinator,
 )
-from task_assignor.runtime.machines.records import CommitRecord, FileRef
+from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, TaskCommit
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
@@ -69,6 +69,52 @@ class SimulatedClient:
     is_alive: bool = True
 
 
+class Fed:
+    """A repartition topic of two partitions: what was committed to it, and its files.
+
+    Args:
+        commits: the commit log, as it grows.
+
+    Attributes:
+        rows: per partition what is at each offset: file and row.
+    """
+
+    def __init__(self, commits: Sequence[CommitRecord]) -> None:
+        self._commits = commits
+        self.rows: list[list[str]] = [[], []]
+        self._files: set[str] = set()
+
+    def commit(self, commit: TaskCommit) -> None:
+        """A task has written to it."""
+        for routed in commit.repartitions.values():
+            self._files.add(routed.file.path)
+            rows = [f"{routed.file.path} {row}" for row in range(sum(routed.rows))]
+            self.rows[0] += rows[: routed.rows[0]]
+            self.rows[1] += rows[routed.rows[0] :]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Files are not needed any more; after a restart that may be said again."""
+        self._files.difference_update(names)
+
+    def check(self, order: TaskOrder) -> None:
+        """An order names just the rows that were committed at these offsets, in files that are there."""
+        if "fed" not in order.ranges:
+            return
+        start, end = order.ranges["fed"]
+        named = [
+            (f"{piece.file.path} {piece.first + row}", piece.base + row, piece.file.path)
+            for piece in order.pieces.get("fed", ())
+            for row in range(piece.rows)
+            if start <= piece.base + row < end
+        ]
+        assert [offset for _, offset, _ in named] == list(range(start, end))
+        assert [row for row, _, _ in named] == self.rows[order.task.partition][start:end]
+        # Of an order that somebody else carried out meanwhile the files may have gone.
+        done = sum(order.task in record.tasks for record in self._commits)
+        if order.batch == done:
+            assert {file for _, _, file in named} <= self._files, "a file was deleted too early"
+
+
 class Work:
     """The work of all clients.
 
@@ -86,6 +132,7 @@ class Work:
         self._commits = commits
         self.files: dict[tuple[TaskId, int, int], Lineage] = {}
         self.restored: list[Restored] = []
+        self.fed = Fed(commits)
 
     def do(self, client: SimulatedClient, job: Job) -> Outcome:
         """Carry out a job."""
@@ -121,7 +168,13 @@ class Work:
         path = f"{task}/{order.batch}-{order.generation}"
         outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
         changelogs = {"store": FileRef(f"changes of {path}", Seal(rows, 1, ""))}
-        return TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
+        routed = {}
+        if task.subtopology == 0:
+            split = order.batch % (rows + 1)
+            routed = {"fed": RoutedFile(FileRef(f"fed by {path}", Seal(rows, 1, "")), (split, rows - split))}
+        self.fed.check(order)
+        result = TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
+        return attrs.evolve(result, repartitions=routed)
 
     def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
         """A task may leave rows of some sources for later, where others have more to come; never of all."""

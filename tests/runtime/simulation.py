@@ -39,6 +39,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
+    DeleteFiles,
     EndsMoved,
     Finished,
     FromClient,
@@ -60,6 +61,7 @@ from task_assignor.runtime.machines.protocol import (
     Position,
 )
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, RebalanceRecord
+from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
@@ -126,8 +128,9 @@ class World:
         shapes = [
             SubTopologyShape("join", ("left", "right"), {"left-store": "left-log", "right-store": "right-log"}),
             SubTopologyShape("plain", ("alone",), {}),
+            SubTopologyShape("fed", ("fed",), {"fed-store": "fed-log"}),
         ]
-        self.tasks = make_tasks(shapes, {"left": 3, "right": 3, "alone": 2})
+        self.tasks = make_tasks(shapes, {"left": 3, "right": 3, "alone": 2, "fed": 2})
         self.ends = {
             topic: [self.random.choice((0, 5, 10, 37, 60)) for _ in range(count)]
             for topic, count in (("left", 3), ("right", 3), ("alone", 2))
@@ -160,7 +163,8 @@ class World:
 
     def _new_coordinator(self) -> Coordinator:
         """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
-        sources = {task: ("left", "right") if task.subtopology == 0 else ("alone",) for task in self.tasks}
+        reads = (("left", "right"), ("alone",), ("fed",))
+        sources = {task: reads[task.subtopology] for task in self.tasks}
         newest = self.commits[-1] if self.commits else self.checkpoint
         opening = CommitRecord(newest.number + 1, APPLICATION, newest.epoch + 1, newest.generation, self.now_ms)
         self.commits.append(opening)
@@ -169,7 +173,13 @@ class World:
             APPLICATION,
             RUN,
             self.leader,
-            Progress.after(self.checkpoint, following, sources, self.ends),
+            Progress.after(
+                self.checkpoint,
+                following,
+                sources,
+                self.ends,
+                repartitions=Repartitions({"fed": 2}, {"fed": (None, 0)}),
+            ),
             self.options,
             self.enough_clients,
             opening,
@@ -257,7 +267,7 @@ class World:
     def _grow(self) -> None:
         """Some rows come; when all are there and read, the run is stopped."""
         if self.ends == self.last_ends:
-            if not self.coordinator.progress.remaining_rows():
+            if not self.coordinator.progress.remaining_rows() and not self.coordinator.has_accepted:
                 self.stop()
             return
         grown = [topic for topic in self.ends if self.random.random() < 0.5]
@@ -434,6 +444,8 @@ class World:
                     plain = json.loads(json.dumps(state))
                     if self.random.random() < 0.8:
                         self.checkpoint = Checkpoint(number, last.epoch, last.generation, (), {}, plain)
+                case DeleteFiles(names):
+                    self.work.fed.delete(names)
                 case Announce(happened):
                     self.events.append(happened)
                 case Finished():
@@ -496,6 +508,7 @@ class World:
             owners = next(found for found in self.rebalances if found.generation == commit.generation).clients
             name, tasks = owners[commit.member_id]
             assert (name, task in tasks.active) == (commit.client, True), f"{task} was not assigned to {commit.client}"
+            self.work.fed.commit(commit)
             for topic, (start, end) in commit.offsets.items():
                 done = sum(
                     span[1] - span[0]
@@ -514,6 +527,6 @@ class World:
             for task, commit in record.tasks.items():
                 for topic, (_, end) in commit.offsets.items():
                     read[topic, task.partition] = end
-        for topic, ends in self.last_ends.items():
+        for topic, ends in {**self.last_ends, "fed": [len(rows) for rows in self.work.fed.rows]}.items():
             for partition, end in enumerate(ends):
                 assert read.get((topic, partition), 0) == end

@@ -68,7 +68,7 @@ from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.topic_writing import TopicBuilder, append_topic, write_topic
 from task_assignor.runtime.topics import Segment, Topic, TopicSpec, list_topics
-from task_assignor.runtime.topology import Output, SubTopology, Topology
+from task_assignor.runtime.topology import Output, Repartitioned, SubTopology, Topology
 
 __all__ = [
     "METRICS",
@@ -108,6 +108,7 @@ __all__ = [
     "RebalanceRecord",
     "Rebalanced",
     "RecordProcessor",
+    "Repartitioned",
     "ResultRefused",
     "RunEvent",
     "RunFailed",

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -40,10 +40,13 @@ from task_assignor.runtime.machines.events import (
     ResultRefused,
     RunEvent,
     RunFailed,
+    RunStopping,
     TaskRestored,
 )
+from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import FORMAT_VERSION, CommitRecord
+from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
@@ -56,7 +59,7 @@ from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import FolderTopics, topics_storage
-from task_assignor.runtime.topology import Topology, processor_name
+from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.text import counted, duration, is_url
 
@@ -141,6 +144,7 @@ class _Recorder:
         self.events: list[RunEvent] = []
         self.rows_in = 0
         self.rows_out = 0
+        self.stopped = ""
         self.first: float | None = None
         self.last = 0.0
 
@@ -151,6 +155,8 @@ class _Recorder:
             case BatchesCommitted():
                 self.rows_in += event.rows_in
                 self.rows_out += event.rows_out
+            case RunStopping():
+                self.stopped = event.reason
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
             self.events.append(event)
         self.last = time.monotonic()
@@ -179,7 +185,7 @@ class _Recorder:
         for sink in self._sinks:
             sink(text)
 
-    def result(self, application_id: str, run_dir: str, batches: int, stopped: str) -> RunResult:
+    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
         return RunResult(
             application_id,
             run_dir,
@@ -191,7 +197,7 @@ class _Recorder:
             tuple(event for event in self.events if isinstance(event, TaskRestored)),
             tuple(event for event in self.events if isinstance(event, ClientLost)),
             tuple(event for event in self.events if isinstance(event, ResultRefused)),
-            stopped,
+            self.stopped,
         )
 
 
@@ -352,16 +358,24 @@ class StreamsApplication:
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
             checkpoint = commits.checkpoint()
-            progress = Progress.after(checkpoint, commits.records_after(checkpoint), sources, ends, tables, starts)
+            is_continuous = until != "available_now"
+            # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
+            are_awaited = not is_continuous and self._options.max_task_idle_ms != NEVER
+            repartitions = Repartitions(
+                {name: output.partitions for name, output in self._topology.repartitions.items()},
+                self._topology.writers,
+                are_awaited=are_awaited,
+            )
+            records = commits.records_after(checkpoint)
+            progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
             log = RunLog(self._layout.storage, self._application_id, opening.epoch)
             recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log)
-            is_continuous = until != "available_now"
             try:
-                stopped = self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
+                self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
             finally:
                 recorder.end()
                 log.close()
-            return recorder.result(self._application_id, self._layout.run_dir, progress.batches, stopped)
+            return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _told(self, on_event: Callable[[RunEvent], None] | None, until: Until) -> Callable[[RunEvent], None] | None:
         """Who is told of events, the condition under which the run ends included."""
@@ -387,8 +401,7 @@ class StreamsApplication:
         log: RunLog,
         *,
         is_continuous: bool,
-    ) -> str:
-        """Run; gives why it was stopped."""
+    ) -> None:
         authkey = secrets.token_bytes(32)
         server = self._server = CoordinatorServer(self._bind_host, authkey)
         error: StreamsException | None = None
@@ -452,7 +465,6 @@ class StreamsApplication:
             self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
         if error is not None:
             raise error
-        return coordinator.stop_reason
 
     def _watcher(self) -> Watcher:
         options = self._options
@@ -517,6 +529,7 @@ class StreamsApplication:
                 "outputs": {
                     name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
                     for name, schema in outputs.items()
+                    if name not in self._topology.repartitions
                 },
             }
             with suppress(FileExistsError):
@@ -545,17 +558,12 @@ class StreamsApplication:
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:
         """Output -> its columns; None: those of the rows that come."""
-        found: dict[str, pa.Schema | None] = {}
-        specs = {name: topic.spec for name, topic in self._topics.items()}
-        for sub in self._topology.sub_topologies:
-            # A ready-made processor knows its columns from those of its topics.
-            derive: Callable[[Mapping[str, Any]], pa.Schema] | None = getattr(sub.processor, "output_schema", None)
-            for output in sub.outputs:
-                schema = output.schema
-                if schema is None and callable(derive) and hasattr(sub.processor, "check_sources"):
-                    schema = derive({name: specs[name] for name in sub.sources})
-                found[output.name] = schema
-        return found
+        specs = self._topology.specs({name: topic.spec for name, topic in self._topics.items()})
+        return {
+            output.name: output_schema_of(sub, output, specs)
+            for sub in self._topology.sub_topologies
+            for output in sub.outputs
+        }
 
 
 def _this_process() -> str:

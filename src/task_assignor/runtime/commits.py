@@ -92,6 +92,10 @@ class RunLayout:
         """Name of the file with the changes of a task's store in a batch."""
         return f"changelog/{store}/{task.partition}/{_file(batch, generation)}"
 
+    def repartition(self, topic: str, task: TaskId, batch: int, generation: int) -> str:
+        """Name of the file with the rows that a task gave for a repartition topic in a batch."""
+        return f"repartition/{topic}/{task.partition}/{_file(batch, generation)}"
+
     def client(self, name: str, run_id: str) -> Path:
         """State directory of a client, unless it has one of its own: it is on a disk, whatever holds the run."""
         if is_url(self.run_dir):
@@ -282,7 +286,12 @@ class CommitLog:
             ProcessorException: an output has other columns than in the batches before, or in another task.
         """
         for commit in record.tasks.values():
-            for what, files in (("output", commit.outputs), ("changelog", commit.changelogs)):
+            routed = {name: found.file for name, found in commit.repartitions.items()}
+            for what, files in (
+                ("output", commit.outputs),
+                ("changelog", commit.changelogs),
+                ("repartition topic", routed),
+            ):
                 for name, file in files.items():
                     if not file.topic:
                         self._check_is_there(commit, f"{what} {name!r}", file)

@@ -41,6 +41,11 @@ def identity_of(
         "order of the sub-topologies": [sub.name for sub in topology.sub_topologies],
         "sub-topologies": {sub.name: _sub_topology(sub, outputs) for sub in topology.sub_topologies},
     }
+    if topology.repartitions:
+        identity["repartition topics"] = {
+            name: {"partitions": found.partitions, "key": found.key, "timestamp": found.timestamp}
+            for name, found in sorted(topology.repartitions.items())
+        }
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
 

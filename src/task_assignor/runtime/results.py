@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.machines.protocol import TaskOrder
-from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.machines.records import FileRef, RoutedFile
+from task_assignor.runtime.repartition import routed
 from task_assignor.runtime.storage import Data, as_arrow
+from task_assignor.runtime.topics import TopicSpec
 from task_assignor.runtime.topology import SubTopology
 from task_assignor.sdk import TaskId
 
@@ -25,10 +27,12 @@ class Made:
     Args:
         outputs: output -> its rows.
         changelogs: store -> its changes.
+        repartitions: repartition topic -> the rows for it.
     """
 
     outputs: Mapping[str, FileRef]
     changelogs: Mapping[str, FileRef]
+    repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -114,11 +118,18 @@ class FolderResults:
         task: the task.
         compression: of the files.
         put_all: writes files, or begins to.
+        repartitions: the outputs that other sub-topologies read.
     """
 
     def __init__(
-        self, layout: RunLayout, task: TaskId, compression: str | None, put_all: Callable[[Mapping[str, Data]], None]
+        self,
+        layout: RunLayout,
+        task: TaskId,
+        compression: str | None,
+        put_all: Callable[[Mapping[str, Data]], None],
+        repartitions: Mapping[str, TopicSpec] | None = None,
     ) -> None:
+        self._repartitions = repartitions or {}
         self._layout = layout
         self._task = task
         self._compression = compression
@@ -145,9 +156,20 @@ class FolderResults:
             return FileRef(path, seal, [(field.name, str(field.type)) for field in table.schema])
 
         key = (self._task, order.batch, order.generation)
+        ready = {
+            name: routed(rows, self._repartitions[name]) for name, rows in outputs.items() if name in self._repartitions
+        }
         made = Made(
-            {name: seal(self._layout.output(name, *key), table) for name, table in outputs.items()},
+            {
+                name: seal(self._layout.output(name, *key), table)
+                for name, table in outputs.items()
+                if name not in ready
+            },
             {name: seal(self._layout.changelog(name, *key), table) for name, table in changes.items()},
+            {
+                name: RoutedFile(seal(self._layout.repartition(name, *key), table), rows)
+                for name, (table, rows) in ready.items()
+            },
         )
         self._put_all(unwritten)
         return made

@@ -27,13 +27,14 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
 )
 from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topology import SubTopology, processor_name
+from task_assignor.runtime.topology import Repartitioned, SubTopology, processor_name
 from task_assignor.sdk import StreamsException, TaskId
 
 
@@ -117,7 +118,13 @@ class StreamTask:
             environment.state(task), environment.owner(task), sub_topology.stores, environment.memory
         )
         layout = environment.layout
-        files = FolderResults(layout, task, environment.compression, environment.put_all or layout.storage.put_all)
+        repartitions = {
+            output.name: environment.topics[output.name].spec
+            for output in sub_topology.outputs
+            if isinstance(output, Repartitioned)
+        }
+        put_all = environment.put_all or layout.storage.put_all
+        files = FolderResults(layout, task, environment.compression, put_all, repartitions)
         self._results: TaskResults = (
             files if environment.results is None else environment.results.of_task(task, sub_topology, files)
         )
@@ -215,7 +222,7 @@ class StreamTask:
         found = self._results.begin(order)
         if found is not None:
             return self._take(order, found)
-        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._environment.topics)
+        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._logs(order))
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
@@ -241,6 +248,7 @@ class StreamTask:
             self.position,
             counters,
             seconds,
+            repartitions=made.repartitions,
         )
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:
@@ -261,6 +269,14 @@ class StreamTask:
             position,
             is_found=True,
         )
+
+    def _logs(self, order: TaskOrder) -> dict[str, Log]:
+        """The task's sources with what the order says can be read of them."""
+        logs = {name: self._environment.topics[name] for name in self._sub_topology.sources}
+        return {
+            name: log.holding(order.pieces.get(name, ())) if isinstance(log, RepartitionLog) else log
+            for name, log in logs.items()
+        }
 
     def _run_processor(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         context = self._context

@@ -24,6 +24,10 @@ from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec
 
 
+def _to_names(names: Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 @attrs.frozen
 class Output:
     """Declares an output: committed rows are read under this name.
@@ -43,6 +47,42 @@ class Output:
             raise TopologyException(str(error)) from None
 
 
+@attrs.frozen
+class Repartitioned(Output):
+    """Declares an output that another sub-topology of the same topology reads as a source: a repartition topic.
+
+    Its rows are put into partitions by a key of their own, as Kafka's partitioner does, and can be read as soon as they
+    are committed. Rows that all have read are deleted, so it is read within the run only.
+
+    Args:
+        name: name of the output, and of the source; unique in the topology.
+        schema: its columns; None: those that the processor says it gives (`output_schema`; the ready-made ones do).
+        key: key columns; equal keys are in one partition.
+        partitions: number of partitions, and so of the tasks that read it.
+        timestamp: column with the time of the event, or None.
+    """
+
+    key: tuple[str, ...] = attrs.field(kw_only=True, converter=_to_names)
+    partitions: int = attrs.field(kw_only=True)
+    timestamp: str | None = attrs.field(default=None, kw_only=True)
+
+    @property
+    def spec(self) -> TopicSpec:
+        """What it is like as a topic, for processors that ask for it.
+
+        Raises:
+            TopologyException: it has no schema, or cannot be so.
+        """
+        if self.schema is None:
+            raise TopologyException(
+                f"Of which columns the repartition topic {self.name!r} is must be known before the run. Maybe give its schema."
+            )
+        try:
+            return TopicSpec(self.name, self.partitions, self.schema, self.key, self.timestamp)
+        except TopicException as error:
+            raise TopologyException(str(error)) from None
+
+
 def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
     if isinstance(outputs, (str, Output)):
         outputs = (outputs,)
@@ -51,10 +91,6 @@ def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
 
 def _to_stores(stores: Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
     return tuple(stores)
-
-
-def _to_names(names: Iterable[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 @attrs.frozen
@@ -173,7 +209,8 @@ class Topology:
         sub_topologies: the sub-topologies.
 
     Raises:
-        TopologyException: names are not unique, or a source topic belongs to two sub-topologies.
+        TopologyException: names are not unique, a source topic belongs to two sub-topologies, or one reads an output of
+            another that is not `Repartitioned`, or its own.
     """
 
     sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=_to_sub_topologies)
@@ -193,14 +230,22 @@ class Topology:
         )
         _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
         _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
-        outputs = {output.name for sub in subs for output in sub.outputs}
+        outputs = {output.name: output for sub in subs for output in sub.outputs}
         for sub in subs:
             for topic in sub.sources:
-                if topic in outputs:
+                if topic in outputs and not isinstance(outputs[topic], Repartitioned):
                     raise TopologyException(
-                        f"The sub-topology {sub.name!r} reads {topic!r}, which is an output of this topology; "
-                        "that is not supported. Maybe write the output as a topic and read it in a second application."
+                        f"The sub-topology {sub.name!r} reads {topic!r}, which is an output of this topology without a key. "
+                        f"Maybe declare it so that others can read it: Repartitioned({topic!r}, schema, key=…, partitions=…)."
                     )
+        read = {topic for sub in subs for topic in sub.sources}
+        unread = sorted(set(self.repartitions) - read)
+        if unread:
+            raise TopologyException(
+                f"Nothing reads the repartition topic {unread[0]!r}, so its rows would pile up. Maybe make it an Output, or name "
+                "it as a source."
+            )
+        self._in_order()
 
     def sub_topology_of(self, task: TaskId) -> SubTopology:
         """The sub-topology that a task belongs to."""
@@ -209,15 +254,65 @@ class Topology:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All source topics, sorted."""
-        return tuple(sorted(topic for sub in self.sub_topologies for topic in sub.sources))
+        """All source topics that come from outside, sorted."""
+        return tuple(sorted({topic for sub in self.sub_topologies for topic in sub.sources} - set(self.repartitions)))
+
+    @property
+    def repartitions(self) -> dict[str, Repartitioned]:
+        """The repartition topics, by name."""
+        outputs = (output for sub in self.sub_topologies for output in sub.outputs)
+        return {output.name: output for output in outputs if isinstance(output, Repartitioned)}
+
+    @property
+    def writers(self) -> dict[str, tuple[str | None, int]]:
+        """Repartition topic -> named topology and number of the sub-topology that writes it."""
+        numbers = number_sub_topologies((sub.topology, None) for sub in self.sub_topologies)
+        return {
+            output.name: number
+            for sub, number in zip(self.sub_topologies, numbers, strict=True)
+            for output in sub.outputs
+            if isinstance(output, Repartitioned)
+        }
+
+    def _in_order(self) -> list[SubTopology]:
+        """The sub-topologies, those that write a repartition topic before those that read it."""
+        found: list[SubTopology] = []
+        missing = set(self.repartitions)
+        left = list(self.sub_topologies)
+        while left:
+            ready = [sub for sub in left if missing.isdisjoint(sub.sources)]
+            if not ready:
+                raise TopologyException(
+                    f"The sub-topologies {', '.join(repr(sub.name) for sub in left)} read what they write themselves, directly or "
+                    "by way of each other, so they would never come to an end."
+                )
+            found += ready
+            missing -= {output.name for sub in ready for output in sub.outputs}
+            left = [sub for sub in left if sub not in ready]
+        return found
+
+    def specs(self, topics: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:
+        """What all sources are like, repartition topics included.
+
+        Args:
+            topics: the source topics that come from outside, by name.
+
+        Raises:
+            TopologyException: it is not known of which columns a repartition topic is, or it cannot be so.
+        """
+        specs = dict(topics)
+        for sub in self._in_order():
+            for output in sub.outputs:
+                if isinstance(output, Repartitioned):
+                    specs[output.name] = attrs.evolve(output, schema=output_schema_of(sub, output, specs)).spec
+        return specs
 
     def bind(self, application_id: str, topics: Mapping[str, TopicSpec]) -> dict[TaskId, TaskInfo]:
         """The tasks of the topology on the topics that exist.
 
         Args:
             application_id: `application.id`; the changelog of store s is named `<application_id>-s-changelog`.
-            topics: all source topics, by name.
+            topics: all source topics that come from outside, by name.
 
         Returns:
             Task id -> `TaskInfo`, in task-id order.
@@ -227,17 +322,22 @@ class Topology:
         """
         for sub in self.sub_topologies:
             for topic in sub.sources:
-                if topic not in topics:
+                if topic not in topics and topic not in self.repartitions:
                     raise TopologyException(
                         f"The sub-topology {sub.name!r} reads the topic {topic!r}, which does not exist. "
                         f"The topics: {', '.join(sorted(topics)) or 'none'}."
                     )
+        topics = self.specs(topics)
+        for sub in self.sub_topologies:
             _check_key_types(sub, topics)
             _check_zones(sub, topics)
             check = getattr(sub.processor, "check_sources", None)
             if check is not None:
                 check({topic: topics[topic] for topic in sub.sources})
-        partitions = {name: spec.partitions for name, spec in topics.items()}
+        partitions = {
+            repartition_topic(application_id, name) if name in self.repartitions else name: spec.partitions
+            for name, spec in topics.items()
+        }
         racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
         try:
             return make_tasks(self.shapes(application_id), partitions, racks)
@@ -253,12 +353,20 @@ class Topology:
         return [
             SubTopologyShape(
                 sub.name,
-                sub.sources,
+                tuple(source for source in sub.sources if source not in self.repartitions),
                 {
                     store.name: changelog_topic(application_id, store.name, sub.topology) if store.logged else None
                     for store in sub.stores
                 },
                 sub.topology,
+                tuple(
+                    repartition_topic(application_id, source) for source in sub.sources if source in self.repartitions
+                ),
+                tuple(
+                    repartition_topic(application_id, output.name)
+                    for output in sub.outputs
+                    if isinstance(output, Repartitioned)
+                ),
             )
             for sub in self.sub_topologies
         ]
@@ -267,6 +375,32 @@ class Topology:
 def changelog_topic(application_id: str, store: str, topology: str | None = None) -> str:
     """Kafka's name for the changelog of a store."""
     return "-".join(part for part in (application_id, topology, store, "changelog") if part is not None)
+
+
+def repartition_topic(application_id: str, name: str) -> str:
+    """Kafka's name for a repartition topic, as assignors see it."""
+    return f"{application_id}-{name}-repartition"
+
+
+def output_schema_of(sub: SubTopology, output: Output, topics: Mapping[str, TopicSpec]) -> pa.Schema | None:
+    """The columns of an output; None: those of the rows that come.
+
+    Args:
+        sub: the sub-topology that gives it.
+        output: the output.
+        topics: the sources of the sub-topology, by name.
+
+    Raises:
+        TopologyException: the processor does not fit its sources.
+    """
+    # A ready-made processor knows its columns from those of its topics.
+    derive: Callable[[Mapping[str, TopicSpec]], pa.Schema] | None = getattr(sub.processor, "output_schema", None)
+    check = getattr(sub.processor, "check_sources", None)
+    if output.schema is not None or derive is None or check is None:
+        return output.schema
+    sources = {name: topics[name] for name in sub.sources}
+    check(sources)
+    return derive(sources)
 
 
 def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Maybe rename one.") -> None:

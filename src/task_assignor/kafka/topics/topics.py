@@ -173,6 +173,12 @@ class KafkaTopics:
         names = [output.name for sub in topology.sub_topologies for output in sub.outputs]
         found = {name: topic for name in names if (topic := self.declared(name)) is not None}
         others = [name for name in names if name not in found]
+        if found and topology.repartitions:
+            raise TopicException(
+                f"The outputs {listed(list(found))} are topics of Kafka; then sub-topologies cannot read what others write "
+                f"({listed(list(topology.repartitions))}), since that is kept in the folder of the run. Maybe write it to a "
+                "topic of Kafka, and read it in a second application."
+            )
         if found and others:
             raise TopicException(
                 f"The outputs {listed(list(found))} are topics of Kafka, but KafkaTopics says nothing of {listed(others)}. What a "

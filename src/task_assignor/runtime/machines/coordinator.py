@@ -23,7 +23,7 @@ from itertools import chain, starmap
 import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance
-from task_assignor.runtime.errors import ClientException, InvalidTransitionException, Story
+from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
 from task_assignor.runtime.machines.coordinator_orders import Orders, batches_committed
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
@@ -37,6 +37,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,
+    DeleteFiles,
     EndsMoved,
     Finished,
     FromClient,
@@ -165,11 +166,6 @@ class Coordinator:
     def has_accepted(self) -> bool:
         """There is something to commit: `NothingWaits` is wanted."""
         return self._orders.has_accepted
-
-    @property
-    def stop_reason(self) -> str:
-        """Why somebody wanted the run to end before all rows were processed; "": nobody did."""
-        return self._stop_reason
 
     @property
     def progress(self) -> Progress:
@@ -406,7 +402,7 @@ class Coordinator:
     # Rebalances, orders, commits.
 
     def _go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Do whatever is due: the first assignment, a rebalance, the end. Orders follow answers and assignments."""
+        """Do whatever is due: the first assignment, orders of what others have written, a rebalance, the end."""
         staying = self._members.staying
         if self._phase is CoordinatorPhase.GATHERING and len(staying) >= self._expected_clients:
             self._phase = CoordinatorPhase.RUNNING
@@ -416,6 +412,7 @@ class Coordinator:
             yield from self._stop_those_that_leave(now_ms)
         if self._phase is not CoordinatorPhase.RUNNING:
             return
+        yield from self._give_orders(self._progress.take_fed(), now_ms)
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         is_idle = not self._orders and not self._orders.has_accepted
@@ -491,11 +488,9 @@ class Coordinator:
     def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Sources have grown: their tasks may go on."""
         try:
-            grown = self._progress.move_ends(ends)
-        except StreamsException as error:
+            yield from self._give_orders(self._progress.move_ends(ends), now_ms)
+        except CommitLogException as error:
             yield from self._fail(error, now_ms)
-            return
-        yield from self._give_orders(grown, now_ms)
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
         problem = self._orders.why_refuse(member.member_id, result)
@@ -527,6 +522,9 @@ class Coordinator:
         tasks, seconds = self._orders.take_accepted(now_ms)
         record = self._record(now_ms, tasks)
         yield StoreCommit(record)
+        unwanted = self._progress.publish(record)
+        if unwanted:
+            yield DeleteFiles(unwanted)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
         yield Announce(batches_committed(record, seconds, self._progress.remaining_rows()))

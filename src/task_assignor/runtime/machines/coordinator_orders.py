@@ -78,7 +78,8 @@ class Orders:
     ) -> TaskOrder:
         """Order the next batch of a task from its owner; `rows` is what `Progress.next_ranges` gives."""
         base = progress.position(task)
-        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1])
+        pieces = progress.pieces(task, rows[0])
+        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces)
         self._open[task] = OpenOrder(order, owner.member_id, now_ms)
         return order
 
@@ -166,6 +167,7 @@ class Orders:
             result.counters,
             result.seconds,
             result.position.stream_time,
+            result.repartitions,
         )
         return commit
 

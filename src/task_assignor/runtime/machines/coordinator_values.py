@@ -222,6 +222,13 @@ class StoreCheckpoint:
 
 
 @attrs.frozen
+class DeleteFiles:
+    """Delete files of the run that nobody needs any more, when there is time for it; if one stays, it takes up space."""
+
+    names: tuple[str, ...]
+
+
+@attrs.frozen
 class Announce:
     """Tell those who watch."""
 
@@ -236,5 +243,5 @@ class Finished:
 
 
 CoordinatorInstruction = (
-    SendToClient | CloseConnection | AskAssignor | StoreCommit | StoreCheckpoint | Announce | Finished
+    SendToClient | CloseConnection | AskAssignor | StoreCommit | StoreCheckpoint | DeleteFiles | Announce | Finished
 )

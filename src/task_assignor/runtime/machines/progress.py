@@ -6,14 +6,16 @@ A batch counts here as soon as the coordinator has accepted it: it is in the nex
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.protocol import START, Change, Position
+from task_assignor.runtime.machines.protocol import START, Change, Piece, Position
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, TaskCommit
+from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
 from task_assignor.sdk import TaskId
 
 
@@ -37,6 +39,10 @@ class _TaskProgress:
         return self.generations[number] if number >= 0 else -1
 
 
+def _sub_topology(task: TaskId) -> SubTopologyId:
+    return task.topology_name, task.subtopology
+
+
 class Progress:
     """Offsets, positions and changelog ends of all tasks.
 
@@ -45,6 +51,7 @@ class Progress:
         ends: source topic -> end offset of each partition: how far it reaches by now.
         tables: topics that a task reads to their end before its others.
         starts: source topic -> first offset of each partition that can be read; None: 0.
+        repartitions: the sources among them that sub-topologies write; None: there are none.
 
     Attributes:
         checkpoint: the commit from whose checkpoint the coordinator went on; -1: there was none.
@@ -56,7 +63,11 @@ class Progress:
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
         starts: Mapping[str, Sequence[int]] | None = None,
+        repartitions: Repartitions | None = None,
     ) -> None:
+        self._repartitions = repartitions or Repartitions()
+        ends = {**ends, **self._repartitions.ends()}
+        starts = None if starts is None else {**starts, **self._repartitions.ends()}
         begin = starts or {topic: [0] * len(found) for topic, found in ends.items()}
         self._tasks = {
             task: _TaskProgress(tuple(topics), {topic: begin[topic][task.partition] for topic in topics}, set(topics))
@@ -66,11 +77,15 @@ class Progress:
         self._tables = frozenset(tables)
         self.checkpoint = self._last_commit = -1
         self._batches = 0
-        self._remaining = sum(
-            self._ends[topic][task.partition] - offset
-            for task, found in self._tasks.items()
-            for topic, offset in found.offsets.items()
-        )
+        self._reader_of = {topic: _sub_topology(task) for task in self._tasks for topic in sources[task]}
+        self._remaining: Counter[SubTopologyId] = Counter()
+        """Sub-topology -> source rows that do not count yet."""
+        for task, found in self._tasks.items():
+            for topic, offset in found.offsets.items():
+                self._remaining[_sub_topology(task)] += self._ends[topic][task.partition] - offset
+        self._open_repartitions = set(self._repartitions.ends()) if self._repartitions.are_awaited else set()
+        """Repartition topics that get more rows, even if nothing else grows."""
+        self._fed: set[TaskId] = set()
 
     @classmethod
     def after(
@@ -81,24 +96,28 @@ class Progress:
         ends: Mapping[str, Sequence[int]],
         tables: Collection[str] = (),
         starts: Mapping[str, Sequence[int]] | None = None,
+        repartitions: Repartitions | None = None,
     ) -> Progress:
         """The progress after a checkpoint and the commits that follow it: how a coordinator begins.
 
         Raises:
             CommitLogException: a record does not fit the tasks, the topics, or the record before it.
         """
-        progress = cls(sources, ends, tables, starts)
+        progress = cls(sources, ends, tables, starts, repartitions)
         progress._load(checkpoint)
         for record in records:
             progress.begin_commit(record.number)
             for task in sorted(record.tasks):
                 progress.advance(record.tasks[task])
+            progress.publish(record)
+        progress._see_what_is_complete()
         return progress
 
     def state(self) -> dict[str, Any]:
         """How far every task is, for a checkpoint."""
         return {
             "batches": self._batches,
+            "repartitions": self._repartitions.state(),
             "tasks": {
                 str(task): {
                     "offsets": dict(found.offsets),
@@ -119,6 +138,8 @@ class Progress:
         """Take what `state` gave."""
         self.checkpoint = self._last_commit = checkpoint.number
         self._batches = checkpoint.state.get("batches", 0)
+        self._repartitions.load(checkpoint.state.get("repartitions", {}))
+        self.move_ends(self._repartitions.ends())
         for name, state in checkpoint.state.get("tasks", {}).items():
             task = TaskId.parse(name)
             found = self._tasks.get(task)
@@ -177,7 +198,7 @@ class Progress:
 
     def remaining_rows(self) -> int:
         """Source rows that do not count yet."""
-        return self._remaining
+        return self._remaining.total()
 
     def move_ends(self, ends: Mapping[str, Sequence[int]]) -> list[TaskId]:
         """Sources reach further by now; gives the tasks that have more to read.
@@ -204,9 +225,51 @@ class Progress:
                     f"The topic {topic}, partition {partition}, ends at offset {ends[partition]}, but it had rows up to offset "
                     f"{known[partition]} before. Maybe it was written again; then the run needs a new folder."
                 )
-            self._remaining += ends[partition] - known[partition]
+            self._remaining[self._reader_of[topic]] += ends[partition] - known[partition]
             known[partition] = ends[partition]
         return grown
+
+    def publish(self, record: CommitRecord) -> tuple[str, ...]:
+        """A commit is made: what its tasks wrote for others can be read.
+
+        Returns:
+            The files of repartition topics that nobody needs any more.
+        """
+        self._fed.update(
+            self.move_ends(self._repartitions.publish(record.tasks[task] for task in sorted(record.tasks)))
+        )
+        complete = self._see_what_is_complete()
+        if complete:
+            self._fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))
+        return self._repartitions.take_unwanted()
+
+    def take_fed(self) -> list[TaskId]:
+        """The tasks that may go on because of what others wrote, or will write no more."""
+        fed, self._fed = self._fed, set()
+        return sorted(fed)
+
+    def _see_what_is_complete(self) -> set[str]:
+        """The repartition topics that get no more rows unless sources grow: their writers have read everything."""
+        complete: set[str] = set()
+        # A writer may read what another one writes, so some become complete by others.
+        for _ in range(len(self._open_repartitions)):
+            waiting = {self._reader_of[topic] for topic in self._open_repartitions - complete}
+            writers = self._repartitions.writers
+            complete |= {
+                topic
+                for topic in self._open_repartitions
+                if not self._remaining[writers[topic]] and writers[topic] not in waiting
+            }
+        self._open_repartitions -= complete
+        return complete
+
+    def pieces(self, task: TaskId, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:
+        """Where the rows are that a task may read of repartition topics."""
+        return {
+            topic: self._repartitions.pieces(topic, task.partition, start, end)
+            for topic, (start, end) in ranges.items()
+            if topic in self._repartitions and end > start
+        }
 
     def unread(self, task: TaskId) -> dict[str, int]:
         """Source topic -> rows of it that are there and do not count yet."""
@@ -223,13 +286,15 @@ class Progress:
         Args:
             task: the task.
             max_rows: at most so many rows of each source.
-            awaited: sources that more rows of are waited for, beyond those that are there.
+            awaited: sources that more rows of are waited for, beyond those that are there; besides them, all repartition
+                topics whose writers have not read everything.
 
         Returns:
             Source topic -> (first offset, offset after the last), empty if all is read or something is to be waited for;
             and the sources that have rows beyond those, or are waited for, of the ones whose turn it is.
         """
         left = self.unread(task)
+        awaited = {*awaited, *self._open_repartitions.intersection(left)}
         if any(rows or topic in awaited for topic, rows in left.items() if topic in self._tables):
             left = {topic: rows for topic, rows in left.items() if topic in self._tables}
         if not any(left.values()) or any(not rows and topic in awaited for topic, rows in left.items()):
@@ -275,7 +340,7 @@ class Progress:
         limit = self._ends[topic][task.partition] if known is not None else -1
         if known is not None and topic in found.untouched and start < known:
             # When the task began with it, rows were there that are gone by now.
-            self._remaining += known - start
+            self._remaining[_sub_topology(task)] += known - start
             known = start
         if known is None or known != start or not start <= end <= limit:
             raise CommitLogException(
@@ -285,7 +350,9 @@ class Progress:
             )
         found.offsets[topic] = end
         found.untouched.discard(topic)
-        self._remaining -= end - start
+        self._remaining[_sub_topology(task)] -= end - start
+        if topic in self._repartitions:
+            self._repartitions.consume(topic, task.partition, end)
 
     @staticmethod
     def _unknown(task: TaskId) -> CommitLogException:
@@ -303,4 +370,4 @@ class Progress:
         left = sum(
             self._ends[topic][task.partition] - at for task, x in self._tasks.items() for topic, at in x.offsets.items()
         )
-        assert left == self._remaining
+        assert left == self.remaining_rows()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import attrs
 
 from task_assignor.runtime.blame import CodeLine
-from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.sdk import HostInfo, TaskId
 
 
@@ -60,6 +60,28 @@ class Change:
 
 
 @attrs.frozen
+class Piece:
+    """Rows of one partition of a repartition topic that are together in a file.
+
+    Args:
+        file: the file.
+        first: the first of them in the file, from 0.
+        base: its offset.
+        rows: how many.
+    """
+
+    file: FileRef
+    first: int
+    base: int
+    rows: int
+
+    @property
+    def end(self) -> int:
+        """Offset after the last row."""
+        return self.base + self.rows
+
+
+@attrs.frozen
 class TaskOrder:
     """Process these rows.
 
@@ -69,7 +91,8 @@ class TaskOrder:
         generation: generation of the order: part of the name of every file that comes of it.
         ranges: source topic -> (first offset, offset after the last) of the rows that may be read.
         base: where the task's state must be before.
-        more: source topics that have rows beyond those.
+        more: source topics that have rows beyond those, or are waited for.
+        pieces: source topic -> where its rows are, of those that are repartition topics and have some.
     """
 
     task: TaskId
@@ -78,6 +101,7 @@ class TaskOrder:
     ranges: Mapping[str, tuple[int, int]]
     base: Position
     more: frozenset[str] = frozenset()
+    pieces: Mapping[str, tuple[Piece, ...]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -96,6 +120,7 @@ class TaskResult:
         seconds: time of processing and writing.
         is_found: it was not made now, but had been before, where others than the coordinator make it visible; it may reach
             beyond the order.
+        repartitions: repartition topic -> its file.
     """
 
     task: TaskId
@@ -108,6 +133,13 @@ class TaskResult:
     counters: Mapping[str, int] = attrs.field(factory=dict)
     seconds: float = 0.0
     is_found: bool = False
+    repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
+
+    @property
+    def files(self) -> list[FileRef]:
+        """Everything that was written."""
+        routed = (found.file for found in self.repartitions.values())
+        return [*self.outputs.values(), *self.changelogs.values(), *routed]
 
 
 @attrs.frozen

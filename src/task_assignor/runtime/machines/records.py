@@ -95,6 +95,29 @@ class FileRef:
 
 
 @attrs.frozen
+class RoutedFile:
+    """A file of rows for a repartition topic: those of partition 0, then those of partition 1, and so on.
+
+    Args:
+        file: the file.
+        rows: how many rows each partition has.
+    """
+
+    file: FileRef
+    rows: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        """For the commit record."""
+        return [self.file.to_json(), list(self.rows)]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> RoutedFile:
+        """What `to_json` wrote."""
+        file, rows = document
+        return cls(FileRef.from_json(file), tuple(rows))
+
+
+@attrs.frozen
 class TaskCommit:
     """What one task did in one committed batch, and who did it.
 
@@ -113,6 +136,7 @@ class TaskCommit:
         counters: what the processor counted.
         seconds: time of processing and writing, without restoring.
         stream_time: newest time of all records that the task has read, ms; None: none had one.
+        repartitions: repartition topic -> the file of the rows for it.
     """
 
     task: TaskId
@@ -129,6 +153,7 @@ class TaskCommit:
     counters: Mapping[str, int] = attrs.field(factory=dict)
     seconds: float = 0.0
     stream_time: int | None = None
+    repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
 
     @property
     def rows_in(self) -> int:
@@ -142,6 +167,7 @@ class TaskCommit:
 
     def to_json(self) -> dict[str, Any]:
         """For the commit record."""
+        routed = {name: found.to_json() for name, found in self.repartitions.items()}
         return {
             "batch": self.batch,
             "client": self.client,
@@ -156,6 +182,7 @@ class TaskCommit:
             "counters": dict(self.counters),
             "seconds": round(self.seconds, 6),
             "streamTime": self.stream_time,
+            **({"repartitions": routed} if routed else {}),
         }
 
     @classmethod
@@ -176,6 +203,7 @@ class TaskCommit:
             document["counters"],
             document["seconds"],
             document["streamTime"],
+            {name: RoutedFile.from_json(routed) for name, routed in document.get("repartitions", {}).items()},
         )
 
 

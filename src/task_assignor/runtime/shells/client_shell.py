@@ -24,6 +24,7 @@ import pyarrow as pa
 from task_assignor.runtime import processors
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import ClientException, TaskCorruptedException, TaskMigratedException
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client import (
     ClientEvent,
     ClientInstruction,
@@ -52,6 +53,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
     ToCoordinator,
 )
+from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
@@ -129,15 +131,20 @@ class _ClientShell:
         self._bootstrap = bootstrap
         self._attempt = attempt
         self._writer = BackgroundWriter(RunLayout(bootstrap.run_dir).storage, bootstrap.spec.threads + 1)
+        layout = RunLayout(bootstrap.run_dir)
+        topics: dict[str, Log] = {
+            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic)) for topic in bootstrap.topology.sources
+        }
+        specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
+        topics |= {
+            name: RepartitionLog(specs[name], layout, bootstrap.run_id) for name in bootstrap.topology.repartitions
+        }
         self._environment = TaskEnvironment(
             bootstrap.application_id,
             bootstrap.run_id,
             bootstrap.run_dir,
             Path(bootstrap.state_dir),
-            {
-                topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic))
-                for topic in bootstrap.topology.sources
-            },
+            topics,
             bootstrap.options.compression,
             StoreMemory(bootstrap.options.state_memory_bytes),
             self._writer.put_all,
@@ -309,8 +316,7 @@ class _ClientShell:
         """A result is told only when no power failure can take its files away."""
         message: ToCoordinator = TaskDone(result)
         try:
-            files = [*result.outputs.values(), *result.changelogs.values()]
-            self._writer.wait(file.path for file in files if not file.topic)
+            self._writer.wait(file.path for file in result.files if not file.topic)
         except Exception as error:  # noqa: BLE001 - it travels to the application
             message = TaskFailed(failure_of(result.task, error))
         self._events.put((channel, _ReadyToSend(message)))

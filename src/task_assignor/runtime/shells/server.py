@@ -29,6 +29,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,
+    DeleteFiles,
     EndsMoved,
     Finished,
     FromClient,
@@ -100,6 +101,13 @@ def _write_checkpoint(commits: CommitLog, number: int, state: Mapping[str, Any])
     except (OSError, StreamsException):
         # It saves time and space later, nothing more.
         _log.warning("The checkpoint of commit %d could not be written", number, exc_info=True)
+
+
+def _delete(commits: CommitLog, names: Sequence[str]) -> None:
+    try:
+        commits.layout.storage.delete(names)
+    except OSError:
+        _log.warning("Files that nobody needs any more could not be deleted: %s", ", ".join(names), exc_info=True)
 
 
 class CoordinatorServer:
@@ -239,6 +247,8 @@ class CoordinatorServer:
                         commit_took(time.monotonic() - began)
                 case StoreCheckpoint(number, state):
                     self._checkpoints.submit(_write_checkpoint, commits, number, state)
+                case DeleteFiles(names):
+                    self._checkpoints.submit(_delete, commits, names)
                 case Announce(event):
                     announce(event)
                 case Finished(error):

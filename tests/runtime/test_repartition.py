@@ -1,0 +1,272 @@
+"""Sub-topologies that read what others wrote: by another key, exactly once, in offsets that the commit log fixes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    CommitLog,
+    CommitLogException,
+    KeyValueStoreSpec,
+    Output,
+    Processor,
+    Repartitioned,
+    StreamsApplication,
+    SubTopology,
+    TaskContext,
+    Topology,
+    TopologyException,
+    WindowedJoin,
+    read_output,
+)
+from task_assignor.runtime.machines.records import FileRef, RoutedFile, Seal, TaskCommit
+from task_assignor.runtime.machines.repartitions import Repartitions
+from task_assignor.runtime.topics import Topic
+from task_assignor.sdk import TaskId
+from tests.runtime.support import (
+    AFTER_MS,
+    BEFORE_MS,
+    QUICK,
+    Watch,
+    application,
+    join_topology,
+    plain_join,
+    write_streams,
+)
+from tests.runtime.test_application import Killer
+
+PAIRS = Repartitioned("pairs", key="value_right", partitions=3, timestamp="at")
+COUNTS = pa.schema([("value_right", pa.string()), ("count", pa.int64())])
+
+
+class CountPairs(Processor):
+    """A running count of pairs by the value of their right row; gives the new counts."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Add the batch to the counts."""
+        rows = batch["pairs"]
+        if not rows.num_rows:
+            return None
+        counts = rows.group_by("value_right").aggregate([("at", "count")])
+        store = context.key_value_store("counts")
+        known = pc.fill_null(store.lookup(counts.select(["value_right"])).column("count"), 0)
+        new = pa.table({"value_right": counts.column("value_right"), "count": pc.add(counts.column("at_count"), known)})
+        store.put_table(new)
+        return new
+
+
+def _topology(pairs: Repartitioned = PAIRS) -> Topology:
+    join = WindowedJoin(
+        left="left", right="right", before_ms=BEFORE_MS, after_ms=AFTER_MS, left_grace_ms=None, right_grace_ms=None
+    )
+    store = KeyValueStoreSpec("counts", pa.schema([COUNTS.field(0)]), pa.schema([COUNTS.field(1)]))
+    count = SubTopology("count", "pairs", CountPairs, [store], [Output("counts-out", COUNTS)])
+    # What reads may come first: tasks are numbered by the order of the declaration, data flows as it must.
+    return Topology([count, join.sub_topology("join", output=pairs)])
+
+
+def _counts(root: Path) -> dict[str, int]:
+    """The last count of each value: the highest, since they only grow."""
+    rows = read_output(root / "run", "counts-out").to_pylist()
+    found: dict[str, int] = {}
+    for row in rows:
+        assert row["count"] > found.get(row["value_right"], 0), "rows of a key are counted one after the other"
+        found[row["value_right"]] = row["count"]
+    return found
+
+
+def _expected(left: pa.Table, right: pa.Table) -> dict[str, int]:
+    return dict(Counter(plain_join(left, right).column("value_right").to_pylist()))
+
+
+def test_an_aggregation_by_another_key_after_a_join_is_exact(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    watch = Watch()
+    app = application(tmp_path, _topology(), clients=2)
+    app.run(watch)
+    assert _counts(tmp_path) == _expected(left, right)
+    commits = list(CommitLog(tmp_path / "run").records())
+    tasks = {str(task) for record in commits for task in record.tasks}
+    assert tasks == {"0_0", "0_1", "0_2", "1_0", "1_1"}
+    # Once all have read them, nobody needs the files of the repartition topic any more.
+    files = _committed_files(tmp_path)
+    assert files
+    assert not any((tmp_path / "run" / path).exists() for path in files)
+    with pytest.raises(CommitLogException, match="no output 'pairs'; its outputs: counts-out"):
+        read_output(tmp_path / "run", "pairs")
+    assert app.run().rows_in == 0
+
+
+def test_offsets_of_a_repartition_topic_follow_commits_and_tasks(tmp_path: Path) -> None:
+    """Whoever reads it later, what is at an offset stays: each row is read once, in the order of the commit log."""
+    write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    application(tmp_path, _topology()).run()
+    written, read = [0, 0, 0], [0, 0, 0]
+    for record in CommitLog(tmp_path / "run").records():
+        for task, commit in record.tasks.items():
+            if task.subtopology == 0:
+                start, end = commit.offsets["pairs"]
+                assert start == read[task.partition]
+                assert end <= written[task.partition], "only what is committed is read"
+                read[task.partition] = end
+        for commit in record.tasks.values():
+            for routed in commit.repartitions.values():
+                written = [before + rows for before, rows in zip(written, routed.rows, strict=True)]
+    assert written == read
+
+
+def test_it_is_exact_under_kills_and_after_a_stop_in_between(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=3_000, keys=100, partitions=2)
+    options = attrs.evolve(QUICK, max_batch_rows=40, snapshot_changelog_bytes=4_000, checkpoint_every_commits=7)
+
+    def app() -> StreamsApplication:
+        return application(tmp_path, _topology(), clients=2, options=options)
+
+    first = app()
+    watch = Watch()
+    watch.on(BatchesCommitted, lambda event: first.request_stop("enough") if event.commit > 12 else None)
+    assert first.run(watch).stopped == "enough"
+    watch = Watch()
+    with Killer(watch, 3, seed=5) as killer:
+        app().run(watch)
+    assert len(killer.killed) > 0
+    assert _counts(tmp_path) == _expected(left, right)
+    # Whoever is killed leaves files behind that do not count; of those that do none is needed any more.
+    assert not any((tmp_path / "run" / path).exists() for path in _committed_files(tmp_path))
+
+
+def _committed_files(root: Path) -> list[str]:
+    return [
+        routed.file.path
+        for record in CommitLog(root / "run").records()
+        for commit in record.tasks.values()
+        for routed in commit.repartitions.values()
+    ]
+
+
+def test_another_number_of_partitions_is_another_run(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=200, keys=10, partitions=2)
+    application(tmp_path, _topology(), clients=1).run()
+    with pytest.raises(CommitLogException, match="repartition topics, pairs, partitions: was 3, is 4"):
+        application(tmp_path, _topology(attrs.evolve(PAIRS, partitions=4)), clients=1).run()
+    with pytest.raises(CommitLogException, match="order of the sub-topologies"):
+        application(tmp_path, join_topology(), clients=1).run()
+
+
+def test_assignors_see_an_internal_topic_and_the_tasks_of_both(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=200, keys=10, partitions=2)
+    specs = {name: Topic.open(tmp_path / "topics", name).spec for name in ("left", "right")}
+    tasks = _topology().bind("mine", specs)
+    assert [str(task) for task in tasks] == ["0_0", "0_1", "0_2", "1_0", "1_1"]
+    sources = {
+        str(task): sorted(found.topic_partition.topic for found in info.topic_partitions if found.is_source)
+        for task, info in tasks.items()
+    }
+    assert sources["0_2"] == ["mine-pairs-repartition"]
+    assert sources["1_0"] == ["left", "right"]
+
+
+# Declarations.
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (
+            lambda: Topology([SubTopology("a", "x", CountPairs, outputs=["y"]), SubTopology("b", "y", CountPairs)]),
+            r"reads 'y', which is an output of this topology without a key. Maybe declare .* Repartitioned\('y', schema",
+        ),
+        (
+            lambda: Topology([SubTopology("a", ["x", "pairs"], CountPairs, outputs=[PAIRS])]),
+            "The sub-topologies 'a' read what they write themselves",
+        ),
+        (
+            lambda: Topology([SubTopology("a", "x", CountPairs, outputs=[PAIRS])]),
+            "Nothing reads the repartition topic 'pairs'",
+        ),
+    ],
+)
+def test_a_topology_that_cannot_be_is_refused(build: Any, said: str) -> None:
+    with pytest.raises(TopologyException, match=said):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Of which columns the repartition topic 'pairs' is must be known before the run"),
+        ({"schema": pa.schema([("a", pa.int64())])}, "Topic pairs has no column 'value_right'"),
+        ({"schema": COUNTS, "timestamp": "at"}, "Topic pairs has no column 'at'"),
+        ({"schema": COUNTS, "timestamp": None, "partitions": 0}, r"partitions \(0\) of topic pairs must be an int"),
+    ],
+)
+def test_a_repartition_topic_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    write_streams(tmp_path / "topics", rows=200, keys=10)
+    pairs = attrs.evolve(PAIRS, **changes)
+    topology = Topology([SubTopology("a", "left", CountPairs, outputs=[pairs]), SubTopology("b", "pairs", CountPairs)])
+    with pytest.raises(TopologyException, match=said):
+        application(tmp_path, topology)
+
+
+# What the coordinator knows of them.
+
+ROUTED = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8)
+
+
+@given(st.lists(ROUTED, max_size=6), st.data())
+def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
+    commits: list[list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    known = Repartitions({"r": 2}, {"r": (None, 0)})
+    written: list[list[tuple[str, int]]] = [[], []]
+    read = [0, 0]
+    files: set[str] = set()
+    gone: set[str] = set()
+
+    def look() -> None:
+        for partition in (0, 1):
+            end = data.draw(st.integers(read[partition], len(written[partition])))
+            pieces = known.pieces("r", partition, read[partition], end)
+            rows = [
+                (piece.file.path, piece.first + row)
+                for piece in pieces
+                for row in range(piece.rows)
+                if read[partition] <= piece.base + row < end
+            ]
+            assert rows == written[partition][read[partition] : end]
+            known.consume("r", partition, end)
+            read[partition] = end
+        gone.update(known.take_unwanted())
+
+    for number, tasks in enumerate(commits):
+        committed = []
+        for task, rows in enumerate(tasks):
+            file = FileRef(f"{number}/{task}", Seal(sum(rows), 1, ""))
+            if sum(rows):
+                files.add(file.path)
+            for partition, first in ((0, 0), (1, rows[0])):
+                written[partition] += [(file.path, first + row) for row in range(rows[partition])]
+            commit = TaskCommit(
+                TaskId(0, task), number, "c", "p", "m", "a", 1, {}, repartitions={"r": RoutedFile(file, rows)}
+            )
+            committed.append(TaskCommit.from_json(str(commit.task), json.loads(json.dumps(commit.to_json()))))
+        known.publish(committed)
+        assert known.ends() == {"r": [len(written[0]), len(written[1])]}
+        look()
+        plain = json.loads(json.dumps(known.state()))
+        known = Repartitions({"r": 2}, {"r": (None, 0)})
+        known.load(plain)
+    wanted = {path for partition in (0, 1) for path, _ in written[partition][read[partition] :]}
+    assert gone == files - wanted
