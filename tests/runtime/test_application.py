@@ -496,8 +496,8 @@ def test_clients_that_do_not_come_are_an_error(tmp_path: Path) -> None:
         def start(self, plan: Any) -> None:
             super().start(attrs.evolve(plan, bootstraps=plan.bootstraps[:1]))
 
-    launcher = Lazy()
-    options = RuntimeOptions(startup_timeout_ms=5_000)
+    launcher = Lazy(start_method="forkserver")
+    options = RuntimeOptions(startup_timeout_ms=12_000)
     app = application(tmp_path, join_topology(), clients=3, launcher=launcher, options=options)
     message = _fails(app, launcher, ClientException)
     assert "Only 1 of 3 clients came" in message
