@@ -496,11 +496,15 @@ def test_clients_that_do_not_come_are_an_error(tmp_path: Path) -> None:
         def start(self, plan: Any) -> None:
             super().start(attrs.evolve(plan, bootstraps=plan.bootstraps[:1]))
 
-    launcher = Lazy(start_method="forkserver")
-    options = RuntimeOptions(startup_timeout_ms=12_000)
-    app = application(tmp_path, join_topology(), clients=3, launcher=launcher, options=options)
-    message = _fails(app, launcher, ClientException)
-    assert "Only 1 of 3 clients came" in message
+    # On a busy machine not even one comes in time: it is given longer then.
+    for seconds in (5, 20, 80):
+        launcher = Lazy(start_method="forkserver")
+        options = RuntimeOptions(startup_timeout_ms=seconds * 1_000)
+        app = application(tmp_path, join_topology(), clients=3, launcher=launcher, options=options)
+        message = _fails(app, launcher, ClientException)
+        if "Only 0 of" not in message:
+            break
+    assert f"Only 1 of 3 clients came in {seconds} s" in message
     assert "client-1" in message
 
 
