@@ -47,6 +47,7 @@ from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import FORMAT_VERSION, CommitRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
+from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
@@ -134,8 +135,10 @@ class _Recorder:
         on_line: Callable[[str], None] | None,
         metrics: Metrics,
         log: RunLog,
+        manifests: Manifests,
     ) -> None:
         self._on_event = on_event
+        self._manifests = manifests
         self._metrics = metrics
         self._sinks = [log.line] if on_line is None else [log.line, on_line]
         self._lines = EventLines(self._line)
@@ -165,6 +168,11 @@ class _Recorder:
         self._lines.take(event, self._clock.now_ms())
         if self._on_event is not None:
             self._on_event(event)
+
+    def committed(self, record: CommitRecord, seconds: float) -> None:
+        """A record was written, in this time."""
+        self._metrics.commit_took(seconds)
+        self._manifests.take(record)
 
     def poll(self) -> None:
         """Time has passed."""
@@ -369,13 +377,19 @@ class StreamsApplication:
             records = commits.records_after(checkpoint)
             progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
             log = RunLog(self._layout.storage, self._application_id, opening.epoch)
-            recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log)
+            recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
             try:
                 self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
             finally:
                 recorder.end()
                 log.close()
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
+
+    def _manifests(self, log: RunLog) -> Manifests:
+        outputs = [output for sub in self._topology.sub_topologies for output in sub.outputs]
+        return Manifests(
+            self._layout.run_dir, [output.name for output in outputs if output.format == "parquet"], log.document
+        )
 
     def _told(self, on_event: Callable[[RunEvent], None] | None, until: Until) -> Callable[[RunEvent], None] | None:
         """Who is told of events, the condition under which the run ends included."""
@@ -451,7 +465,7 @@ class StreamsApplication:
                     commits,
                     announce,
                     poll,
-                    self._metrics.commit_took,
+                    recorder.committed,
                     self._watcher() if is_continuous else None,
                 )
             is_done = True

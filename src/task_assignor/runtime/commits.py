@@ -84,9 +84,9 @@ class RunLayout:
         except ValueError as error:
             raise CommitLogException(str(error)) from None
 
-    def output(self, name: str, task: TaskId, batch: int, generation: int) -> str:
+    def output(self, name: str, task: TaskId, batch: int, generation: int, ending: str = ".arrow") -> str:
         """Name of the file with the rows that a task gave for an output in a batch."""
-        return f"output/{name}/{task.partition}/{_file(batch, generation)}"
+        return f"output/{name}/{task.partition}/{_file(batch, generation, ending)}"
 
     def changelog(self, store: str, task: TaskId, batch: int, generation: int) -> str:
         """Name of the file with the changes of a task's store in a batch."""
@@ -103,8 +103,8 @@ class RunLayout:
         return Path(self.run_dir, "clients", name)
 
 
-def _file(batch: int, generation: int) -> str:
-    return f"{batch:012d}-{generation:08d}.arrow"
+def _file(batch: int, generation: int, ending: str = ".arrow") -> str:
+    return f"{batch:012d}-{generation:08d}{ending}"
 
 
 class CommitLog:

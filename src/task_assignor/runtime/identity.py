@@ -62,7 +62,9 @@ def _topic(topic: Log) -> dict[str, Any]:
 
 
 def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> dict[str, Any]:
+    parquet = sorted(output.name for output in sub.outputs if output.format == "parquet")
     return {
+        **({"outputs in Parquet": parquet} if parquet else {}),
         "sources": sub.sources,
         "tables": sorted(sub.tables),
         "stores": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import attrs
@@ -12,7 +12,7 @@ from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.repartition import routed
-from task_assignor.runtime.storage import Data, as_arrow
+from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
 from task_assignor.runtime.topics import TopicSpec
 from task_assignor.runtime.topology import SubTopology
 from task_assignor.sdk import TaskId
@@ -119,6 +119,7 @@ class FolderResults:
         compression: of the files.
         put_all: writes files, or begins to.
         repartitions: the outputs that other sub-topologies read.
+        parquet: outputs whose files are Parquet's.
     """
 
     def __init__(
@@ -128,8 +129,10 @@ class FolderResults:
         compression: str | None,
         put_all: Callable[[Mapping[str, Data]], None],
         repartitions: Mapping[str, TopicSpec] | None = None,
+        parquet: Collection[str] = (),
     ) -> None:
         self._repartitions = repartitions or {}
+        self._parquet = parquet
         self._layout = layout
         self._task = task
         self._compression = compression
@@ -151,7 +154,8 @@ class FolderResults:
         unwritten: dict[str, Data] = {}
 
         def seal(path: str, table: pa.Table) -> FileRef:
-            data, seal = as_arrow(table.combine_chunks(), self._compression)
+            as_file = as_parquet if path.endswith(PARQUET) else as_arrow
+            data, seal = as_file(table.combine_chunks(), self._compression)
             unwritten[path] = data
             return FileRef(path, seal, [(field.name, str(field.type)) for field in table.schema])
 
@@ -161,7 +165,7 @@ class FolderResults:
         }
         made = Made(
             {
-                name: seal(self._layout.output(name, *key), table)
+                name: seal(self._layout.output(name, *key, *([PARQUET] if name in self._parquet else [])), table)
                 for name, table in outputs.items()
                 if name not in ready
             },

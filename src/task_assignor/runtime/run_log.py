@@ -47,6 +47,8 @@ class RunLog:
         self._lock = threading.Lock()
         self._lines: list[str] = []
         """Those of the part that is being written."""
+        self._documents: dict[str, Callable[[], bytes]] = {}
+        """Name of an object -> its content, of those that are to be written anew."""
         self._states: list[ApplicationState] = []
         """Those that are not yet written."""
         self._parts = self._written_states = 0
@@ -67,6 +69,12 @@ class RunLog:
             self._states.append(state)
         self._has_news.set()
 
+    def document(self, name: str, content: Callable[[], bytes]) -> None:
+        """An object is to be written anew soon, with what it has then."""
+        with self._lock:
+            self._documents[name] = content
+        self._has_news.set()
+
     def close(self) -> None:
         """Write what was given, and end."""
         self._is_over.set()
@@ -79,6 +87,7 @@ class RunLog:
             self._has_news.wait()
             is_over = self._is_over.wait(_GATHERED_S)
             self._has_news.clear()
+            self._guarded(self._write_documents)
             self._guarded(self._write_states)
             self._guarded(self._write_lines)
 
@@ -90,6 +99,12 @@ class RunLog:
             level = logging.DEBUG if self._has_warned else logging.WARNING
             self._has_warned = True
             _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, error)
+
+    def _write_documents(self) -> None:
+        with self._lock:
+            documents, self._documents = self._documents, {}
+        for name, content in documents.items():
+            self._storage.put(name, content())
 
     def _write_states(self) -> None:
         with self._lock:

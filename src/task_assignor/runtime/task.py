@@ -124,7 +124,8 @@ class StreamTask:
             if isinstance(output, Repartitioned)
         }
         put_all = environment.put_all or layout.storage.put_all
-        files = FolderResults(layout, task, environment.compression, put_all, repartitions)
+        parquet = {output.name for output in sub_topology.outputs if output.format == "parquet"}
+        files = FolderResults(layout, task, environment.compression, put_all, repartitions, parquet)
         self._results: TaskResults = (
             files if environment.results is None else environment.results.of_task(task, sub_topology, files)
         )

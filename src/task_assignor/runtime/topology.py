@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import attrs
 import pyarrow as pa
@@ -20,6 +21,7 @@ from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topics import TopicSpec, check_name
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
+from task_assignor.sdk.text import shown
 
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec
 
@@ -35,12 +37,19 @@ class Output:
     Args:
         name: name of the output, unique in the topology.
         schema: its columns; None: those of the rows that the processor returns.
+        format: what its files are: "arrow", or "parquet", which any engine reads; `manifest/<output>/files.txt` in the
+            folder of the run names those that are committed.
     """
 
     name: str
     schema: pa.Schema | None = None
+    format: Literal["arrow", "parquet"] = attrs.field(default="arrow", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        if self.format not in ("arrow", "parquet"):
+            raise TopologyException(
+                f"The format ({shown(self.format)}) of the output {self.name!r} must be 'arrow' or 'parquet'."
+            )
         try:
             check_name("output", self.name)
         except TopicException as error:
@@ -155,6 +164,16 @@ class SubTopology:
         if not callable(self.processor):
             raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
         self._check_needs_no_arguments(where)
+        for output in self.outputs:
+            if output.format == "parquet" and isinstance(output, Repartitioned):
+                raise TopologyException(
+                    f"{where}: the output {output.name!r} is read by tasks, so it cannot be in Parquet."
+                )
+            if output.format == "parquet" and output.schema is None and not hasattr(self.processor, "output_schema"):
+                raise TopologyException(
+                    f"{where} has the output {output.name!r} in Parquet without its columns: whoever reads the files needs "
+                    f"the same in each. Maybe declare them: Output({output.name!r}, schema, format='parquet')."
+                )
 
     @property
     def dead_letters(self) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 )
 from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.protocol import ToClient
+from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, listen
 from task_assignor.runtime.shells.watcher import Watcher
@@ -159,7 +160,7 @@ class CoordinatorServer:
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
-        commit_took: Callable[[float], None],
+        committed: Callable[[CommitRecord, float], None],
         growing: Watcher | None = None,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
@@ -170,7 +171,7 @@ class CoordinatorServer:
             commits: where batches and assignments are committed.
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
-            commit_took: told how long writing each commit took, seconds.
+            committed: told of every record that was written, and how long that took, seconds.
             growing: looks how far the sources reach; None: they stay as they are.
 
         Returns:
@@ -182,7 +183,7 @@ class CoordinatorServer:
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, announce, commit_took)
+            self._carry_out(coordinator.handle(event), leader, commits, announce, committed)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -230,7 +231,7 @@ class CoordinatorServer:
         leader: GroupLeader,
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
-        commit_took: Callable[[float], None],
+        committed: Callable[[CommitRecord, float], None],
     ) -> None:
         for instruction in instructions:
             match instruction:
@@ -244,7 +245,7 @@ class CoordinatorServer:
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
                         began = time.monotonic()
                         commits.append(record)
-                        commit_took(time.monotonic() - began)
+                        committed(record, time.monotonic() - began)
                 case StoreCheckpoint(number, state):
                     self._checkpoints.submit(_write_checkpoint, commits, number, state)
                 case DeleteFiles(names):

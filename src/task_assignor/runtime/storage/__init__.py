@@ -11,9 +11,11 @@ from task_assignor.runtime.storage.addresses import address_of, local_path, stor
 from task_assignor.runtime.storage.background import BackgroundWriter
 from task_assignor.runtime.storage.base import Data, Storage
 from task_assignor.runtime.storage.content import (
+    PARQUET,
     DamagedDocumentError,
     as_arrow,
     as_document,
+    as_parquet,
     check_size,
     corrupt,
     open_arrow,
@@ -22,6 +24,7 @@ from task_assignor.runtime.storage.content import (
 from task_assignor.runtime.storage.local import LocalStorage
 
 __all__ = [
+    "PARQUET",
     "BackgroundWriter",
     "DamagedDocumentError",
     "Data",
@@ -31,6 +34,7 @@ __all__ = [
     "address_of",
     "as_arrow",
     "as_document",
+    "as_parquet",
     "check_size",
     "corrupt",
     "local_path",

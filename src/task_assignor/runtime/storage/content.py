@@ -16,12 +16,15 @@ import zlib
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+PARQUET: Final = ".parquet"
+"""How the names of Parquet files end; all others are Arrow's."""
 _ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
 
 
@@ -39,8 +42,16 @@ def as_arrow(table: pa.Table, compression: str | None = None) -> tuple[pa.Buffer
     return data, Seal(int(table.num_rows), data.size, checksum_of(data))
 
 
+def as_parquet(table: pa.Table, compression: str | None = None) -> tuple[pa.Buffer, Seal]:
+    """A table as a Parquet file in memory, and its seal."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression=compression or "snappy")
+    data = sink.getvalue()
+    return data, Seal(int(table.num_rows), data.size, checksum_of(data))
+
+
 def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> pa.Table:
-    """A table over an Arrow IPC file, if the file is still the one that was sealed.
+    """A table over an Arrow IPC file (or of a Parquet file: `.parquet`), if the file is still the one that was sealed.
 
     Args:
         storage: where it is.
@@ -60,6 +71,8 @@ def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
         found = checksum_of(data)
         if found != seal.checksum:
             raise ValueError(f"its checksum is {found}, but {seal.checksum} was written")
+        if name.endswith(PARQUET):
+            return pq.read_table(pa.BufferReader(data))
         with pa.ipc.open_file(data) as reader:
             return reader.read_all()
     except (pa.ArrowException, OSError, ValueError) as error:

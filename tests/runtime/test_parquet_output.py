@@ -1,0 +1,100 @@
+"""Outputs in Parquet: what any engine reads by the manifest is exactly what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    CommitLogException,
+    CorruptLogException,
+    Output,
+    Processor,
+    SubTopology,
+    TaskContext,
+    Topology,
+    TopologyException,
+    WindowedJoin,
+    append_topic,
+    committed_files,
+    read_output,
+)
+from tests.runtime.support import AFTER_MS, BEFORE_MS, Watch, application, in_order, plain_join, stream, write_streams
+
+SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.int64()), ("value", pa.string())])
+
+
+class Same(Processor):
+    """Gives what it gets."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """The rows."""
+        (rows,) = batch.values()
+        return rows
+
+
+def same(output: Output) -> Topology:
+    return Topology([SubTopology("same", "left", Same, outputs=[output])])
+
+
+def manifest(run_dir: Path, output: str) -> list[str]:
+    return (run_dir / "manifest" / output / "files.txt").read_text().splitlines()
+
+
+def test_every_engine_reads_exactly_the_committed_rows(tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=100)
+    join = WindowedJoin(left="left", right="right", before_ms=BEFORE_MS, after_ms=AFTER_MS)
+    result = application(tmp_path, Topology([join.sub_topology("join", Output("joined", format="parquet"))])).run()
+    expected = in_order(plain_join(left, right))
+    assert in_order(result.table("joined")).equals(expected)
+    files = manifest(tmp_path / "run", "joined")
+    assert files == committed_files(tmp_path / "run", "joined")
+    assert in_order(pq.ParquetDataset(files).read()).equals(expected)
+    assert in_order(pl.read_parquet(files).to_arrow()).cast(expected.schema).equals(expected)
+    assert not list((tmp_path / "run" / "output").rglob("*.arrow"))
+
+
+def test_the_manifest_goes_on_with_the_next_run(tmp_path: Path) -> None:
+    left, _ = write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    topology = same(Output("out", SCHEMA, format="parquet"))
+    watch = Watch()
+    app = application(tmp_path, topology)
+    watch.on(BatchesCommitted, lambda _: app.request_stop())
+    app.run(watch)
+    first = manifest(tmp_path / "run", "out")
+    assert first == committed_files(tmp_path / "run", "out")
+    more = stream(500, 50, seed=9)
+    append_topic(tmp_path / "topics", "left", more)
+    application(tmp_path, topology).run()
+    files = manifest(tmp_path / "run", "out")
+    assert files[: len(first)] == first
+    assert in_order(pl.read_parquet(files).to_arrow().cast(SCHEMA)).equals(in_order(pa.concat_tables([left, more])))
+
+
+def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    application(tmp_path, same(Output("out", SCHEMA, format="parquet"))).run()
+    path = Path(manifest(tmp_path / "run", "out")[0])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+    with pytest.raises(CorruptLogException, match="its checksum is"):
+        read_output(tmp_path / "run", "out")
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    with pytest.raises(
+        TopologyException, match=r"The format \('csv'\) of the output 'out' must be 'arrow' or 'parquet'"
+    ):
+        Output("out", SCHEMA, format="csv")  # type: ignore[arg-type]
+    with pytest.raises(TopologyException, match="the output 'out' in Parquet without its columns"):
+        same(Output("out", format="parquet"))
+    write_streams(tmp_path / "topics", rows=100, keys=5)
+    application(tmp_path, same(Output("out", SCHEMA))).run()
+    with pytest.raises(CommitLogException, match="outputs in Parquet"):
+        application(tmp_path, same(Output("out", SCHEMA, format="parquet"))).run()
