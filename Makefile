@@ -20,13 +20,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broker bridge-jar fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-demo ## join real data on a local Spark, where a TaskAssignor put the tasks
 	@$(BIN)/task-assignor demo $(ARGS)
+
+demo-kafka: $(VENV)/.installed-dev ## the same with topics of a Kafka broker, started for it (Java, and Maven or KAFKA_HOME)
+	@$(BIN)/python -m tests.kafka.demo $(ARGS)
 
 broker: $(VENV)/.installed-dev ## a Kafka broker on loopback to play with (Java, and Maven or KAFKA_HOME)
 	@$(BIN)/python -m tests.kafka.broker $(ARGS)

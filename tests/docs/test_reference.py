@@ -33,9 +33,10 @@ CODES = "reference-codes.md"
 # The command line (its reference is docs/cli.md), the demo, and rooms without public names: `utils` is their public face.
 NOT_TO_IMPORT = {"cli", "demo", "engine", "kafka_order"}
 # Rooms in the rooms, with names of their own.
-INNER_ROOMS = {"task_assignor.group.consumers", "task_assignor.group.wire"}
+INNER_ROOMS = {"task_assignor.group.consumers", "task_assignor.group.wire", "task_assignor.kafka.topics"}
 NEEDS = {
     "task_assignor.kafka": "kafka",
+    "task_assignor.kafka.topics": "confluent_kafka",
     "task_assignor.runtime": "pyarrow",
     "task_assignor.spark": "pyspark",
     "task_assignor.testing": "hypothesis",
@@ -54,6 +55,7 @@ WORDS = {
     "spark",
     "jre",
     "otel",
+    "kafka",
 }
 WORDS |= {"range", "roundrobin", "copartitioned"}
 WORDS |= {"JAVA_HOME", "PYTHONHASHSEED", "TASK_WITHOUT_ACTIVE"}

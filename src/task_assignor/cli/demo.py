@@ -23,6 +23,12 @@ def demo(
         "task-assignor-demo"
     ),
     settings: Annotated[list[str] | None, set_option("A Kafka Streams setting")] = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="A Kafka broker: topics and results are there, not in files. See make demo-kafka."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's own messages too.")] = False,
 ) -> None:
     """Join New York's flights of 2013 with the weather on a local Spark, and kill a client on the way."""
@@ -31,4 +37,4 @@ def demo(
     make_current_folder_importable()
     given = {"application.id": "flights", "num.standby.replicas": standbys}
     config = StreamsConfig(given | parse_settings(settings or [], assignor))
-    run_demo(config, output, clients=clients, kill=not no_kill, verbose=verbose)
+    run_demo(config, output, clients=clients, kill=not no_kill, verbose=verbose, bootstrap_server=bootstrap_server)

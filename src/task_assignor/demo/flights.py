@@ -190,6 +190,14 @@ def topology() -> Topology:
     )
 
 
+def output_schema(output: str) -> pa.Schema:
+    """The columns of an output, as its rows come."""
+    if output == "plane-history":
+        return HISTORY_SCHEMA
+    names = ("origin", "time_hour", *FLIGHT_COLUMNS, *WEATHER_COLUMNS)
+    return pa.schema([(name, _TIME if name == "departure" else _TYPES[name]) for name in names])
+
+
 DELAY_BY_WEATHER: Final = """
     SELECT CASE WHEN precip > 0 AND temp <= 32 THEN 'snow'
                 WHEN precip > 0.1 THEN 'heavy rain'

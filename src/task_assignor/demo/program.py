@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from task_assignor.kafka.topics import KafkaTopics
     from task_assignor.runtime import RunEvent, Topic
     from task_assignor.screen import RunScreen
     from task_assignor.sdk import TaskId
@@ -38,7 +39,13 @@ _LOOKS_S: Final = 0.2
 
 
 def run_demo(
-    config: StreamsConfig, folder: Path, *, clients: int = 4, kill: bool = True, verbose: bool = False
+    config: StreamsConfig,
+    folder: Path,
+    *,
+    clients: int = 4,
+    kill: bool = True,
+    verbose: bool = False,
+    bootstrap_server: str | None = None,
 ) -> None:
     """Join New York's flights of 2013 with the weather on a local Spark, and say on standard output how it goes.
 
@@ -48,6 +55,7 @@ def run_demo(
         clients: Streams clients to run, each a Spark task.
         kill: kill a client in the middle.
         verbose: show Spark's own messages too.
+        bootstrap_server: `host:port` of a Kafka broker: the topics that are read and written are there; None: they are files.
 
     Raises:
         MissingExtraException: a package is missing.
@@ -64,7 +72,9 @@ def run_demo(
         logging.getLogger("task_assignor").addHandler(logging.NullHandler())
     with prepared_folder(folder):
         console = make_console()
-        demo = _Demo(console, config, clients, folder.absolute(), kill=kill, verbose=verbose)
+        demo = _Demo(
+            console, config, clients, folder.absolute(), kill=kill, verbose=verbose, bootstrap_server=bootstrap_server
+        )
         aside_from_interrupts(demo.run, console)
 
 
@@ -174,7 +184,15 @@ class _Demo:
     """One run of the demo."""
 
     def __init__(
-        self, console: Console, config: StreamsConfig, clients: int, folder: Path, *, kill: bool, verbose: bool
+        self,
+        console: Console,
+        config: StreamsConfig,
+        clients: int,
+        folder: Path,
+        *,
+        kill: bool,
+        verbose: bool,
+        bootstrap_server: str | None,
     ) -> None:
         self._console = console
         self._config = config
@@ -182,6 +200,9 @@ class _Demo:
         self._folder = folder
         self._kill = kill
         self._verbose = verbose
+        self._bootstrap_server = bootstrap_server
+        self._in_kafka: KafkaTopics | None = None
+        """Where topics and results are; None: in files."""
 
     def run(self) -> None:
         """Everything, from the data to the result."""
@@ -203,7 +224,7 @@ class _Demo:
             )
         try:
             self._run_on(spark, topics)
-            show_result(console, spark, self._folder)
+            show_result(console, spark, self._folder, self._in_kafka)
         finally:
             spark.stop()
 
@@ -222,6 +243,12 @@ class _Demo:
                     f"{' and '.join(spec.key)}{f', in order of {spec.timestamp}' if spec.timestamp else ''}"
                 )
                 written.append(topic)
+        if self._bootstrap_server is not None:
+            from task_assignor.demo import records
+
+            with step(self._console, f"Write them to topics of Kafka at {self._bootstrap_server}, as JSON"):
+                records.fill_topics(self._bootstrap_server, written, PARTITIONS)
+            self._in_kafka = records.declared_topics(self._bootstrap_server, written)
         return written
 
     def _run_on(self, spark: SparkSession, topics: list[Topic]) -> None:
@@ -241,7 +268,7 @@ class _Demo:
         application = StreamsApplication(
             flights.topology(),
             self._config,
-            topics_root=self._folder / "topics",
+            topics_root=self._in_kafka or self._folder / "topics",
             run_dir=self._folder / "run",
             clients=self._clients,
             launcher=SparkLauncher(spark),
@@ -339,8 +366,14 @@ class Killer:
                 self._killed_at = time.monotonic()
 
 
-def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
+def show_result(console: Console, spark: SparkSession, folder: Path, topics: KafkaTopics | None = None) -> None:
     """Compare the result with a plain computation, ask it something with Spark SQL, say where it is.
+
+    Args:
+        console: where to say so.
+        spark: Spark.
+        folder: the demo's folder.
+        topics: where the results are; None: in the folder of the run.
 
     Raises:
         StreamsException: the result differs.
@@ -354,9 +387,16 @@ def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
     console.print()
     console.print("[bold]Is it right?[/bold]")
     for name, expected in flights.plain_computation(folder / "data").items():
-        frame = read_results(spark, run, name)
+        if topics is None:
+            frame = read_results(spark, run, name)
+            rows = frame.toArrow()
+        else:
+            from task_assignor.demo import records
+
+            rows = records.committed_rows(topics, name)
+            frame = spark.createDataFrame(rows)
         frame.createOrReplaceTempView(name.replace("-", "_"))
-        found = pl.from_arrow(frame.toArrow())
+        found = pl.from_arrow(rows)
         assert isinstance(found, pl.DataFrame)
         wrong = flights.differences(expected, found)
         if wrong:
@@ -374,6 +414,11 @@ def show_result(console: Console, spark: SparkSession, folder: Path) -> None:
     show_delays(console, spark)
     console.print()
     console.print("[bold]Where it is[/bold]")
+    if topics is not None:
+        console.print(
+            f"  {folder}: data, run (commits); topics, results and changelogs at {topics.address}", soft_wrap=True
+        )
+        return
     console.print(f"  {folder}: data, topics, run (output, changelogs, commits)", soft_wrap=True)
     console.print("  read it:", soft_wrap=True)
     console.print("    from task_assignor.spark import read_results, spark_session", soft_wrap=True)

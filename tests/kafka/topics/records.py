@@ -26,19 +26,19 @@ _END = -191
 
 
 def write_records(
-    servers: str, topic: str, rows: pa.Table, partitions: int = PARTITIONS, transactions: int = 0
+    servers: str, topic: str, rows: pa.Table, partitions: int = PARTITIONS, transactions: int = 0, key: str = "key"
 ) -> None:
-    """Write rows with a key `key`, each to the partition of its key; in so many transactions, with an aborted one after each."""
+    """Write rows, each to the partition of its key; in so many transactions, with an aborted one after each."""
     producer = Producer(
         {"bootstrap.servers": servers, **({"transactional.id": f"writer-of-{topic}"} if transactions else {})}
     )
-    flat, offsets = serialise_keys(rows, ["key"])
+    flat, offsets = serialise_keys(rows, [key])
     keys = [bytes(flat[start:end]) for start, end in itertools.pairwise(offsets)]
-    places = partitions_of(rows, ["key"], partitions).tolist()
+    places = partitions_of(rows, [key], partitions).tolist()
     values = JsonSerde().serialize(rows)
     if not transactions:
-        for value, key, place in zip(values, keys, places, strict=True):
-            producer.produce(topic, value, key, partition=place)
+        for value, name, place in zip(values, keys, places, strict=True):
+            producer.produce(topic, value, name, partition=place)
             producer.poll(0)
         assert producer.flush(60) == 0
         return
@@ -46,8 +46,8 @@ def write_records(
     size = -(-len(values) // transactions)
     for begin in range(0, len(values), size):
         producer.begin_transaction()
-        for value, key, place in list(zip(values, keys, places, strict=True))[begin : begin + size]:
-            producer.produce(topic, value, key, partition=place)
+        for value, name, place in list(zip(values, keys, places, strict=True))[begin : begin + size]:
+            producer.produce(topic, value, name, partition=place)
         producer.commit_transaction(60)
         producer.begin_transaction()
         for place in range(partitions):
