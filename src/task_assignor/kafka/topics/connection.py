@@ -24,11 +24,36 @@ _Answer = TypeVar("_Answer")
 _WAIT_S: Final = 0.2
 _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
-_AWAY: Final = (
-    KafkaError._TRANSPORT,  # noqa: SLF001 (Kafka's names for local errors begin so)
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 (Kafka's names for local errors begin so)
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        # Of a broker that has just come, or come back: it does not know all yet, or the client not who leads.
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
 )
 
 
@@ -149,7 +174,7 @@ def answers(futures: Mapping[Any, Future[Any]], timeout_s: float) -> dict[Any, A
 
 def is_passing(error: Any) -> bool:
     """It may be over when asked again."""
-    return isinstance(error, KafkaError) and (error.retriable() or error.code() in _AWAY)
+    return isinstance(error, KafkaError) and (error.retriable() or error.code() in _PASSING)
 
 
 def text_of(error: Any) -> str:
