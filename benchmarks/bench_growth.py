@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from benchmarks.against.states import Kind, large_state
 from benchmarks.case import Case, Goal, Work
 from benchmarks.states import (
     END_OFFSET,
@@ -26,6 +27,7 @@ from task_assignor.builtin_assignors import (
     StickyTaskAssignor,
     StreamJoinTaskAssignor,
 )
+from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS
 from task_assignor.kafka_order.staging import refine_columns
 from task_assignor.sdk import (
     ApplicationState,
@@ -77,6 +79,10 @@ def cases(is_quick: bool = False) -> list[Case]:
         "trap: rack-aware, 200 racks": _many_racks,
         "trap: sticky, 200 racks": partial(_running_in_racks, StickyTaskAssignor),
         "trap: min-cost, 200 racks": partial(_running_in_racks, MinCostTaskAssignor),
+        "trap: sticky, ten claims a task": partial(_of_kind, Kind(claims=10)),
+        "trap: sticky, ten states a task": partial(_of_kind, Kind(states=10)),
+        "trap: sticky, clients of 1 and of 10 000 threads": _uneven_threads,
+        "trap: stream-join, 3 join groups per 100 tasks": _many_join_groups,
         "trap: balance_subtopology, 10 tasks per client and sub-topology": _many_subtopologies,
         "trap: staging, two tasks per client, random lags": _random_lags,
         "trap: standbys, five of them, by three tag keys": _tagged_standbys,
@@ -200,6 +206,36 @@ def _running_in_racks(assignor: type[TaskAssignor], tasks: int, clients: int) ->
     columns = attrs.evolve(state.columns, previous=tables.previous, lags=tables.lags)
     running = ApplicationState(columns, state.assignment_configs)
     return lambda: assignor().assign(running)
+
+
+def _of_kind(kind: Kind, tasks: int, _clients: int) -> Work:
+    state = large_state(tasks, kind)
+    return lambda: StickyTaskAssignor().assign(state)
+
+
+def _uneven_threads(tasks: int, clients: int) -> Work:
+    tables = _tables(tasks, clients)
+    threads = np.where(np.arange(clients) % 2, 10_000, 1)
+    tables = attrs.evolve(tables, clients=attrs.evolve(tables.clients, num_processing_threads=threads))
+    state = tables.state(AssignmentConfigs(num_standby_replicas=1))
+    return lambda: StickyTaskAssignor().assign(state)
+
+
+def _many_join_groups(tasks: int, clients: int) -> Work:
+    """Two sub-topologies in each group, all of them named in the setting."""
+    groups = max(tasks * 3 // 100, 1)
+    subtopology = np.arange(tasks) * 2 * groups // tasks
+    partition = np.arange(tasks) - np.searchsorted(subtopology, subtopology)
+    table = source_and_changelog(subtopology, partition, endings=[f"-{number}" for number in range(2 * groups)])
+    state = attrs.evolve(_tables(tasks, clients), tasks=table).state(AssignmentConfigs(num_standby_replicas=1))
+    named = {STREAM_JOIN_GROUPS: ";".join(f"{2 * group},{2 * group + 1}" for group in range(groups))}
+
+    def work() -> TaskAssignment:
+        assignor = StreamJoinTaskAssignor()
+        assignor.configure(named)
+        return assignor.assign(state)
+
+    return work
 
 
 def _many_subtopologies(tasks: int, _clients: int) -> Work:

@@ -32,6 +32,7 @@ class Kind:
     Args:
         mixed_threads: clients have 1 to 8 threads, else one.
         claims: previous active owners of every task.
+        states: previous standbys of every task.
         racks: racks of clients and of the partitions' replicas; 0: not known.
         has_tags: clients have three tags, which the settings name.
         standbys: `num.standby.replicas`.
@@ -40,6 +41,7 @@ class Kind:
 
     mixed_threads: bool = False
     claims: int = 1
+    states: int = 1
     racks: int = 0
     has_tags: bool = False
     standbys: int = 1
@@ -77,11 +79,13 @@ def large_state(tasks: int, kind: Kind) -> ApplicationState:
     old = clients - max(clients // 100, 1)
     table = _tasks(tasks, kind)
     owners = _clients(clients, kind, draws)
+    claims = min(kind.claims, max(old - kind.states, 1))
+    number = min(claims + kind.states, old)
     held = [draws.permutation(np.arange(tasks) % old)]
-    for _ in range(kind.claims):
+    for _ in range(number - 1):
         # Nobody twice: each is so many further than the one before, never once around.
-        held.append((held[-1] + draws.integers(1, max(old // (kind.claims + 1), 2), tasks)) % old)
-    previous, lags = _history(held, kind, clients, draws)
+        held.append((held[-1] + draws.integers(1, max(old // number, 2), tasks)) % old)
+    previous, lags = _history(held, claims, kind.has_random_lags, clients, draws)
     configs = AssignmentConfigs(
         num_standby_replicas=kind.standbys,
         rack_aware_assignment_tags=tuple(TAGS) if kind.has_tags else (),
@@ -111,13 +115,13 @@ def _clients(clients: int, kind: Kind, draws: np.random.Generator) -> ClientColu
 
 
 def _history(
-    held: Sequence[Int64Array], kind: Kind, clients: int, draws: np.random.Generator
+    held: Sequence[Int64Array], claims: int, has_random_lags: bool, clients: int, draws: np.random.Generator
 ) -> tuple[PreviousColumns, LagColumns]:
-    """Who had what: the first ones were active, the last one was a standby."""
-    tasks, roles = len(held[0]), [Role.ACTIVE] * kind.claims + [Role.STANDBY]
+    """Who had what: the first ones were active, the others were standbys."""
+    tasks, roles = len(held[0]), [Role.ACTIVE] * claims + [Role.STANDBY] * (len(held) - claims)
     client, task = np.concatenate(held), np.tile(np.arange(tasks), len(held))
     role = np.repeat(np.array(roles, dtype=np.int64), tasks)
-    lag = draws.integers(0, END_OFFSET if kind.has_random_lags else 1, len(client))
+    lag = draws.integers(0, END_OFFSET if has_random_lags else 1, len(client))
     lag[role == Role.ACTIVE] = LATEST_OFFSET
     rows = np.lexsort((task, role, client))
     by_consumer = np.lexsort((task, client))
