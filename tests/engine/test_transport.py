@@ -15,20 +15,22 @@ from task_assignor.engine.transport import PlaceGains, cheapest_places
 Table = npt.NDArray[np.int64]
 
 
-def placed(table: Table, numbers: Table) -> Table:
+def placed(table: Table, low: Table, high: Table | None = None) -> Table:
     """The places, from a table of costs."""
     gains = table.max(axis=1, initial=0)[:, None] - table
     item, place = np.nonzero(gains)
-    return cheapest_places(PlaceGains(len(table), item, place, gains[item, place]), numbers)
+    return cheapest_places(PlaceGains(len(table), item, place, gains[item, place]), low, low if high is None else high)
 
 
-def least_cost(table: Table, numbers: Table) -> int:
+def least_cost(table: Table, low: Table, high: Table | None = None) -> int:
     """By a flow with one arc per item and place."""
     items, places = table.shape
     arcs = Arcs()
     arcs.add(np.repeat(np.arange(items), places), items + np.tile(np.arange(places), items), 1, table.reshape(-1))
-    flows = solve(Network(np.concatenate([np.ones(items, dtype=np.int64), -numbers]), arcs))
-    return int((flows * table.reshape(-1)).sum())
+    arcs.add(items + np.arange(places), items + places, (low if high is None else high) - low)
+    supplies = np.concatenate([np.ones(items, dtype=np.int64), -low, [low.sum() - items]])
+    flows = solve(Network(supplies, arcs))
+    return int((flows[: table.size] * table.reshape(-1)).sum())
 
 
 @given(
@@ -40,11 +42,15 @@ def test_is_as_cheap_as_a_flow(seed: int, items: int, places: int, most: int, pa
     table = draw.integers(0, most + 1, (items, places))
     table[draw.random(table.shape) < part] = most
     numbers = np.bincount(draw.integers(0, places, items), minlength=places)
+    low = np.maximum(numbers - draw.integers(0, 4, places), 0) if seed % 2 else numbers
+    high = numbers + draw.integers(0, 4, places) if seed % 3 else numbers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "_AT_ONCE", int(draw.integers(1, 100)))
-        found = placed(table, numbers)
-    assert np.bincount(found, minlength=places).tolist() == numbers.tolist()
-    assert int(table[np.arange(items), found].sum()) == least_cost(table, numbers)
+        found = placed(table, low, high)
+    loads = np.bincount(found, minlength=places)
+    assert (low <= loads).all()
+    assert (loads <= high).all()
+    assert int(table[np.arange(items), found].sum()) == least_cost(table, low, high)
 
 
 def test_items_that_are_counted_for_two_ways_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,13 +59,13 @@ def test_items_that_are_counted_for_two_ways_arrive(monkeypatch: pytest.MonkeyPa
     table = draw.integers(0, 4, (60, 5))
     numbers = np.array([50, 0, 3, 7, 0])
 
-    def nothing(search: transport._Search, number: Table) -> Table:
-        return np.zeros_like(number)
-
-    monkeypatch.setattr(transport._Search, "_greatest", nothing)
-    found = placed(table, numbers)
-    assert np.bincount(found, minlength=5).tolist() == numbers.tolist()
-    assert int(table[np.arange(60), found].sum()) == least_cost(table, numbers)
+    monkeypatch.setattr(transport, "_greatest", lambda number, _excess: np.zeros_like(number))
+    for high in (numbers, numbers + 2):
+        found = placed(table, numbers, high)
+        loads = np.bincount(found, minlength=5)
+        assert (numbers <= loads).all()
+        assert (loads <= high).all()
+        assert int(table[np.arange(60), found].sum()) == least_cost(table, numbers, high)
 
 
 def test_without_items_there_is_nothing_to_place() -> None:

@@ -32,7 +32,7 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
     share = even_counts(problem.weight, low, high, len(problem.is_stateful))
     used, pool = distinct_and_numbers(racks.rack)
     number = np.bincount(pool, share).astype(np.int64)
-    rack = cheapest_places(_gains(racks, claims, used, len(problem.is_stateful)), number)
+    rack = cheapest_places(_gains(racks, claims, used, len(problem.is_stateful)), number, number)
 
     def within(pairs: Pairs) -> Pairs:
         return pairs.where(rack[pairs.item] == pool[pairs.owner])

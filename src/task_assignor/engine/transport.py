@@ -43,23 +43,24 @@ class PlaceGains:
     gain: Int64Array
 
 
-def cheapest_places(gains: PlaceGains, numbers: Int64Array) -> Int64Array:
+def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array:
     """(N,) place of each item, the cheapest placement with so many items at each place. Ties go by number.
 
     Args:
         gains: what items gain at places.
-        numbers: (P,) how many items each place holds; N in all.
+        low: (P,) how many items each place holds at least; N or less in all.
+        high: (P,) how many at most; N or more in all.
 
     Raises:
         CostRangeError: the gains are too large for exact arithmetic.
     """
     most = int(gains.gain.max(initial=0))
-    if most * (len(numbers) + 1) >= _NO_WAY:
+    if most * (len(low) + 2) >= _NO_WAY:
         raise CostRangeError(
-            f"The largest cost ({most}) is too large to be solved exactly with {len(numbers)} places. "
+            f"The largest cost ({most}) is too large to be solved exactly with {len(low)} places. "
             "Maybe use smaller costs of the same proportions."
         )
-    search = _Search(gains, numbers)
+    search = _Search(gains, low, high)
     while search.hand_on():
         pass
     return search.place
@@ -81,11 +82,14 @@ class _Least:
 
 
 class _Search:
-    """A cheapest placement for the numbers that the places hold at the moment."""
+    """A cheapest placement for the numbers that the places hold at the moment.
 
-    def __init__(self, gains: PlaceGains, numbers: Int64Array) -> None:
-        self._places = len(numbers)
-        self._numbers = numbers
+    Nodes of the shortest paths are the places, and last one for all of them: a place that may hold more than it is to
+    hold so far takes an item from there for nothing, and one that may hold less gives one.
+    """
+
+    def __init__(self, gains: PlaceGains, low: Int64Array, high: Int64Array) -> None:
+        self._places, self._low, self._high = len(low), low, high
         self._item, self._to = gains.item, gains.place
         # Gains by their place among those that differ; the first is none.
         self._known = distinct(np.append(gains.gain, 0))
@@ -98,7 +102,9 @@ class _Search:
         self._asked = distinct(asked.reshape(-1))
         self._step = np.searchsorted(self._asked, asked)
         self.place, self._here = self._start()
-        self._excess = np.bincount(self.place, minlength=self._places) - numbers
+        self._load = np.bincount(self.place, minlength=self._places)
+        # How many items each place is to hold.
+        self._number = np.clip(self._load, low, high)
         # How many items of a place ask how much for going to another place; and to any place, without an entry there.
         self._asking = np.zeros((self._places, self._places, len(self._asked)), dtype=np.int32)
         self._asking_anywhere = np.zeros((self._places, len(self._asked)), dtype=np.int64)
@@ -115,9 +121,10 @@ class _Search:
         place = np.zeros(items, dtype=np.int64)
         some = np.flatnonzero(ties)
         place[some] = self._to[best[first[some] + some % ties[some]]]
-        room = np.maximum(self._numbers - np.bincount(place[some], minlength=self._places), 0)
+        load = np.bincount(place[some], minlength=self._places)
+        room = np.maximum([self._low - load, self._high - np.maximum(load, self._low)], 0)
         others = np.flatnonzero(ties == 0)
-        place[others] = np.repeat(np.arange(self._places), room)[: len(others)]
+        place[others] = np.repeat(np.tile(np.arange(self._places), 2), room.reshape(-1))[: len(others)]
         return place, most
 
     def _count(self, items: Int64Array, sign: int) -> None:
@@ -133,18 +140,36 @@ class _Search:
 
     def hand_on(self) -> bool:
         """Hand items along shortest paths from places with too many to those with too few; False: there are none left."""
-        too_many = int(np.maximum(self._excess, 0).sum())
+        excess = self._excess()
+        too_many = int(np.maximum(excess, 0).sum())
         if not too_many:
             return False
         least = self._least()
-        price = np.append(self._asked, _NO_WAY)[least.step]
-        distance, before = self._distances(price)
-        is_tight = (distance[:, None] + price == distance) & (least.number > 0)
-        self._hand_over(self._greatest(np.where(is_tight, least.number, 0)), least)
-        if int(np.maximum(self._excess, 0).sum()) == too_many:
+        price = self._with_all(
+            np.append(self._asked, _NO_WAY)[least.step],
+            np.where(self._number < self._high, 0, _NO_WAY),
+            np.where(self._number > self._low, 0, _NO_WAY),
+        )
+        number = self._with_all(least.number, self._high - self._number, self._number - self._low)
+        distance, before = _distances(price, excess)
+        is_tight = (distance[:, None] + price == distance) & (number > 0)
+        self._hand_over(_greatest(np.where(is_tight, number, 0), excess), least)
+        excess = self._excess()
+        if int(np.maximum(excess, 0).sum()) == too_many:
             # Items were counted for several ways each. One item along one path has all that it needs.
-            self._hand_over(self._one_path(distance, before), least)
+            self._hand_over(_one_path(distance, before, excess), least)
         return True
+
+    def _excess(self) -> Int64Array:
+        """(P + 1,) by how many items each node has too many."""
+        excess = self._load - self._number
+        return np.append(excess, -excess.sum())
+
+    def _with_all(self, table: Int64Array, to_all: Int64Array, from_all: Int64Array) -> Int64Array:
+        """(P + 1, P + 1) what is so between places, with the node for all of them."""
+        extended = np.full((self._places + 1, self._places + 1), table[0, 0])
+        extended[:-1, :-1], extended[:-1, -1], extended[-1, :-1] = table, to_all, from_all
+        return extended
 
     def _least(self) -> _Least:
         steps, places = len(self._asked), np.arange(self._places)
@@ -160,43 +185,10 @@ class _Search:
         number[places, places] = 0
         return _Least(step, number, anywhere)
 
-    def _distances(self, price: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """(P,) shortest distance of each place from any with too many, and the place before it (Bellman and Ford)."""
-        distance = np.where(self._excess > 0, 0, _NO_WAY)
-        before = np.full(self._places, -1)
-        while True:
-            ways = distance[:, None] + price
-            through = ways.argmin(axis=0)
-            shorter = ways[through, np.arange(self._places)]
-            better = (shorter < distance) & (shorter < _NO_WAY // 2)
-            if not better.any():
-                return distance, before
-            distance[better], before[better] = shorter[better], through[better]
-
-    def _greatest(self, number: Int64Array) -> Int64Array:
-        """(P, P) the greatest flow from places with too many to those with too few."""
-        tail, head = np.nonzero(number)
-        many, few = np.flatnonzero(self._excess > 0), np.flatnonzero(self._excess < 0)
-        source, sink = self._places, self._places + 1
-        tails = np.concatenate([tail, np.full(len(many), source), few])
-        capacities = np.concatenate([number[tail, head], self._excess[many], -self._excess[few]])
-        heads = np.concatenate([head, many, np.full(len(few), sink)])
-        flows = most_flow(tails, heads, capacities, np.zeros(len(tails), dtype=np.int64), source, sink)
-        greatest = np.zeros_like(number)
-        greatest[tail, head] = flows[: len(tail)]
-        return greatest
-
-    def _one_path(self, distance: Int64Array, before: Int64Array) -> Int64Array:
-        """(P, P) one item along a shortest path."""
-        flow = np.zeros((self._places, self._places), dtype=np.int64)
-        place = int(np.where(self._excess < 0, distance, _NO_WAY + 1).argmin())
-        while before[place] >= 0:
-            flow[before[place], place] = 1
-            place = int(before[place])
-        return flow
-
     def _hand_over(self, flow: Int64Array, least: _Least) -> None:
         """Hand over as many items as flow, of those that ask least; fewer, where one item was counted for two ways."""
+        self._number = self._number + flow[:-1, -1] - flow[-1, :-1]
+        flow = flow[:-1, :-1]
         missing = flow.copy()
         for target in np.flatnonzero(flow.any(axis=0)).tolist():
             rows = self._by_place[self._of_place[target] : self._of_place[target + 1]]
@@ -222,7 +214,45 @@ class _Search:
 
     def _move(self, items: Int64Array, places: Int64Array, gains: Int64Array) -> None:
         self._count(items, -1)
-        self._excess -= np.bincount(self.place[items], minlength=self._places)
+        self._load -= np.bincount(self.place[items], minlength=self._places)
         self.place[items], self._here[items] = places, gains
-        self._excess += np.bincount(places, minlength=self._places)
+        self._load += np.bincount(places, minlength=self._places)
         self._count(items, 1)
+
+
+def _distances(price: Int64Array, excess: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(P,) shortest distance of each node from any with too many, and the node before it (Bellman and Ford)."""
+    distance, nodes = np.where(excess > 0, 0, _NO_WAY), np.arange(len(excess))
+    before = np.full(len(excess), -1)
+    while True:
+        ways = distance[:, None] + price
+        through = ways.argmin(axis=0)
+        shorter = ways[through, nodes]
+        better = (shorter < distance) & (shorter < _NO_WAY // 2)
+        if not better.any():
+            return distance, before
+        distance[better], before[better] = shorter[better], through[better]
+
+
+def _greatest(number: Int64Array, excess: Int64Array) -> Int64Array:
+    """(P, P) the greatest flow from nodes with too many to those with too few."""
+    tail, head = np.nonzero(number)
+    many, few = np.flatnonzero(excess > 0), np.flatnonzero(excess < 0)
+    source, sink = len(excess), len(excess) + 1
+    tails = np.concatenate([tail, np.full(len(many), source), few])
+    capacities = np.concatenate([number[tail, head], excess[many], -excess[few]])
+    heads = np.concatenate([head, many, np.full(len(few), sink)])
+    flows = most_flow(tails, heads, capacities, np.zeros(len(tails), dtype=np.int64), source, sink)
+    greatest = np.zeros_like(number)
+    greatest[tail, head] = flows[: len(tail)]
+    return greatest
+
+
+def _one_path(distance: Int64Array, before: Int64Array, excess: Int64Array) -> Int64Array:
+    """(P, P) one item along a shortest path."""
+    flow = np.zeros((len(excess), len(excess)), dtype=np.int64)
+    node = int(np.where(excess < 0, distance, _NO_WAY + 1).argmin())
+    while before[node] >= 0:
+        flow[before[node], node] = 1
+        node = int(before[node])
+    return flow

@@ -99,4 +99,5 @@ def swapped(
     np.add.at(gains, number, gain)
     chosen = gains > 0
     item, to = np.divmod(pairs[chosen], places)
-    return cheapest_places(PlaceGains(len(own), item, to, gains[chosen]), np.bincount(own, minlength=places))
+    numbers = np.bincount(own, minlength=places)
+    return cheapest_places(PlaceGains(len(own), item, to, gains[chosen]), numbers, numbers)
