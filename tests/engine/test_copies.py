@@ -136,6 +136,29 @@ def test_the_path_for_large_sizes_is_nearly_as_good() -> None:
     assert found.away <= 1.25 * exact.away
 
 
+@given(st.integers(0, 2**32), st.integers(1, 3))
+@settings(max_examples=examples(40))
+def test_of_very_many_claims_as_many_are_kept_as_can_be(seed: int, states: int) -> None:
+    """Too many to choose among by costs: each item takes its best, then they make room for each other."""
+    draws = np.random.default_rng(seed)
+    items, owners = int(draws.integers(1, 60)), int(draws.integers(2, 12))
+    claims = np.unique(draws.integers(0, [items, owners], (states * items, 2)), axis=0)
+    main, wanted = draws.integers(0, owners, items), np.ones(items, dtype=np.int64)
+    problem = CopyProblem(
+        main_owner=main,
+        room=Room.even(main, wanted, np.ones(owners, dtype=np.int64)),
+        claims=Pairs.of(claims[:, 0], claims[:, 1], draws.integers(0, 3, len(claims))),
+        tags=np.zeros((owners, 0), dtype=np.int64),
+        traffic=None,
+    )
+    by_costs = copy_cells._kept(Rows(problem))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy_cells, "MOST_PAIRS", 0)
+        kept = copy_cells._kept(Rows(problem))
+
+    assert kept.sum() == by_costs.sum()
+
+
 def _cases(items: int, owners: int) -> dict[str, tuple[Int64Array, Int64Array, Pairs]]:
     random = np.random.default_rng(1)
     ones = np.ones(owners, dtype=np.int64)

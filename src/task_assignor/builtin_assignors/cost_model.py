@@ -49,6 +49,8 @@ class RackTrafficCostModel(CostModel):
             classes = min(tasks, 1)
             return PlacementCosts(task_class=np.zeros(tasks, dtype=np.int64), move=np.full(classes, move))
         rows = rack_rows(columns, np.arange(tasks))
-        # The last column is for clients without rack; there are none.
-        table = np.append(rows.table(), rows.partitions[:, None], axis=1)
-        return PlacementCosts(task_class=rows.row, rack=table * traffic, move=np.full(len(rows), move))
+        # The last column is for clients without rack; there are none. In place: rows may be millions.
+        table = np.repeat(rows.partitions[:, None], rows.racks + 1, axis=1)
+        table[:, :-1] -= rows.local
+        table *= traffic
+        return PlacementCosts(task_class=rows.row, rack=table, move=np.full(len(rows), move))

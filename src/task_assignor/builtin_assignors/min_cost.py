@@ -73,7 +73,8 @@ class MinCostTaskAssignor(TaskAssignor):
 
     Costs are those of a task class in a rack, of a client, of staying and of moving, with exceptions for single pairs of
     class and client; clients have capacities; tasks can be pinned. Among the cheapest placements one with the fewest moves is
-    taken. The optimum is proven; only with task weights the result is good and its distance from a lower bound known.
+    taken. The optimum is proven; only with task weights, and sometimes with hundreds of thousands of classes, the result is
+    good and its distance from a lower bound known (see `place_at_least_cost`).
 
     The model comes from the setting `min.cost.model` (a class), from a subclass that overrides `cost_model`, or is
     `RackTrafficCostModel`: rack traffic and stickiness at the configured costs, everybody within floor..ceil of the share.

@@ -23,7 +23,7 @@ from task_assignor.engine.copy_flow import (
     place_freed,
 )
 from task_assignor.engine.copy_goals import Rows
-from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, most_flow, solve
 from task_assignor.engine.items import rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
@@ -86,24 +86,23 @@ def _kept(rows: Rows) -> BoolArray:
 
 
 def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
-    """The same claims, and of items that have lost theirs others, best first, where owners still take copies."""
+    """As many claims as can be kept, made of these: items that have lost theirs have others, or others make room for them."""
+    items, owners, every = len(rows.item), rows.owners, np.arange(rows.owners)
     low, high = rows.problem.room.low, rows.problem.room.high
-    kept = kept.copy()
-    while True:
-        missing = rows.needs - np.bincount(rows.claim_row[kept], minlength=len(rows.item))
-        used = np.bincount(rows.claim_owner[kept], minlength=rows.owners)
-        found = np.flatnonzero(~kept & (missing[rows.claim_row] > 0) & (used < high)[rows.claim_owner])
-        found = found[order_by(rows.claim_row[found], rows.claim_rank[found], rows.claim_owner[found])]
-        found = found[rank_within(rows.claim_row[found]) == 0]
-        level = used[rows.claim_owner[found]] + rank_within(rows.claim_owner[found])
-        sure = found[level < low[rows.claim_owner[found]]]
-        # Copies beyond the least numbers of the owners are few, all in all.
-        extras = int(rows.needs.sum() - low.sum() - np.maximum(used - low, 0).sum())
-        owner = rows.claim_owner[found]
-        more = found[(level >= low[owner]) & (level < high[owner])][: max(extras, 0)]
-        if not len(sure) + len(more):
-            return kept
-        kept[sure] = kept[more] = True
+    number = np.bincount(rows.claim_row[kept], minlength=items)
+    used = np.bincount(rows.claim_owner[kept], minlength=owners)
+    extra = np.maximum(used - low, 0)
+    if (number == rows.needs).all():
+        return kept
+    hub, source, sink = items + owners, items + owners + 1, items + owners + 2
+    # Copies beyond the least numbers of the owners are few, all in all.
+    tail = [rows.claim_row, np.full(items, source), items + every, items + every, [hub]]
+    head = [items + rows.claim_owner, np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
+    capacity = [np.ones(len(kept)), rows.needs, low, high - low, [rows.needs.sum() - low.sum()]]
+    flow = [kept, number, used - extra, extra, [extra.sum()]]
+    tails, heads, capacities, flows = (np.concatenate(part).astype(np.int64) for part in (tail, head, capacity, flow))
+    found: BoolArray = most_flow(tails, heads, capacities, flows, source, sink)[: len(kept)] > 0
+    return found
 
 
 def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
+from task_assignor.engine.places_by_cells import goes_by_cells, places_by_cells
 from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -33,15 +34,20 @@ class Owners:
     Args:
         place: (N,) place of each item. With weights a rounding: limits may be exceeded by parts of items, and an item may
             have none (-1).
-        cost: the least possible cost; with weights that of the relaxation.
+        cost: no placement costs less; with weights that of the relaxation.
+        is_best: whether the items cost that here, with the fewest moves.
     """
 
     place: Int64Array
     cost: int
+    is_best: bool = True
 
 
 def min_cost_places(problem: OwnersProblem) -> Owners:
     """The cheapest places, with the fewest moves among the cheapest. Ties go by item number, then place number.
+
+    Where very many items cost differently in many cells, cells are chosen first (`places_by_cells.py`); that is nearly
+    always as good, and `Owners.is_best` says whether it is.
 
     Raises:
         InfeasibleFlowError: the items do not fit.
@@ -51,6 +57,8 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
         if int(problem.lower.max(initial=0)) > 0:
             raise FlowError("There are no items, but places that must have some.")
         return Owners(np.zeros(0, dtype=np.int64), 0)
+    if goes_by_cells(problem):
+        return Owners(*places_by_cells(problem))
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
