@@ -96,11 +96,13 @@ def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
         return kept
     hub, source, sink = items + owners, items + owners + 1, items + owners + 2
     # Copies beyond the least numbers of the owners are few, all in all.
-    tail = [rows.claim_row, np.full(items, source), items + every, items + every, [hub]]
-    head = [items + rows.claim_owner, np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
-    capacity = [np.ones(len(kept)), rows.needs, low, high - low, [rows.needs.sum() - low.sum()]]
-    flow = [kept, number, used - extra, extra, [extra.sum()]]
-    tails, heads, capacities, flows = (np.concatenate(part).astype(np.int64) for part in (tail, head, capacity, flow))
+    most_extra = np.array([rows.needs.sum() - low.sum()])
+    tails = np.concatenate([rows.claim_row, np.full(items, source), items + every, items + every, [hub]])
+    heads = np.concatenate(
+        [items + rows.claim_owner, np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
+    )
+    capacities = np.concatenate([np.ones_like(rows.claim_row), rows.needs, low, high - low, most_extra])
+    flows = np.concatenate([kept.astype(np.int64), number, used - extra, extra, [extra.sum()]])
     found: BoolArray = most_flow(tails, heads, capacities, flows, source, sink)[: len(kept)] > 0
     return found
 
