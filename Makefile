@@ -8,6 +8,8 @@ PYTHON ?= python3
 JOBS ?= 3
 # Random examples per property in `make test-long`.
 EXAMPLES ?= 100000
+# Random runs in `make chaos` (at most 500) and `make simulate`.
+SEEDS ?= 500
 # More arguments for the command that a target runs, for example `make demo ARGS=--help`.
 ARGS ?=
 
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos simulate soak fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +56,9 @@ test-long: $(VENV)/.installed-dev ## the tests that take long, with EXAMPLES ran
 
 test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes, on EXAMPLES / 20 random states each (JDK, Maven)
 	TASK_ASSIGNOR_REQUIRE_JVM=1 TASK_ASSIGNOR_EXAMPLES=$$(( $(EXAMPLES) / 20 )) $(BIN)/python -m pytest -q -m jvm tests/jvm $(ARGS)
+
+chaos: $(VENV)/.installed-dev ## 500 runs of real processes under kills, stops, scaling, full disks and damaged files; SEEDS= says how many
+	TASK_ASSIGNOR_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow' $(ARGS) tests/runtime/test_chaos.py
 
 fuzz: $(VENV)/.installed-dev ## ten million damaged messages for the decoders of the wire formats; steered by atheris where it is installed
 	$(BIN)/python -m tests.group.fuzz_wire --jobs $(JOBS) $(ARGS)

@@ -591,8 +591,6 @@ class Coordinator:
         """Raise AssertionError if something holds that never may."""
         self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
-        if self._rebalances.question is not None:
-            assert self._phase is CoordinatorPhase.RUNNING
-        if self._orders:
-            assert self._phase is CoordinatorPhase.RUNNING
+        if self._rebalances.question is not None or self._orders:
+            assert self._phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
         self._orders.validate(self._members, self._progress, self._generation)

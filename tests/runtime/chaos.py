@@ -1,0 +1,352 @@
+"""Runs of real processes that meet every kind of trouble, decided by a seed; and what must be true of them at the end.
+
+A run has lives: one ends when its driver dies, or stops with a clear error because a disk is full or a file is damaged.
+Then the trouble is mended and the next life goes on. At the end the outputs must be those of a plain computation, row by
+row, and every committed batch must have run where the assignment of its generation said.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    ClientJoined,
+    ClientLost,
+    CommitLog,
+    KeyValueStoreSpec,
+    Launcher,
+    LocalProcessLauncher,
+    Output,
+    RecordProcessor,
+    RunEvent,
+    RuntimeOptions,
+    StreamsApplication,
+    SubTopology,
+    TaskContext,
+    Topology,
+    write_topic,
+)
+from task_assignor.sdk import StreamsException
+from tests.runtime.support import settings
+
+ROWS, KEYS, PARTITIONS, BATCH_ROWS = 480, 12, 4, 12
+OPTIONS = RuntimeOptions(
+    max_batch_rows=BATCH_ROWS,
+    heartbeat_interval_ms=50,
+    session_timeout_ms=1_000,
+    rejoin_timeout_ms=2_000,
+    max_poll_interval_ms=2_000,
+    stop_timeout_ms=1_000,
+    max_attempts=99,
+    checkpoint_every_commits=8,
+    snapshot_changelog_bytes=2_000,
+    validate_state=True,
+)
+MAX_LIVES = 12
+PATIENCE_S = 120.0
+SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("count", pa.int64()), ("sum", pa.int64())])
+ASSIGNORS = (
+    "task_assignor.builtin_assignors.StickyTaskAssignor",
+    "task_assignor.builtin_assignors.HighAvailabilityTaskAssignor",
+    "tests.runtime.assignors.ScatteringAssignor",
+)
+
+
+class DriverDied(BaseException):
+    """The driver's process is gone; nobody is there to handle it."""
+
+
+class RunningTotals(RecordProcessor):
+    """For each record the count and sum of its key so far: a row lost, done twice or out of turn is seen in all that follow.
+
+    Args:
+        marks: folder for the traces of what happens once.
+        slow: values at which it takes its time.
+        hangs_at: a value at which it does not return, the first time.
+        full_at: a value at which the disk is full, the first time.
+    """
+
+    def __init__(self, marks: Path, slow: frozenset[int], hangs_at: int, full_at: int) -> None:
+        self._marks = marks
+        self._slow = slow
+        self._hangs_at = hangs_at
+        self._full_at = full_at
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        """Add a record to the totals of its key."""
+        value = record["value"]
+        if value in self._slow:
+            time.sleep(0.02)
+        if value == self._hangs_at and self._is_first("hang"):
+            time.sleep(3600)
+        if value == self._full_at and self._is_first("full"):
+            # Every write of this process ends in an error of the operating system from here on.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        totals = context.key_value_store("totals")
+        known = totals.get(record["key"]) or {"count": 0, "sum": 0}
+        new = {"count": known["count"] + 1, "sum": known["sum"] + value}
+        totals.put(record["key"], new)
+        return [{"key": record["key"], "value": value, **new}]
+
+    def _is_first(self, what: str) -> bool:
+        try:
+            (self._marks / what).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def output_schema(self) -> pa.Schema:
+        """The record and its totals."""
+        return SCHEMA
+
+
+def source() -> pa.Table:
+    """The rows of the topic."""
+    numbers = range(ROWS)
+    keys = pa.array([number * 7 % KEYS for number in numbers], pa.int64())
+    return pa.table({"key": keys, "at": pa.array(numbers, pa.int64()), "value": pa.array(numbers, pa.int64())})
+
+
+def reference() -> set[tuple[int, ...]]:
+    """What the output must be, computed at once."""
+    totals: dict[int, tuple[int, int]] = {}
+    rows = set()
+    for row in source().to_pylist():
+        count, total = totals.get(row["key"], (0, 0))
+        totals[row["key"]] = (count + 1, total + row["value"])
+        rows.add((row["key"], row["value"], *totals[row["key"]]))
+    return rows
+
+
+@attrs.define
+class Chaos:
+    """One run with trouble, from its first life to its last.
+
+    Args:
+        root: folder of everything.
+        seed: decides what happens when.
+        launcher: makes the launcher of a life.
+    """
+
+    root: Path
+    seed: int
+    launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
+    happened: list[str] = attrs.field(factory=list)
+    """What was done to the run, and what it said."""
+    _random: random.Random = attrs.field(init=False)
+    _plan: list[tuple[int, str]] = attrs.field(init=False)
+    """(batches that are committed before, what happens then), of this life."""
+    _batches: int = 0
+    _pids: dict[str, int] = attrs.field(factory=dict)
+    _stopped: list[int] = attrs.field(factory=list)
+    _app: StreamsApplication | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._plan = []
+
+    # A run.
+
+    def run(self) -> None:
+        """All lives, then the checks.
+
+        Raises:
+            AssertionError: what must hold does not.
+        """
+        (self.root / "marks").mkdir(parents=True)
+        write_topic(self.root / "topics", "left", source(), partitions=PARTITIONS, key=["key"], timestamp="at")
+        topology = self._topology()
+        config = settings(
+            task_assignor_class=self._random.choice(ASSIGNORS),
+            num_standby_replicas=self._random.choice((0, 1)),
+            acceptable_recovery_lag=5,
+        )
+        clients = self._random.randint(2, 3)
+        for life in range(MAX_LIVES):
+            self._app = StreamsApplication(
+                topology,
+                config,
+                topics_root=self.root / "topics",
+                run_dir=self.root / "run",
+                clients=clients,
+                launcher=self.launcher(),
+                options=OPTIONS,
+            )
+            # The last lives are quiet: a run must come to its end.
+            actions = self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0
+            kinds = ["kill", "kill", "stop", "scale", "scale", "sigterm", "driver"]
+            self._plan = sorted((self._random.randint(1, 30), self._random.choice(kinds)) for _ in range(actions))
+            self._batches = 0
+            with self._damage(life) as damage:
+                found, error = self._live()
+            if found is not None:
+                break
+            if error is not None:
+                was_full = (self.root / "marks" / "full").exists()
+                assert str(error), "an error without a word"
+                assert damage or was_full, f"nothing was wrong, but: {error}"
+        else:
+            raise AssertionError(f"it did not come to its end in {MAX_LIVES} lives: {self.happened}")
+        self._check(found)
+
+    def _live(self) -> tuple[pa.Table | None, Exception | None]:
+        """One life: the output, if the run came to its end; or its error, if it has one."""
+        assert self._app is not None
+        try:
+            return self._app.run(self._on_event).table("totals-out"), None
+        except DriverDied:
+            self.happened.append("driver died")
+            return None, None
+        except (StreamsException, OSError) as error:
+            self.happened.append(f"{type(error).__name__}: {error}")
+            return None, error
+        finally:
+            self._resume_all()
+
+    def _topology(self) -> Topology:
+        chance = self._random
+        slow = frozenset(chance.sample(range(ROWS), 12))
+        hangs_at = chance.randrange(ROWS) if chance.random() < 0.15 else -1
+        full_at = chance.randrange(ROWS) if chance.random() < 0.25 else -1
+        store = KeyValueStoreSpec(
+            "totals", pa.schema([("key", pa.int64())]), pa.schema([("count", pa.int64()), ("sum", pa.int64())])
+        )
+        processor = partial(RunningTotals, self.root / "marks", slow, hangs_at, full_at)
+        return Topology([SubTopology("totals", "left", processor, [store], [Output("totals-out", SCHEMA)])])
+
+    # What happens.
+
+    def _on_event(self, event: RunEvent) -> None:
+        match event:
+            case ClientJoined():
+                self._pids[event.client] = event.pid
+            case ClientLost() if self._random.random() < 0.5:
+                self._resume_all()
+            case BatchesCommitted():
+                self._batches += len(event.batches)
+                while self._plan and self._plan[0][0] <= self._batches:
+                    self._act(self._plan.pop(0)[1])
+
+    def _act(self, kind: str) -> None:
+        self.happened.append(f"{kind} after {self._batches} batches")
+        assert self._app is not None
+        names = sorted(self._pids)
+        pid = self._pids[self._random.choice(names)]
+        match kind:
+            case "kill":
+                _signal(pid, signal.SIGKILL)
+            case "stop":
+                self._stopped.append(pid)
+                _signal(pid, signal.SIGSTOP)
+            case "sigterm" if len(names) > 1:
+                _signal(pid, signal.SIGTERM)
+            case "scale":
+                self._app.scale(self._random.randint(1, 3))
+            case "driver":
+                raise DriverDied
+
+    def _resume_all(self) -> None:
+        """Those that were stopped go on, as zombies."""
+        for pid in self._stopped:
+            _signal(pid, signal.SIGCONT)
+        self._stopped = []
+
+    # Damage between two lives.
+
+    def _damage(self, life: int) -> _Damage:
+        if life == 0 or self._random.random() < 0.6:
+            return _Damage(None, self._random)
+        files = sorted(path for path in (self.root / "run").rglob("*") if path.is_file() and path.stat().st_size)
+        victim = self._random.choice(files)
+        self.happened.append(f"damage to {victim.relative_to(self.root)}")
+        return _Damage(victim, self._random)
+
+    # What must hold.
+
+    def _check(self, found: pa.Table) -> None:
+        rows = [tuple(row.values()) for row in found.select(SCHEMA.names).to_pylist()]
+        assert len(rows) == ROWS, f"{len(rows)} rows in place of {ROWS}: {self.happened}"
+        assert set(rows) == reference(), f"other rows than of a plain computation: {self.happened}"
+        check_owners(CommitLog(self.root / "run"))
+
+
+class _Damage:
+    """While it lasts, a file is torn or has a flipped bit; then it is as it was, if nobody has written or removed it."""
+
+    def __init__(self, victim: Path | None, chance: random.Random) -> None:
+        self._victim = victim
+        self._whole = b"" if victim is None else victim.read_bytes()
+        self._spoilt = bytearray(self._whole)
+        if victim is not None and chance.random() < 0.5:
+            self._spoilt[chance.randrange(len(self._spoilt))] ^= 1 << chance.randrange(8)
+        else:
+            del self._spoilt[len(self._spoilt) // 2 :]
+
+    def __bool__(self) -> bool:
+        return self._victim is not None
+
+    def __enter__(self) -> Self:
+        if self._victim is not None:
+            self._victim.write_bytes(self._spoilt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._victim is not None and self._victim.exists() and self._victim.read_bytes() == self._spoilt:
+            self._victim.write_bytes(self._whole)
+
+
+def check_owners(commits: CommitLog) -> None:
+    """Every committed batch ran where the assignment of its generation said."""
+    assignments: dict[int, Mapping[str, Any]] = {}
+    for record in commits.records():
+        if record.rebalance is not None:
+            assignments[record.rebalance.generation] = record.rebalance.clients
+        for commit in record.tasks.values():
+            client, tasks = assignments[commit.generation][commit.member_id]
+            assert client == commit.client
+            assert commit.task in tasks.active
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    # It may have ended before.
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def main() -> None:
+    """Seeds from the command line: the first and how many."""
+    first, count, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    failed = []
+    for seed in range(first, first + count):
+        chaos = Chaos(folder / str(seed), seed)
+        begin = time.monotonic()
+        try:
+            chaos.run()
+            shutil.rmtree(chaos.root)
+        except Exception as error:  # noqa: BLE001 - the next seed has its turn
+            failed.append(seed)
+            sys.stdout.write(f"seed {seed}: {''.join(traceback.format_exception(error))[-3000:]}\n")
+        sys.stdout.write(f"seed {seed}: {time.monotonic() - begin:.1f} s; {'; '.join(chaos.happened)[:600]}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{count} seeds, failed: {failed}\n")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
