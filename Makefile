@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos simulate soak fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos simulate fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes
 
 chaos: $(VENV)/.installed-dev ## 500 runs of real processes under kills, stops, scaling, full disks and damaged files; SEEDS= says how many
 	TASK_ASSIGNOR_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow' $(ARGS) tests/runtime/test_chaos.py
+
+simulate: $(VENV)/.installed-dev ## 100 000 simulated runs of coordinator, clients, disks and network; SEEDS= says how many
+	$(BIN)/python -m tests.runtime.simulate --seeds $(or $(filter-out 500,$(SEEDS)),100000) --jobs $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## ten million damaged messages for the decoders of the wire formats; steered by atheris where it is installed
 	$(BIN)/python -m tests.group.fuzz_wire --jobs $(JOBS) $(ARGS)

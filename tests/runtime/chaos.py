@@ -126,7 +126,7 @@ def source() -> pa.Table:
 def reference() -> set[tuple[int, ...]]:
     """What the output must be, computed at once."""
     totals: dict[int, tuple[int, int]] = {}
-    rows = set()
+    rows: set[tuple[int, ...]] = set()
     for row in source().to_pylist():
         count, total = totals.get(row["key"], (0, 0))
         totals[row["key"]] = (count + 1, total + row["value"])

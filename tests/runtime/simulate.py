@@ -1,0 +1,83 @@
+"""Many simulated runs by one command: `python -m tests.runtime.simulate --seeds 100000`. Each seed decides everything of its run."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.runtime.assignors import HesitatingAssignor, ScatteringAssignor
+from tests.runtime.simulation import World
+
+_PIECE = 50
+
+
+def simulate(seed: int) -> World:
+    """One run, with as many clients, faults and changes as its seed says.
+
+    Raises:
+        AssertionError: what must hold does not.
+    """
+    chance = random.Random(seed)
+    world = World(
+        seed,
+        clients=chance.randint(1, 4),
+        standbys=chance.randint(0, 2),
+        faults=chance.choice((0, 4, 8)),
+        threads=chance.randint(1, 2),
+        changes=chance.choice((0, 3, 6)),
+        assignor=chance.choice((None, None, ScatteringAssignor, HesitatingAssignor)),
+    )
+    world.run()
+    errors = [finished.error for finished in world.finished]
+    assert errors == [None], f"it ended with {errors}"
+    world.check_everything_is_done()
+    return world
+
+
+def _piece(first: int, last: int) -> list[tuple[int, str]]:
+    """The seeds of a piece that failed, with what they said."""
+    # Assignors that hesitate say so, thousands of times.
+    logging.disable(logging.WARNING)
+    failed = []
+    for seed in range(first, last):
+        try:
+            simulate(seed)
+        except Exception as error:  # noqa: BLE001 - the next seed has its turn
+            failed.append((seed, "".join(traceback.format_exception(error))[-2000:]))
+    return failed
+
+
+def _pieces(first: int, seeds: int) -> Iterator[int]:
+    return iter(range(first, first + seeds, _PIECE))
+
+
+def main() -> None:
+    """Run the seeds, tell of those that fail, and exit with 1 if there are any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=100_000, help="how many")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    asked = parser.parse_args()
+    end, failures, begin = asked.first + asked.seeds, 0, time.monotonic()
+    starts = list(_pieces(asked.first, asked.seeds))
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        ends = (min(start + _PIECE, end) for start in starts)
+        for start, failed in zip(starts, pool.map(_piece, starts, ends), strict=True):
+            failures += len(failed)
+            for seed, story in failed:
+                sys.stdout.write(f"seed {seed}:\n{story}\n")
+            done = min(start + _PIECE, end) - asked.first
+            if failed or done % (20 * _PIECE) == 0 or done == asked.seeds:
+                sys.stdout.write(f"{done} seeds, {failures} failed, {time.monotonic() - begin:.0f} s\n")
+                sys.stdout.flush()
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()
