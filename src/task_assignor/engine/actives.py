@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.by_racks import MOST_ENTRIES, split_by_rack
+from task_assignor.engine.flow import most_flow
 from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.network import ActivesNetwork, Best
+from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import NOBODY, Allocation, Goal, Problem
 from task_assignor.engine.state_network import StateNetwork
 from task_assignor.engine.transport import MOST_PLACES
-from task_assignor.sdk.columns import Int64Array
 
 MOST_CHOICES: Final = 300_000
 """Owners that classes of items can choose between, in all; with more each item looks at one owner at a time."""
@@ -32,9 +32,9 @@ def allocate(problem: Problem) -> Allocation:
     items, then of all; as many items as can be stay or go where their state is; as few owners as can be, added up over
     those that go, are less behind; fewest claims are lost, where racks cost.
 
-    Only where very many items are claimed by several owners each, or have state on several, are the goals from the fewest
-    claims on, or from state on, not reached exactly: then each of these items looks at one owner at a time, a few times.
-    So it is with the goals after the shares where very many items cost differently on many racks (`by_racks.py`).
+    Only where very many items are claimed by several owners each, or have state on several, are the goals after the fewest
+    claims (with costs on racks: after the shares), or from state on, not reached exactly: then each of these items looks at
+    one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with the goals after the shares where very many items cost differently on many racks (`by_racks.py`).
     """
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
@@ -48,8 +48,10 @@ def allocate(problem: Problem) -> Allocation:
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
-        inexact |= set(Goal) - {Goal.CLAIMS if problem.keep_all_claims else Goal.SHARES}
-        network, best = _one_claim_at_a_time(problem, claims)
+        exact = {Goal.SHARES} if racks is not None else {Goal.SHARES, Goal.CLAIMS}
+        inexact |= set(Goal) - ({Goal.CLAIMS} if problem.keep_all_claims else exact)
+        network = ActivesNetwork(problem, _one_claim_each(problem, claims))
+        best = network.solve()
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:
         owner = second.owners()
@@ -62,23 +64,28 @@ def allocate(problem: Problem) -> Allocation:
     return Allocation(owner.astype(np.int32), frozenset(Goal) - inexact)
 
 
-def _one_claim_at_a_time(problem: Problem, claims: Pairs) -> tuple[ActivesNetwork, Best]:
-    """The first flow with one claim of each item; items that lose it look at the next one, so fewer and fewer are lost."""
-    number = np.bincount(claims.item, minlength=len(problem.is_stateful))
-    place = rank_within(claims.item)
+def _one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
+    """One claim of each item, so that as many as can be are kept within the shares."""
+    items, owners = len(problem.is_stateful), np.arange(len(problem.weight))
+    low, high = problem.bounds()
+    number = np.bincount(claims.item, minlength=items)
     # At first in turn, so that no owner is asked for too much.
-    tried: Int64Array = np.cumsum(number > 1).astype(np.int64)
-    for attempt in range(MOST_TRIES):
-        network = ActivesNetwork(problem, claims.where(place == (tried % np.maximum(number, 1))[claims.item]))
-        best = network.solve()
-        lost = _losing(best)
-        if attempt == MOST_TRIES - 1 or not (number[lost] > 1).any():
-            break
-        tried[lost] += 1
-    return network, best
-
-
-def _losing(best: Best) -> Int64Array:
-    """As many items of each class as lose their claim: those of the greatest numbers."""
-    kept = np.bincount(best.claims.item, best.kept, len(best.classes)).astype(np.int64)
-    return np.flatnonzero(rank_within(best.classes.of) >= kept[best.classes.of])
+    turn = np.cumsum(number > 1) % np.maximum(number, 1)
+    is_first = rank_within(claims.item) == turn[claims.item]
+    first = np.flatnonzero(is_first)
+    kept = np.zeros(len(claims), dtype=np.int64)
+    kept[first] = rank_within(claims.owner[first]) < low[claims.owner[first]]
+    is_kept, used = (
+        np.bincount(part, kept, size) for part, size in ((claims.item, items), (claims.owner, len(owners)))
+    )
+    hub, source, sink = items + len(owners), items + len(owners) + 1, items + len(owners) + 2
+    tails = np.concatenate([np.full(items, source), claims.item, items + owners, items + owners, [hub]])
+    heads = np.concatenate(
+        [np.arange(items), items + claims.owner, np.full_like(owners, sink), np.full_like(owners, hub), [sink]]
+    )
+    capacities = np.concatenate([np.ones(items), np.ones_like(kept), low, high - low, [items - low.sum()]])
+    flows = np.concatenate([is_kept, kept, used, np.zeros_like(owners), [0]])
+    flows = most_flow(tails, heads, capacities.astype(np.int64), flows.astype(np.int64), source, sink)
+    kept = flows[items : items + len(claims)]
+    is_kept = flows[:items]
+    return claims.where((kept > 0) | (is_first & (is_kept == 0)[claims.item]))
