@@ -274,14 +274,20 @@ class Topic:
         Raises:
             TopicException: it is gone, cannot be read, or was written anew.
         """
-        is_same = versions_of(self._storage, self.spec.name)[-1:] == [self.version]
         # A topic that was written anew may have the same number: that is looked at now and then only.
-        if is_same and time.monotonic() < self._opened_s + _LOOK_INSIDE_S:
+        if time.monotonic() < self._opened_s + _LOOK_INSIDE_S and self._is_newest():
             return
         self._opened_s = time.monotonic()
         found = Topic.open(self._storage.address, self.spec.name, self.topic_id)
         self._segments = tuple(tuple(found.segments(partition)) for partition in range(self.spec.partitions))
         self.version = found.version
+
+    def _is_newest(self) -> bool:
+        # Older versions are removed first, so where this one still is, no newer one can be there without the next.
+        def is_there(version: int) -> bool:
+            return self._storage.is_there(version_name(self.spec.name, version))
+
+        return not is_there(self.version + 1) and is_there(self.version)
 
     def start_offsets(self) -> list[int]:
         """The first offset of every partition that can be read: 0, nothing is ever taken away."""

@@ -1,0 +1,301 @@
+"""A join that goes on while a process appends to both of its topics: when results become visible, and what that costs.
+
+The writer appends rows to two topics in small pieces, at a fixed rate; each row has the wall-clock time at which the writer
+began to append it. A pair is visible when the commit is made that names its file. Its latency is the time from there back
+to the younger of its two rows. More figures: `python -m benchmarks.bench_runtime_continuous --seconds 60 --rate 50000`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from benchmarks.case import Case, Facts, Goal, Timed, Work
+
+RATE, SECONDS = 50_000, 20
+PIECE_S = 0.05
+"""The writer appends to each topic so often."""
+WINDOW_MS, GRACE_MS = 5_000, 5_000
+KEYS, PARTITIONS, CLIENTS = 100_000, 4, 2
+BEGIN = 0.25
+"""Results of so much of the time at the beginning are not counted: everything starts then."""
+TOPICS = ("impressions", "clicks")
+STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
+
+
+@attrs.frozen
+class Outcome:
+    """What a run gave.
+
+    Args:
+        latencies_ms: (N,) sorted; of each pair.
+        rows: rows that were appended and read.
+        seconds: so long rows were appended.
+        cpu: cores that coordinator and clients used meanwhile, on average.
+        commits: how many.
+    """
+
+    latencies_ms: Any
+    rows: int
+    seconds: float
+    cpu: float
+    commits: int
+
+    def within(self, limit_ms: float) -> float:
+        """Share of the pairs that were visible in this time, in percent."""
+        return 100 * float((self.latencies_ms <= limit_ms).mean())
+
+    def quantile(self, share: float) -> float:
+        """So many of the pairs were visible within these ms."""
+        return float(self.latencies_ms[int((len(self.latencies_ms) - 1) * share)])
+
+
+def cases(is_quick: bool = False) -> list[Case]:
+    """Visibility of results under load; and what a run costs that has nothing to do."""
+    common: dict[str, Any] = {"describe": _describe, "needs": ("pyarrow",), "is_heavy": True}
+    rate, seconds = (2_000, 2) if is_quick else (RATE, SECONDS)
+    return [
+        Case(
+            name="continuous/99 % of results at 50 000 rows/s",
+            prepare=partial(_prepare, rate, seconds),
+            goal=Goal(seconds=0.2),
+            **common,
+        ),
+        Case(
+            name="continuous/CPU of a second without rows",
+            prepare=partial(_prepare_idle, 2 if is_quick else 10),
+            goal=Goal(seconds=0.02),
+            needs=("pyarrow",),
+            is_heavy=True,
+        ),
+    ]
+
+
+def _describe(outcome: Outcome) -> Facts:
+    return {
+        "p50 ms": round(outcome.quantile(0.5), 1),
+        "p99 ms": round(outcome.quantile(0.99), 1),
+        "within 200 ms %": round(outcome.within(200), 2),
+        "cores": round(outcome.cpu, 2),
+        "commits": outcome.commits,
+    }
+
+
+def _prepare(rate: int, seconds: float) -> Work:
+    def work() -> Timed:
+        outcome = run(rate, seconds)
+        return Timed(outcome.quantile(0.99) / 1000, outcome)
+
+    return work
+
+
+def _prepare_idle(seconds: float) -> Work:
+    def work() -> Timed:
+        return Timed(idle(seconds))
+
+    return work
+
+
+def _rows(random: Any, count: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    now = time.time()
+    return pa.table(
+        {
+            "key": random.integers(0, KEYS, count),
+            "at": np.full(count, round(now * 1000)),
+            "sent": np.full(count, now),
+        }
+    )
+
+
+def _write(root: Path, rate: int, seconds: float, told: Connection) -> None:
+    """The writer: its own process."""
+    import numpy as np
+
+    from task_assignor.runtime import append_topic
+
+    random = np.random.default_rng(0)
+    begin = time.monotonic()
+    written = 0
+    # The rate holds however long an append takes; one that takes too long makes the next one larger.
+    while (passed := time.monotonic() - begin) < seconds:
+        due = int(rate * passed / len(TOPICS)) - written // len(TOPICS)
+        if due:
+            for topic in TOPICS:
+                append_topic(root, topic, _rows(random, due))
+            written += due * len(TOPICS)
+        time.sleep(max(PIECE_S - (time.monotonic() - begin - passed), 0))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told.send((written, used.ru_utime + used.ru_stime))
+
+
+def _application(folder: Path) -> Any:
+    import numpy as np
+
+    from task_assignor.runtime import RuntimeOptions, StreamsApplication, Topology, WindowedJoin, write_topic
+    from task_assignor.sdk import StreamsConfig
+
+    for topic in TOPICS:
+        write_topic(
+            folder / "topics",
+            topic,
+            _rows(np.random.default_rng(1), PARTITIONS),
+            partitions=PARTITIONS,
+            key="key",
+            timestamp="at",
+        )
+    join = WindowedJoin(
+        left=TOPICS[0],
+        right=TOPICS[1],
+        before_ms=WINDOW_MS,
+        after_ms=WINDOW_MS,
+        left_grace_ms=GRACE_MS,
+        right_grace_ms=GRACE_MS,
+    )
+    return StreamsApplication(
+        Topology([join.sub_topology("join", output="pairs")]),
+        StreamsConfig({"application.id": "bench", "task.assignor.class": STICKY}),
+        topics_root=folder / "topics",
+        run_dir=folder / "run",
+        clients=CLIENTS,
+        options=RuntimeOptions(),
+    )
+
+
+def _used() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def _used_by_tree(pid: int) -> float:
+    """CPU seconds of a process and of all below it that live."""
+    tasks = Path(f"/proc/{pid}/task")
+    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_used_by_tree, children))
+
+
+def _in_folder(function: Callable[[Path], Any]) -> Any:
+    folder = Path(tempfile.mkdtemp(prefix="task-assignor-bench-"))
+    try:
+        return function(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(rate: int, seconds: float) -> Outcome:
+    """Run the join while a writer appends so many rows a second, both topics together, for so many seconds."""
+    return _in_folder(partial(_run, rate, seconds))  # type: ignore[no-any-return]
+
+
+def _run(rate: int, seconds: float, folder: Path) -> Outcome:
+    import numpy as np
+
+    from task_assignor.runtime import BatchesCommitted, RunEvent
+    from task_assignor.runtime.commits import RunLayout, open_committed
+    from task_assignor.runtime.outputs import committed_outputs
+
+    app = _application(folder)
+    spawn = multiprocessing.get_context("spawn")
+    told, tells = spawn.Pipe(duplex=False)
+    writer = spawn.Process(target=_write, args=(folder / "topics", rate, seconds, tells))
+    visible: dict[int, float] = {}
+    total, read = [-1], [0]
+    writer_cpu = [0.0]
+    begun = [0.0]
+    before = _used()
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted):
+            visible[event.commit] = time.time()
+            read[0] += event.rows_in
+            if not begun[0]:
+                begun[0] = time.time()
+                writer.start()
+            if read[0] == total[0]:
+                app.request_stop("all is read")
+
+    def wait_for_writer() -> None:
+        written, writer_cpu[0] = told.recv()
+        total[0] = written + len(TOPICS) * PARTITIONS
+        writer.join()
+        if read[0] == total[0]:
+            app.request_stop("all is read")
+
+    threading.Thread(target=wait_for_writer, daemon=True).start()
+    try:
+        app.run(on_event, until="stopped")
+    finally:
+        if writer.pid is not None:
+            writer.kill()
+            writer.join()
+    layout = RunLayout(folder / "run")
+    latencies = []
+    for record, task, file in committed_outputs(folder / "run", "pairs"):
+        rows = open_committed(layout, file, "output", "pairs", task.partition, 0)
+        sent = np.maximum(rows.column("sent").to_numpy(), rows.column("sent_right").to_numpy())
+        latencies.append(visible[record.number] - sent[sent > begun[0] + seconds * BEGIN])
+    found = np.sort(np.concatenate(latencies)) * 1000
+    cpu = (_used() - before - writer_cpu[0]) / seconds
+    return Outcome(found, total[0], seconds, cpu, len(visible))
+
+
+def idle(seconds: float) -> float:
+    """CPU seconds per second that a continuous run takes when no rows come, clients included."""
+    return float(_in_folder(partial(_idle, seconds)))
+
+
+def _idle(seconds: float, folder: Path) -> float:
+    from task_assignor.runtime import BatchesCommitted, RunEvent
+
+    app = _application(folder)
+    used: list[float] = []
+
+    def measure() -> None:
+        time.sleep(2)
+        start = _used_by_tree(os.getpid())
+        time.sleep(seconds)
+        used.append(_used_by_tree(os.getpid()) - start)
+        app.request_stop("measured")
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted) and not started.is_set():
+            started.set()
+            threading.Thread(target=measure, daemon=True).start()
+
+    started = threading.Event()
+    app.run(on_event, until="stopped")
+    return used[0] / seconds
+
+
+def main() -> None:
+    """More figures than the table has."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    given = parser.parse_args()
+    outcome = run(given.rate, given.seconds)
+    print(_describe(outcome), f"p90 {outcome.quantile(0.9):.1f} ms, p99.9 {outcome.quantile(0.999):.1f} ms")
+    print(f"idle: {100 * idle(5):.2f} % of a core")
+
+
+if __name__ == "__main__":
+    main()
