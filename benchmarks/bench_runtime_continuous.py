@@ -29,7 +29,7 @@ RATE, SECONDS = 50_000, 20
 PIECE_S = 0.05
 """The writer appends to each topic so often."""
 WINDOW_MS, GRACE_MS = 5_000, 5_000
-KEYS, PARTITIONS, CLIENTS = 100_000, 4, 2
+PARTITIONS, CLIENTS = 4, 2
 BEGIN = 0.25
 """Results of so much of the time at the beginning are not counted: everything starts then."""
 TOPICS = ("impressions", "clicks")
@@ -109,14 +109,14 @@ def _prepare_idle(seconds: float) -> Work:
     return work
 
 
-def _rows(random: Any, count: int) -> Any:
+def _rows(random: Any, count: int, keys: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
     now = time.time()
     return pa.table(
         {
-            "key": random.integers(0, KEYS, count),
+            "key": random.integers(0, keys, count),
             "at": np.full(count, round(now * 1000)),
             "sent": np.full(count, now),
         }
@@ -137,7 +137,7 @@ def _write(root: Path, rate: int, seconds: float, told: Connection) -> None:
         due = int(rate * passed / len(TOPICS)) - written // len(TOPICS)
         if due:
             for topic in TOPICS:
-                append_topic(root, topic, _rows(random, due))
+                append_topic(root, topic, _rows(random, due, 2 * rate))
             written += due * len(TOPICS)
         time.sleep(max(PIECE_S - (time.monotonic() - begin - passed), 0))
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -154,7 +154,7 @@ def _application(folder: Path) -> Any:
         write_topic(
             folder / "topics",
             topic,
-            _rows(np.random.default_rng(1), PARTITIONS),
+            _rows(np.random.default_rng(1), PARTITIONS, PARTITIONS),
             partitions=PARTITIONS,
             key="key",
             timestamp="at",

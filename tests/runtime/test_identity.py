@@ -106,6 +106,7 @@ def _identity(topics: Mapping[str, Topic], topology: Topology) -> dict[str, Any]
         ({"outputs": (Output("o", KEY), "p")}, ['outputs, o, n: was "int64", is gone']),
         ({"processor": CountByKey}, ['processor, name: was "Scaled", is "CountByKey"']),
         ({"processor": partial(Scaled, 2.5)}, ["processor, parameters, arguments: is [2.5], was not there"]),
+        ({"version": "2"}, ['processor, version: is "2", was not there']),
         ({"name": "other"}, ['order of the sub-topologies: was ["sub"], is ["other"]']),
     ],
 )  # fmt: skip

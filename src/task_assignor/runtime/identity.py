@@ -70,7 +70,11 @@ def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> 
         "stores": {
             store.name: store.fingerprint + ("" if store.logged else ", without changelog") for store in sub.stores
         },
-        "processor": {"name": processor_name(sub.processor), "parameters": _parameters(sub.processor)},
+        "processor": {
+            "name": processor_name(sub.processor),
+            "parameters": _parameters(sub.processor),
+            **({"version": sub.version} if sub.version else {}),
+        },
         "outputs": {
             output.name: None if (schema := outputs[output.name]) is None else columns_of(schema)
             for output in sub.outputs

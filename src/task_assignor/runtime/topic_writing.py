@@ -364,6 +364,12 @@ def _pieces(
     spec: TopicSpec, ends: list[int], rows: pa.Table, sort: bool, segment_rows: int
 ) -> Iterator[tuple[int, int, pa.Table]]:
     """Cut a table into files: partition, row, table of each; moves the ends of the partitions on."""
+    strange = [name for name in rows.schema.names if name not in spec.schema.names]
+    if strange:
+        raise TopicException(
+            f"The rows for topic {spec.name!r} have columns {strange}, which it does not have; its columns are "
+            f"{spec.schema.names}, and stay. Maybe leave them out, or write a new topic that has them."
+        )
     rows = fit_to_schema(rows, spec.schema, f"topic {spec.name}")
     partition = partitions_of(rows, spec.key, spec.partitions)
     if sort and spec.timestamp is not None:

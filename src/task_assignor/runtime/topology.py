@@ -119,6 +119,8 @@ class SubTopology:
         bad_records: what becomes of a record that cannot be processed: "stop" (the run ends with an error that names
             it), "skip" (it is left out and counted as `bad_records`), or `DeadLetters` (it is kept aside, too).
         late_records: the same for records that come too late for a processor that knows when that is (`late`).
+        version: of the processor, whatever text; a run folder remembers it, and a run with another one is refused. Change it
+            when what the processor computes or keeps in its stores does not fit what it did before.
 
     Raises:
         TopologyException: something of it is not allowed.
@@ -133,6 +135,7 @@ class SubTopology:
     topology: str | None = None
     bad_records: LeftOut = "stop"
     late_records: LeftOut = "stop"
+    version: str = ""
 
     def __attrs_post_init__(self) -> None:
         where = f"The sub-topology {self.name!r}"
