@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 import zipfile
@@ -29,15 +30,13 @@ def ship_package(spark: SparkSession) -> None:
         return
     if context.getLocalProperty(_SHIPPED) == context.applicationId:
         return
+    # Spark has no copy of its own: executors that come later get this very file.
     folder = Path(tempfile.mkdtemp(prefix="task-assignor-"))
-    try:
-        archive = folder / f"task_assignor-{task_assignor.__version__}.zip"
-        package = Path(task_assignor.__path__[0])
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for module in sorted(package.rglob("*.py")):
-                file.write(module, Path("task_assignor", module.relative_to(package)))
-        context.addPyFile(str(archive))
-    finally:
-        # Spark has a copy of its own.
-        shutil.rmtree(folder, ignore_errors=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / f"task_assignor-{task_assignor.__version__}.zip"
+    package = Path(task_assignor.__path__[0])
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for module in sorted(package.rglob("*.py")):
+            file.write(module, Path("task_assignor", module.relative_to(package)))
+    context.addPyFile(str(archive))
     context.setLocalProperty(_SHIPPED, context.applicationId)
