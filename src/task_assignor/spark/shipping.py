@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,9 @@ from pyspark.sql import SparkSession
 import task_assignor
 from task_assignor.spark.session import is_local
 
-_SHIPPED: Final = "spark.task_assignor.shipped"
+_shipped: Final[set[str]] = set()
+"""Ids of the Spark applications that have it: a second file of its name would be refused."""
+_lock: Final = threading.Lock()
 
 
 def ship_package(spark: SparkSession) -> None:
@@ -25,12 +28,17 @@ def ship_package(spark: SparkSession) -> None:
     Args:
         spark: a classic session.
     """
-    context = spark.sparkContext
     if is_local(spark):
         return
-    if context.getLocalProperty(_SHIPPED) == context.applicationId:
-        return
-    # Spark has no copy of its own: executors that come later get this very file.
+    context = spark.sparkContext
+    with _lock:
+        if context.applicationId not in _shipped:
+            context.addPyFile(str(_archive()))
+            _shipped.add(context.applicationId)
+
+
+def _archive() -> Path:
+    """The zip file. Spark makes no copy: executors that come later get this very file, so it stays until the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="task-assignor-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = folder / f"task_assignor-{task_assignor.__version__}.zip"
@@ -38,5 +46,4 @@ def ship_package(spark: SparkSession) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for module in sorted(package.rglob("*.py")):
             file.write(module, Path("task_assignor", module.relative_to(package)))
-    context.addPyFile(str(archive))
-    context.setLocalProperty(_SHIPPED, context.applicationId)
+    return archive
