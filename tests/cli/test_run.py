@@ -45,7 +45,7 @@ def application():
         topics_root="topics",
         run_dir="run",
         clients=1,
-        options=RuntimeOptions(max_batch_rows={batch}),
+        options=RuntimeOptions(max_batch_rows={batch}, startup_timeout_ms=600_000),
     )
 """
 
@@ -83,7 +83,7 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
         "application.id=third",
     )
 
-    out, err = start(tmp_path, str(app), "--json", *options).communicate(timeout=120)
+    out, err = start(tmp_path, str(app), "--json", *options).communicate(timeout=600)
 
     lines = [json.loads(line) for line in out.splitlines()]
     assert err == ""
@@ -114,7 +114,7 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
         if json.loads(line)["event"] == "Commits":
             process.send_signal(number)
             break
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (code, "")
     stopping = [line for line in map(json.loads, out.splitlines()) if line["event"] == "RunStopping"]
     assert [line["reason"] for line in stopping] == ["Ctrl-C" if number is signal.SIGINT else "SIGTERM"]
@@ -146,7 +146,7 @@ def test_a_file_that_defines_no_application_is_told_what_is_expected(
 ) -> None:
     (tmp_path / "app.py").write_text(text)
     process = start(tmp_path, "app.py")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert said in err.splitlines()[-1]
     assert ("Traceback" in err) == bool(shown)
@@ -175,5 +175,5 @@ def test_what_is_wrong_with_the_arguments_is_said(run: Runner, tmp_path: Path, a
 
 def test_a_master_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     app = write_app(tmp_path, "doubling")
-    _, err = start(tmp_path, str(app), "--master", "mars").communicate(timeout=60)
+    _, err = start(tmp_path, str(app), "--master", "mars").communicate(timeout=600)
     assert "The --master ('mars') must be 'processes' or a master of Spark" in err
