@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import (
     BatchesCommitted,
+    ClientJoined,
     CommitLog,
     CommitLogException,
     KeyValueStoreSpec,
@@ -45,7 +48,6 @@ from tests.runtime.support import (
     plain_join,
     write_streams,
 )
-from tests.runtime.test_application import Killer
 
 PAIRS = Repartitioned("pairs", key="value_right", partitions=3, timestamp="at")
 COUNTS = pa.schema([("value_right", pa.string()), ("count", pa.int64())])
@@ -139,9 +141,16 @@ def test_it_is_exact_under_kills_and_after_a_stop_in_between(tmp_path: Path) -> 
     watch.on(BatchesCommitted, lambda event: first.request_stop("enough") if event.commit > 12 else None)
     assert first.run(watch).stopped == "enough"
     watch = Watch()
-    with Killer(watch, 3, seed=5) as killer:
-        app().run(watch)
-    assert len(killer.killed) > 0
+    killed: list[int] = []
+
+    def kill(_: BatchesCommitted) -> None:
+        if len(watch.of(BatchesCommitted)) in (2, 6):
+            killed.append(next(event.pid for event in reversed(watch.of(ClientJoined)) if event.pid not in killed))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    watch.on(BatchesCommitted, kill)
+    app().run(watch)
+    assert len(killed) == 2
     assert _counts(tmp_path) == _expected(left, right)
     # Whoever is killed leaves files behind that do not count; of those that do none is needed any more.
     assert not any((tmp_path / "run" / path).exists() for path in _committed_files(tmp_path))

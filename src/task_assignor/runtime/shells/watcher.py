@@ -13,6 +13,9 @@ from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
 
+_QUIET_S, _QUIET = 1.0, 2.5
+"""When nothing has moved for so long, pauses become so many times longer: looking costs, also where there is nothing."""
+
 Tell = Callable[[Mapping[str, Sequence[int]] | StreamsException], None]
 """Told of ends that have moved; or, once and at the end, why they cannot be seen any more."""
 
@@ -22,7 +25,7 @@ class Watcher:
 
     Args:
         logs: the logs, by name.
-        interval_s: pause between two looks.
+        interval_s: pause between two looks; after a second in which nothing has moved, 2.5 times that.
         patience_s: a log that cannot be read is looked at again for so long: networks and brokers come back.
     """
 
@@ -45,6 +48,7 @@ class Watcher:
     def _run(self, tell: Tell) -> None:
         known: dict[str, list[int]] = {}
         failing_since: float | None = None
+        moved_s = time.monotonic()
         while not self._is_over.is_set():
             try:
                 moved = self._look(known)
@@ -59,7 +63,9 @@ class Watcher:
                 moved = {}
             if moved:
                 tell(moved)
-            self._is_over.wait(self._interval_s)
+                moved_s = time.monotonic()
+            is_quiet = time.monotonic() > moved_s + _QUIET_S
+            self._is_over.wait(self._interval_s * (_QUIET if is_quiet else 1))
 
     def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
         """The ends that differ from those that are known, which they become."""
