@@ -31,6 +31,7 @@ def simulate(seed: int) -> World:
         faults=chance.choice((0, 4, 8)),
         threads=chance.randint(1, 2),
         changes=chance.choice((0, 3, 6)),
+        storage_faults=chance.choice((0, 3)),
         assignor=chance.choice((None, None, ScatteringAssignor, HesitatingAssignor)),
     )
     world.run()

@@ -60,6 +60,9 @@ class SimulatedClient:
     connection: Connection | None = None
     heartbeats: Connection | None = None
     will_hang: bool = False
+    syncs: list[tuple[Connection | None, TaskResult]] = attrs.field(factory=list)
+    """Results whose files are not durable yet, and where they are to be told then."""
+    disk_is_full: bool = False
     hanging: list[Job] = attrs.field(factory=list)
     """Jobs that never end."""
     wants_connection: bool = False
@@ -124,6 +127,7 @@ class Work:
 
     Attributes:
         files: (task, batch, generation) -> the lineage that the files of that try stand for.
+        durable: those that no power failure can take away any more.
         restored: what restores did.
     """
 
@@ -131,8 +135,18 @@ class Work:
         self._random = chance
         self._commits = commits
         self.files: dict[tuple[TaskId, int, int], Lineage] = {}
+        self.durable: set[tuple[TaskId, int, int]] = set()
+        self._written_by: dict[tuple[TaskId, int, int], SimulatedClient] = {}
         self.restored: list[Restored] = []
         self.fed = Fed(commits)
+
+    def power_failure(self, client: SimulatedClient) -> None:
+        """What the client's machine had not made durable is lost, or torn, which is the same; of snapshots any number."""
+        for name, writer in list(self._written_by.items()):
+            if writer is client and name not in self.durable and self._random.random() < 0.7:
+                del self.files[name], self._written_by[name]
+        for found in client.disk.values():
+            del found[self._random.randint(0, len(found)) :]
 
     def do(self, client: SimulatedClient, job: Job) -> Outcome:
         """Carry out a job."""
@@ -165,6 +179,7 @@ class Work:
         name = (task, order.batch, order.generation)
         assert name not in self.files, f"two tries wrote the same file {name}"
         self.files[name] = lineage
+        self._written_by[name] = client
         path = f"{task}/{order.batch}-{order.generation}"
         outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
         changelogs = {"store": FileRef(f"changes of {path}", Seal(rows, 1, ""))}

@@ -59,6 +59,10 @@ from task_assignor.runtime.machines.protocol import (
     Gone,
     Hello,
     Position,
+    TaskDone,
+    TaskFailed,
+    TaskFailure,
+    TaskResult,
 )
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, RebalanceRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
@@ -81,6 +85,8 @@ class World:
         standbys: `num.standby.replicas`.
         faults: how many kills, pauses and cuts there may be; then the run must come to its end.
         changes: how many clients may be started besides, or asked to leave.
+        storage_faults: how often the power of a machine may fail, a disk be full, or a commit be the last thing of its
+            coordinator, seen or not.
         threads: of each client.
         assignor: makes the assignor; None: the sticky one.
         idle_ms: None: sources are as long as they are; else they grow while the run goes on, which is stopped when all of
@@ -98,11 +104,15 @@ class World:
         assignor: Callable[[], TaskAssignor] | None = None,
         restart_coordinator: bool = True,
         changes: int = 0,
+        storage_faults: int = 0,
         idle_ms: int | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
         self.changes = changes
+        self.storage_faults = storage_faults
+        self.lives = 1
+        """How often the run was begun: once more after each full disk."""
         self.enough_clients = 1 if changes else clients
         self.is_slow = faults > 0
         """Messages may take so long that a lease runs out."""
@@ -123,6 +133,8 @@ class World:
         """Clients that left as they were asked to."""
         self.leaving: set[str] = set()
         """Clients that were asked to leave."""
+        self.dies_at_commit = False
+        """The coordinator dies at its next commit, before or after it is made."""
         self.connections: list[Connection] = []
         self.opened = 0
         shapes = [
@@ -198,10 +210,22 @@ class World:
     def run(self, max_steps: int = 20_000) -> None:
         """Until the run is over."""
         for _ in range(max_steps):
+            if self.finished and "disk full" in str(self.finished[-1].error):
+                self._begin_again()
             if self.finished:
                 return
             self.step()
         raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} commits")
+
+    def _begin_again(self) -> None:
+        """Somebody has made room on the disk and runs the application again."""
+        self.lives += 1
+        self.finished = []
+        self._restart_coordinator()
+        for client in list(self.clients):
+            self._kill(client)
+        if not self.clients:
+            self._start_client(self.specs[0])
 
     def step(self) -> None:
         """One thing that can happen, happens."""
@@ -239,6 +263,7 @@ class World:
                     actions.append(partial(self._kill, client))
                 continue
             actions += [partial(self._finish_job, client, job) for job in client.jobs if job not in client.hanging]
+            actions += [partial(self._sync, client, result) for result in client.syncs]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
         if self.is_growing and self.random.random() < 0.2:
@@ -249,7 +274,33 @@ class World:
             actions.append(self._fault)
         if self.changes > 0 and self.random.random() < 0.04:
             actions.append(self._change)
+        if self.storage_faults > 0 and self.random.random() < 0.04:
+            actions.append(self._storage_fault)
         return actions
+
+    def _storage_fault(self) -> None:
+        self.storage_faults -= 1
+        client = self.random.choice(self.clients)
+        match self.random.choice(("power", "full", "commit")):
+            case "power":
+                self.work.power_failure(client)
+                self._kill(client)
+            case "full":
+                client.disk_is_full = True
+            case "commit":
+                self.dies_at_commit = True
+
+    def _sync(self, client: SimulatedClient, sync: tuple[Connection | None, TaskResult]) -> None:
+        """The disk has taken a result's files, or cannot; it is told over the connection that there was."""
+        client.syncs.remove(sync)
+        connection, result = sync
+        message: TaskDone | TaskFailed = TaskDone(result)
+        if client.disk_is_full:
+            message = TaskFailed(TaskFailure(result.task, "client", "disk full"))
+        else:
+            self.work.durable.add((result.task, result.batch, result.generation))
+        if connection is not None and connection is client.connection and connection.is_open:
+            connection.to_coordinator.append(message)
 
     def _change(self) -> None:
         """A client more, or one that leaves: because it was told from outside, or by the coordinator."""
@@ -435,8 +486,18 @@ class World:
                     if record.rebalance is not None:
                         assert record.rebalance.generation not in {found.generation for found in self.rebalances}
                         self.rebalances.append(record.rebalance)
+                    dies = self.dies_at_commit
+                    self.dies_at_commit = False
+                    if dies and self.random.random() < 0.5:
+                        # It never reached the disk: what the assignment of that record said, nobody has heard.
+                        self._forget(record)
+                        self._restart_coordinator()
+                        return
                     self._check_commit(record)
                     self.commits.append(record)
+                    if dies:
+                        self._restart_coordinator()
+                        return
                 case StoreCheckpoint(number, state):
                     last = self.commits[-1]
                     assert number == last.number
@@ -451,6 +512,10 @@ class World:
                 case Finished():
                     self.finished.append(instruction)
 
+    def _forget(self, record: CommitRecord) -> None:
+        if record.rebalance is not None:
+            self.rebalances.remove(record.rebalance)
+
     def _to_client(self, client: SimulatedClient, event: ClientEvent) -> None:
         if client.machine.phase is not ClientPhase.ENDED:
             self._carry_out_client(client, client.machine.handle(event))
@@ -464,6 +529,8 @@ class World:
                         client.will_hang = False
                         client.hanging.append(job)
                         client.is_deaf = self.random.random() < 0.5
+                case SendToCoordinator(TaskDone(result)):
+                    client.syncs.append((client.connection, result))
                 case SendToCoordinator(message):
                     if client.connection is not None and client.connection.is_open:
                         client.connection.to_coordinator.append(message)
@@ -501,6 +568,7 @@ class World:
             before = self.committed.get(task, ())
             assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
             this = (commit.batch, commit.generation)
+            assert (task, *this) in self.work.durable, f"{task}: a power failure may take the files of a commit away"
             assert self.work.files[task, commit.batch, commit.generation] == (*before, this), (
                 f"{task}: a state is wrong"
             )

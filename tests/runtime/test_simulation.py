@@ -34,13 +34,21 @@ def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, s
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2), st.booleans())
-@settings(max_examples=examples(100))
-def test_clients_come_and_go_while_others_fail(
+@settings(max_examples=examples(60))
+def test_clients_come_and_go_while_others_and_disks_fail(
     seed: int, clients: int, standbys: int, threads: int, scatters: bool
 ) -> None:
-    """Scale-out, scale-in and SIGTERM at any moment change no result."""
-    assignor = ScatteringAssignor if scatters else None
-    world = World(seed, clients=clients, standbys=standbys, faults=5, threads=threads, changes=5, assignor=assignor)
+    """Scale-out, scale-in, SIGTERM, power failures, full disks, commits that nobody hears of: no result changes."""
+    world = World(
+        seed,
+        clients=clients,
+        standbys=standbys,
+        faults=5,
+        threads=threads,
+        changes=5,
+        storage_faults=3,
+        assignor=ScatteringAssignor if scatters else None,
+    )
     _finish(world)
 
 
