@@ -93,7 +93,7 @@ def test_a_join_with_a_killed_client_is_in_the_topic_once(
 ) -> None:
     join = Join(kafka_cluster, unique)
     result = join.application(tmp_path / "run").run(killer(after_commits=3))
-    assert len(result.lost_clients) == 1
+    assert result.lost_clients
     assert result.rows_out == len(join.expected)
     join.check()
     with pytest.raises(CommitLogException, match=rf"is the topic '{join.joined}' of bootstrap.servers="):
@@ -209,7 +209,7 @@ def test_a_client_killed_between_transaction_and_record(
     counting = Counting(kafka_cluster, unique)
     processor = functools.partial(DiesBeforeItTells, str(tmp_path / "died"), after)
     result = counting.run(tmp_path / "run", processor)
-    assert len(result.lost_clients) == 1
+    assert result.lost_clients
     counting.check()
 
 

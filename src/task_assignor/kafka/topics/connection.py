@@ -56,6 +56,12 @@ _PASSING: Final = frozenset(
     }
 )
 
+_LEADER_MOVED: Final = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+
 
 class Patience:
     """How long something is waited for that brokers must bring; says so in the log when it takes long.
@@ -127,6 +133,10 @@ class Connection:
                 self._admin = AdminClient(self._config({}), logger=_log)
             return self._admin
 
+    def _forget_admin(self) -> None:
+        with self._lock:
+            self._admin = None
+
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -162,6 +172,9 @@ class Connection:
                 if not is_passing(found):
                     raise KafkaClusterException(f"Cannot {what}: {text_of(found)}.") from error
                 patience.check(text_of(found))
+                if found.code() in _LEADER_MOVED:
+                    # An AdminClient goes on to ask by the epoch that it knows, for ever.
+                    self._forget_admin()
             except TimeoutError:
                 patience.check()
             time.sleep(_WAIT_S)

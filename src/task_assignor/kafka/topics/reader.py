@@ -83,7 +83,7 @@ class RecordReader:
                 reached = stream.reached
                 patience.progress()
             else:
-                patience.check()
+                patience.check(f"it has come to offset {reached} of {end}")
 
     def close(self) -> None:
         """Give the connection back."""
