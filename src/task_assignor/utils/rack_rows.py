@@ -112,7 +112,8 @@ class RackRows:
 
     def table(self) -> Int64Array:
         """(K, racks) number of cross-rack partitions of the tasks of each row on each rack."""
-        return self.partitions[:, None] - self.local.astype(np.int64)
+        table: Int64Array = self.partitions[:, None] - self.local
+        return table
 
     def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
         """Number of cross-rack partitions of tasks of the given rows on the given racks."""
