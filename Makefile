@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos simulate fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos simulate soak fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ chaos: $(VENV)/.installed-dev ## 500 runs of real processes under kills, stops, 
 
 simulate: $(VENV)/.installed-dev ## 100 000 simulated runs of coordinator, clients, disks and network; ARGS="--seeds 1000" says how many
 	$(BIN)/python -m tests.runtime.simulate --jobs $(JOBS) $(ARGS)
+
+soak: $(VENV)/.installed-dev ## a run that goes on for half an hour with kills: memory, files, disk use, time to resume stay flat; ARGS="--minutes 5"
+	$(BIN)/python -m tests.runtime.soak $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## ten million damaged messages for the decoders of the wire formats; steered by atheris where it is installed
 	$(BIN)/python -m tests.group.fuzz_wire --jobs $(JOBS) $(ARGS)

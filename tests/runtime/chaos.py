@@ -54,6 +54,7 @@ OPTIONS = RuntimeOptions(
     max_poll_interval_ms=2_000,
     stop_timeout_ms=1_000,
     max_attempts=99,
+    startup_timeout_ms=600_000,
     checkpoint_every_commits=8,
     snapshot_changelog_bytes=2_000,
     validate_state=True,

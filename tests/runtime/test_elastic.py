@@ -40,7 +40,7 @@ from tests.runtime.support import QUICK, CountByKey, Watch, application, count_t
 
 ROWS, KEYS, PARTITIONS, FREE_ROWS = 4_000, 40, 4, 200
 CHECKED = attrs.evolve(QUICK, max_batch_rows=50, validate_state=True, session_timeout_ms=60_000, stop_timeout_ms=60_000)
-PATIENCE_S = 120
+PATIENCE_S = 280
 
 
 class CountsWhenItMay(CountByKey):
