@@ -79,7 +79,9 @@ def soak(root: Path, minutes: float) -> dict[str, list[float]]:
             launcher=LocalProcessLauncher(start_method="forkserver"),
             options=attrs.evolve(QUICK, checkpoint_every_commits=8),
         )
-        begin, resumed, pids = time.monotonic(), [], []
+        begin = time.monotonic()
+        resumed: list[float] = []
+        pids: list[int] = []
 
         def watch(
             event: RunEvent, begin: float = begin, resumed: list[float] = resumed, pids: list[int] = pids

@@ -39,7 +39,14 @@ from tests.runtime.assignors import PlaceNotingAssignor
 from tests.runtime.support import QUICK, CountByKey, Watch, application, count_topology, settings
 
 ROWS, KEYS, PARTITIONS, FREE_ROWS = 4_000, 40, 4, 200
-CHECKED = attrs.evolve(QUICK, max_batch_rows=50, validate_state=True, session_timeout_ms=60_000, stop_timeout_ms=60_000)
+CHECKED = attrs.evolve(
+    QUICK,
+    max_batch_rows=50,
+    validate_state=True,
+    session_timeout_ms=60_000,
+    stop_timeout_ms=60_000,
+    startup_timeout_ms=600_000,
+)
 PATIENCE_S = 280
 
 
