@@ -230,7 +230,9 @@ def test_a_log_with_a_gap_is_refused(folder: Folder) -> None:
     for batch in range(3):
         log.append(folder.record(batch, {}))
     shutil.rmtree(commit_file(folder.root, 1).parent)
-    with pytest.raises(CommitLogException, match=r"has no commit 1, but later ones: the next is 2\."):
+    with pytest.raises(
+        CommitLogException, match=r"has no commit 1 \(commits/000000000001\.json\), but later ones: the next is 2\."
+    ):
         list(CommitLog(folder.root).records())
 
 
