@@ -1,9 +1,7 @@
-"""A broker that is gone for a while, or for good, under tasks that read and write topics; and a stranger with their transactional id."""
+"""A broker that is gone for good under tasks that read and write topics; and a stranger with their transactional id."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,20 +56,6 @@ def test_a_stranger_with_the_transactional_id_costs_time_and_no_rows(
             stranger.init_transactions(60)
 
     join.application(tmp_path / "run", clients=2).run(at_commit(2, fence))
-    join.check()
-
-
-def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
-    join = Join(cluster, unique, rows=2_000)
-    (broker,) = cluster._brokers
-    awake = threading.Timer(8, broker.send_signal, [signal.SIGCONT])
-
-    def stop() -> None:
-        broker.send_signal(signal.SIGSTOP)
-        awake.start()
-
-    join.application(tmp_path / "run", clients=2, topics_root=join.topics(timeout_ms=240_000)).run(at_commit(2, stop))
-    awake.join()
     join.check()
 
 
