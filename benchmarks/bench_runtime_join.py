@@ -15,15 +15,18 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from benchmarks.case import Case, Facts, Goal, Timed, Work
 from benchmarks.parts import METER, PARTS, WITHOUT, install, lines
+
+if TYPE_CHECKING:
+    from task_assignor.runtime import SubTopology
 
 ROWS = 10_000_000
 KEYS_PER_ROW = 4
@@ -31,6 +34,9 @@ SPAN_MS, WINDOW_MS = 3_600_000, 300_000
 PARTITIONS = 8
 BATCHES = 60
 CLIENTS = 2
+EMPTY_ROWS, EMPTY_BATCHES = 10, 300
+RATES = {625_000: 5.5e6, 20_000: 4.2e6, 5_000: 1.4e6}
+"""Rows of a source in a task's batch -> rows per second that are wanted."""
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
 
 
@@ -54,8 +60,9 @@ class Outcome:
 
 
 def cases(is_quick: bool = False) -> list[Case]:
-    """Throughput without and with standbys; takeover without and with them."""
+    """Throughput without and with standbys, by batches, clients and tasks; takeover; what a batch costs beside its rows."""
     rows = 20_000 if is_quick else ROWS
+    few, empty = rows // 10, (2 * PARTITIONS * EMPTY_ROWS * EMPTY_BATCHES) // (10 if is_quick else 1)
     common: dict[str, Any] = {"describe": _describe, "needs": ("polars", "pyarrow"), "is_heavy": True}
     name = "join/10M rows on 2 processes"
     return [
@@ -74,6 +81,44 @@ def cases(is_quick: bool = False) -> list[Case]:
             goal=Goal(seconds=0.5),
             **common,
         ),
+        *(
+            Case(
+                f"join/10M rows, {batch_rows} a batch",
+                partial(_throughput, rows, batch_rows=batch_rows),
+                goal=Goal(seconds=rows / rate),
+                amount=(rows, "rows"),
+                **common,
+            )
+            for batch_rows, rate in RATES.items()
+        ),
+        *(
+            Case(
+                f"join/1M rows, {count} clients",
+                partial(_throughput, few, clients=count, partitions=16),
+                amount=(few, "rows"),
+                series="join, clients",
+                size=count,
+                **common,
+            )
+            for count in (1, 2, 4, 8, 16)
+        ),
+        *(
+            Case(
+                f"join/1M rows, {count} tasks",
+                partial(_throughput, few, partitions=count, batch_rows=max(few // 2 // count // 2, 1)),
+                amount=(few, "rows"),
+                series="join, tasks",
+                size=count,
+                **common,
+            )
+            for count in (10, 100, 1_000)
+        ),
+        Case(
+            f"join/fixed cost, {EMPTY_BATCHES} batches of {PARTITIONS} tasks, rows only copied",
+            partial(_copying, empty),
+            goal=Goal(seconds=EMPTY_BATCHES * 0.002),
+            **common,
+        ),
     ]
 
 
@@ -90,11 +135,18 @@ def _describe(outcome: Outcome) -> Facts:
     return facts
 
 
-def _throughput(rows: int, standbys: int) -> Work:
-    root, expected = topics(rows)
+def _throughput(
+    rows: int,
+    standbys: int = 0,
+    *,
+    clients: int = CLIENTS,
+    partitions: int = PARTITIONS,
+    batch_rows: int | None = None,
+) -> Work:
+    root, expected = topics(rows, partitions)
 
     def work() -> Timed:
-        seconds, outcome = run(root, expected, rows, standbys)
+        seconds, outcome = run(root, expected, rows, standbys, clients=clients, batch_rows=batch_rows)
         return Timed(seconds, outcome)
 
     return work
@@ -110,8 +162,27 @@ def _takeover(rows: int, standbys: int) -> Work:
     return work
 
 
+def _copying(rows: int) -> Work:
+    import pyarrow as pa
+
+    from task_assignor.runtime import Processor, SubTopology, TaskContext
+
+    class Copying(Processor):
+        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:  # noqa: ARG002
+            return pa.concat_tables(batch.values())
+
+    root, _ = topics(rows)
+
+    def work() -> Timed:
+        copy = SubTopology("copy", ("impressions", "clicks"), Copying, outputs=("copies",))
+        seconds, outcome = run(root, rows, rows, 0, batch_rows=EMPTY_ROWS, sub_topology=copy)
+        return Timed(seconds, outcome)
+
+    return work
+
+
 @cache
-def topics(rows: int) -> tuple[Path, int]:
+def topics(rows: int, partitions: int = PARTITIONS) -> tuple[Path, int]:
     """Both topics on disk, and how many rows their join has, computed at once by polars."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     import numpy as np
@@ -133,7 +204,7 @@ def topics(rows: int) -> tuple[Path, int]:
                 "value": random.random(half),
             }
         )
-        write_topic(root / "topics", name, table, partitions=PARTITIONS, key=["key"], timestamp="at")
+        write_topic(root / "topics", name, table, partitions=partitions, key=["key"], timestamp="at")
         frames.append(pl.LazyFrame({"key": table["key"].to_numpy(), "at": table["at"].to_numpy()}))
     near = (pl.col("at_right") - pl.col("at")).abs() <= WINDOW_MS
     expected = frames[0].join(frames[1], on="key").filter(near).select(pl.len()).collect().item()
@@ -149,8 +220,9 @@ def run(
     clients: int = CLIENTS,
     kill_at: int | None = None,
     batch_rows: int | None = None,
+    sub_topology: SubTopology | None = None,
 ) -> tuple[float, Outcome]:
-    """Run the join; with `kill_at`, kill -9 a client when that batch is committed.
+    """Run the join, or something else; with `kill_at`, kill -9 a client when that batch is committed.
 
     Returns:
         Seconds from the first assignment to the last commit, and the outcome.
@@ -195,7 +267,7 @@ def run(
                 restored.append(event.rows + event.snapshot_rows)
 
     application = StreamsApplication(
-        Topology([join.sub_topology("join", "joined")]),
+        Topology([sub_topology or join.sub_topology("join", "joined")]),
         StreamsConfig(config),
         topics_root=root / "topics",
         run_dir=run_dir,

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ PARTITIONS: Final = 8
 WINDOW_MS: Final = 300_000
 HOUR_MS: Final = 3_600_000
 BATCHES: Final = 60
+CLIENTS: Final = (1, 2, 4, 8, 16)
+TASKS: Final = (10, 100, 1_000)
 NEEDS: Final = ("pyspark", "polars", "pyarrow")
 STREAMS: Final = ("shown", "clicked")
 SQL: Final = f"""
@@ -36,16 +39,16 @@ SQL: Final = f"""
 
 
 def cases(is_quick: bool) -> list[Case]:
-    """Streaming; bounded on data that is partitioned already; bounded from raw Parquet."""
+    """Streaming beside Structured Streaming; bounded beside Spark SQL and polars; other numbers of clients and tasks."""
     rows = 40_000 if is_quick else int(os.environ.get("TASK_ASSIGNOR_BENCH_ROWS", "10000000"))
-    amount = (rows, "rows")
+    few = max(rows // 10, 20_000)
 
-    def case(name: str, prepare: Callable[[int], Work], **more: Any) -> Case:
+    def case(name: str, prepare: Callable[[int], Work], rows: int = rows, **more: Any) -> Case:
         return Case(
             f"spark join/{name}",
             lambda: prepare(rows),
             describe=describe,
-            amount=amount,
+            amount=(rows, "rows"),
             needs=NEEDS,
             is_heavy=True,
             limit_s=900,
@@ -55,6 +58,7 @@ def cases(is_quick: bool) -> list[Case]:
     return [
         case(f"windowed, state and changelog, {BATCHES} batches", streaming, goal=Goal(seconds=rows / 1_000_000)),
         case("the same with a standby per task", streaming_with_standbys),
+        case(f"windowed, Structured Streaming, {BATCHES} micro-batches", structured_streaming),
         case("bounded, Spark SQL on bucketed tables", sql_on_buckets),
         case(
             "bounded, ours on topics",
@@ -69,6 +73,27 @@ def cases(is_quick: bool) -> list[Case]:
             goal=Goal(times_faster=1),
             against="spark join/bounded, Spark SQL on Parquet",
         ),
+        case("bounded, polars alone on Parquet, no Spark", polars_alone),
+        *(
+            case(
+                f"{count} clients, a tenth of the rows",
+                partial(streaming, clients=count, partitions=16),
+                few,
+                series="spark join, clients",
+                size=count,
+            )
+            for count in CLIENTS
+        ),
+        *(
+            case(
+                f"{count} tasks, a tenth of the rows",
+                partial(streaming, partitions=count, batches=2),
+                few,
+                series="spark join, tasks",
+                size=count,
+            )
+            for count in TASKS
+        ),
     ]
 
 
@@ -80,7 +105,7 @@ def describe(rows_out: int) -> Facts:
 class _Bench:
     """A Spark session, the two streams as Parquet files, and a folder that goes with the process."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, clients: int = 2, partitions: int = PARTITIONS) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -101,7 +126,8 @@ class _Bench:
                 pq.write_table(table.slice(low, high - low), self.path / "raw" / name / f"{part}.parquet")
         self.each = each
         warehouse = {"spark.sql.warehouse.dir": str(self.path / "warehouse"), "spark.driver.memory": "4g"}
-        self.spark: SparkSession = spark_session(clients=2, app_name="benchmark", config=warehouse)
+        self._clients, self._partitions = clients, partitions
+        self.spark: SparkSession = spark_session(clients=clients, app_name="benchmark", config=warehouse)
 
     def write_topics(self, *, sort: bool) -> None:
         """Both streams as topics."""
@@ -115,7 +141,7 @@ class _Bench:
                 self.path / "topics",
                 name,
                 key=["key"],
-                partitions=PARTITIONS,
+                partitions=self._partitions,
                 timestamp="time",
                 sort_by_timestamp=sort,
             )
@@ -142,11 +168,60 @@ class _Bench:
             StreamsConfig({"application.id": "benchmark", "num.standby.replicas": standbys}),
             topics_root=self.path / "topics",
             run_dir=self.path / "run",
-            clients=2,
+            clients=self._clients,
             launcher=SparkLauncher(self.spark),
-            options=RuntimeOptions(max_batch_rows=-(-self.each // PARTITIONS // batches) + 1_000),
+            options=RuntimeOptions(max_batch_rows=-(-self.each // self._partitions // batches) + 1_000),
         ).run()
         return result.rows_out
+
+    def write_slices(self) -> None:
+        """Both streams as one Parquet file per micro-batch, in the order of time; and a few rows of each to warm up."""
+        import pyarrow.parquet as pq
+
+        for name in STREAMS:
+            table = pq.read_table(self.path / "raw" / name)
+            for folder, rows, files in (("slices", self.each, BATCHES), ("warm", min(self.each, 20_000), 2)):
+                (self.path / folder / name).mkdir(parents=True)
+                for part in range(files):
+                    low, high = rows * part // files, rows * (part + 1) // files
+                    path = self.path / folder / name / f"{part:06d}.parquet"
+                    pq.write_table(table.slice(low, high - low), path)
+                    # Spark reads files in the order of their times.
+                    os.utime(path, (part + 1, part + 1))
+
+    def stream(self, folder: str) -> int:
+        """The join by Structured Streaming, a file of each stream per micro-batch; gives the rows of the result."""
+        from pyspark.sql import functions as f
+
+        out = self.path / f"{folder}-out"
+        for gone in (out, self.path / f"{folder}-checkpoint"):
+            shutil.rmtree(gone, ignore_errors=True)
+        self.spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
+        sides = []
+        for name in STREAMS:
+            source = self.path / folder / name
+            schema = self.spark.read.parquet(str(source)).schema
+            rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+            # A row is late if it is not newer than the watermark, so that must be behind.
+            timed = rows.withColumn("at", f.timestamp_millis("time")).withWatermark("at", "1 second")
+            sides.append(timed.alias(name))
+        near = f.expr(
+            f"shown.key = clicked.key AND clicked.at >= shown.at - INTERVAL {WINDOW_MS} MILLISECONDS "
+            f"AND clicked.at <= shown.at + INTERVAL {WINDOW_MS} MILLISECONDS"
+        )
+        pairs = (
+            sides[0]
+            .join(sides[1], near)
+            .select("shown.key", "shown.time", f.col("clicked.time").alias("time_right"), "shown.value")
+        )
+        query = (
+            pairs.writeStream.format("parquet")
+            .option("checkpointLocation", str(self.path / f"{folder}-checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(out))
+        )
+        query.awaitTermination()
+        return self.spark.read.parquet(str(out)).count()
 
     def sql(self, left: str, right: str) -> float:
         """Seconds of the better of Spark SQL's two joins; the rows go nowhere, so they cost Spark nothing."""
@@ -168,11 +243,31 @@ def _timed(work: Callable[[], int]) -> Work:
     return work
 
 
-def streaming(rows: int, standbys: int = 0) -> Work:
+def streaming(
+    rows: int, standbys: int = 0, clients: int = 2, partitions: int = PARTITIONS, batches: int = BATCHES
+) -> Work:
     """Many micro-batches; each leaves output, changelog and a commit."""
-    bench = _Bench(rows)
+    bench = _Bench(rows, clients, partitions)
     bench.write_topics(sort=True)
-    return _timed(lambda: bench.join(batches=BATCHES, standbys=standbys))
+    return _timed(lambda: bench.join(batches=batches, standbys=standbys))
+
+
+def structured_streaming(rows: int) -> Work:
+    """Spark's own join of two streams: as many micro-batches of the same rows, its state store, results as Parquet."""
+    bench = _Bench(rows)
+    bench.write_slices()
+    bench.stream("warm")
+    return lambda: bench.stream("slices")
+
+
+def polars_alone(rows: int) -> Work:
+    """All at once, in memory, in one process with all processors."""
+    import polars as pl
+
+    bench = _Bench(rows)
+    left, right = (pl.scan_parquet(bench.path / "raw" / name / "*.parquet") for name in STREAMS)
+    near = (pl.col("time") - pl.col("time_right")).abs() <= WINDOW_MS
+    return _timed(lambda: left.join(right, on="key").filter(near).collect().height)
 
 
 def streaming_with_standbys(rows: int) -> Work:
