@@ -265,9 +265,13 @@ def polars_alone(rows: int) -> Work:
     import polars as pl
 
     bench = _Bench(rows)
-    left, right = (pl.scan_parquet(bench.path / "raw" / name / "*.parquet") for name in STREAMS)
     near = (pl.col("time") - pl.col("time_right")).abs() <= WINDOW_MS
-    return _timed(lambda: left.join(right, on="key").filter(near).collect().height)
+
+    def work() -> int:
+        left, right = (pl.scan_parquet(bench.path / "raw" / name / "*.parquet") for name in STREAMS)
+        return left.join(right, on="key").filter(near).collect().height
+
+    return _timed(work)
 
 
 def streaming_with_standbys(rows: int) -> Work:

@@ -107,7 +107,7 @@ _found: list[int] = []
 
 def _polars_threads() -> list[int]:
     """The clocks (see clock_getcpuclockid) of polars' threads, if there are any yet: they stay."""
-    if not _found:
+    if not _found and "polars" in sys.modules:
         names = {int(task.name): (task / "comm").read_text() for task in Path("/proc/self/task").iterdir()}
         _found.extend((~number << 3) | 6 for number, name in names.items() if name.startswith(("polars", "async-exec")))
     return _found
