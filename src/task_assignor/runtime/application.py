@@ -27,7 +27,7 @@ from task_assignor.runtime.commits import (
     read_application,
 )
 from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import ClientException, CommitLogException
+from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.event_lines import EventLines
 from task_assignor.runtime.identity import differences, identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
@@ -52,7 +52,7 @@ from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.run_log import RunLog
-from task_assignor.runtime.shells.clients import Clients
+from task_assignor.runtime.shells.clients import Clients, client_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import Clock, CoordinatorServer
@@ -260,7 +260,7 @@ class StreamsApplication:
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
         self._metrics = Metrics(self._application_id)
-        self._clients = _specs(clients, config)
+        self._clients = client_specs(clients, config)
         if (self._options.min_clients or 0) > len(self._clients):
             raise ConfigException(
                 f"The min_clients ({self._options.min_clients}) of the RuntimeOptions must be at most the number of "
@@ -287,9 +287,9 @@ class StreamsApplication:
         """
         if isinstance(clients, int):
             names = {spec.name for spec in self._clients}
-            new = (spec for spec in _specs(clients + len(names), self._config) if spec.name not in names)
+            new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
             clients = [*self._clients[:clients], *islice(new, max(clients - len(names), 0))]
-        self._clients = _specs(clients, self._config)
+        self._clients = client_specs(clients, self._config)
 
     @property
     def config(self) -> StreamsConfig:
@@ -582,25 +582,3 @@ class StreamsApplication:
 
 def _this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def _specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:
-    if isinstance(clients, int):
-        clients = [
-            ClientSpec(
-                f"client-{number}",
-                config.num_stream_threads,
-                config.client_rack,
-                dict(config.client_tags),
-                None,
-                config.host_info,
-            )
-            for number in range(1, clients + 1)
-        ]
-    if not clients:
-        raise ClientException("An application needs at least one client.")
-    names = [spec.name for spec in clients]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
-    return tuple(clients)

@@ -13,6 +13,7 @@ from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost, RunEvent
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer
+from task_assignor.sdk import StreamsConfig
 from task_assignor.sdk.text import named
 
 _SETTLE_S = 10.0
@@ -131,3 +132,30 @@ class Clients:
                 f'time: {ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
             )
         self._launcher.replace(ended.client)
+
+
+def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:
+    """The clients that are given, or so many with what the settings say.
+
+    Raises:
+        ClientException: none, or two of one name.
+    """
+    if isinstance(clients, int):
+        clients = [
+            ClientSpec(
+                f"client-{number}",
+                config.num_stream_threads,
+                config.client_rack,
+                dict(config.client_tags),
+                None,
+                config.host_info,
+            )
+            for number in range(1, clients + 1)
+        ]
+    if not clients:
+        raise ClientException("An application needs at least one client.")
+    names = [spec.name for spec in clients]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
+    return tuple(clients)
