@@ -147,10 +147,14 @@ def test_three_kills_change_nothing_and_every_task_runs_where_the_assignor_put_i
     wait_until_idle(spark)
 
     assignments = {record.generation: record.clients for record in CommitLog(tmp_path).rebalances()}
-    names = [spec.name for spec in application.clients]
-    stages = {int(ATTEMPT.fullmatch(event.attempt)[2]) for event in watcher.joined.values()}  # type: ignore[index]
-    assert len(stages) == 1
-    in_spark = spark_tasks(spark, stages.pop())
+    attempts = [(event.client, ATTEMPT.fullmatch(event.attempt)) for event in watcher.joined.values()]
+    stages = {int(match[2]): client for client, match in attempts if match is not None}
+    assert sorted(stages.values()) == sorted(spec.name for spec in application.clients), "a job for each client"
+    in_spark = {
+        attempt: (client, number, status)
+        for stage, client in stages.items()
+        for attempt, (_, number, status) in spark_tasks(spark, stage).items()
+    }
     task_runs = 0
     for record in CommitLog(tmp_path).records():
         for task, commit in record.tasks.items():
@@ -165,9 +169,9 @@ def test_three_kills_change_nothing_and_every_task_runs_where_the_assignor_put_i
             match = ATTEMPT.fullmatch(commit.attempt)
             assert match is not None
             assert int(match[5]) == joined.pid
-            # Spark's own record: the client is the partition of the job that this attempt ran.
-            partition, number, _ = in_spark[int(match[1])]
-            assert (commit.client, number, "driver") == (names[partition], int(match[3]), match[4])
+            # Spark's own record: the attempt ran the job of the client.
+            ran, number, _ = in_spark[int(match[1])]
+            assert (commit.client, number, "driver") == (ran, int(match[3]), match[4])
             task_runs += 1
     assert task_runs >= 30 * PARTITIONS
     failed = {attempt for attempt, (_, _, status) in in_spark.items() if status == "FAILED"}

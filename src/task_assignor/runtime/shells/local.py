@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.shells.client_shell import run_client
@@ -23,6 +23,10 @@ from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, D
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
+
+
+_LEFT: Final = ""
+"""The reason of a client that was told to end; a processor that ends its process can give none."""
 
 
 def _main(payload: bytes, reasons: Connection) -> None:
@@ -35,6 +39,8 @@ def _main(payload: bytes, reasons: Connection) -> None:
     code = 0
     try:
         run_client(pickle.loads(payload), f"pid {os.getpid()}")
+        with suppress(OSError):
+            reasons.send(_LEFT)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the application is told
         _log.error("%s", error, exc_info=not isinstance(error, StreamsException))
         code = 1
@@ -148,8 +154,8 @@ class LocalProcessLauncher:
             with self._reasons.pop(name) as reader, suppress(EOFError, OSError):
                 reason = str(reader.recv()) if reader.poll() else reason
             del self._processes[name]
-            # Without an error it ends only when it is told to.
-            exits.append(ClientExit(name, reason, has_left=code == 0))
+            has_left = reason == _LEFT
+            exits.append(ClientExit(name, "it was told to" if has_left else reason, has_left))
         return exits
 
     def stop(self, timeout_s: float) -> None:
