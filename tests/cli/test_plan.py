@@ -480,7 +480,7 @@ def test_the_command_line_does_not_import_spark() -> None:
     [
         ("must.preserve.active.task.assignment=true", "is one of sticky, not of task_assignor.builtin_assignors."),
         ("must.preserve.active.task.asignment=true", "is not known, and task_assignor.builtin_assignors."),
-        ("max.task.idle.ms=1", "is one of Kafka's that has no part in assignment, and task_assignor."),
+        ("poll.ms=1", "is one of Kafka's that has no part in assignment, and task_assignor."),
         ("client.rack=x", "changes nothing in a state, whose clients have their own racks, tags and threads; it is"),
         ("client.tag.zone=x", "changes nothing in a state, whose clients have their own racks, tags and threads;"),
         ("application.id=x", "changes nothing in a state, whose clients have their own racks, tags and threads;"),
