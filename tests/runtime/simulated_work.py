@@ -8,19 +8,34 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from task_assignor.runtime.machines.client import ClientMachine, Outcome, SnapshotFailed
-from task_assignor.runtime.machines.client_task import Job, JobKind, Restore
+from task_assignor.runtime.machines.client import ClientMachine, Outcome
+from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
     START,
     Position,
+    Recovery,
     Restored,
     TaskClosed,
+    TaskFailure,
     TaskOrder,
     TaskResult,
     ToClient,
     ToCoordinator,
+    position_of,
 )
-from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, TaskCommit
+from task_assignor.runtime.machines.records import (
+    Checkpoint,
+    CommitRecord,
+    FileRef,
+    Part,
+    RoutedFile,
+    SavedStore,
+    TaskCommit,
+    TaskSnapshot,
+    changelog_path,
+    part_path,
+)
+from task_assignor.runtime.retention import obsolete
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
@@ -57,6 +72,9 @@ class SimulatedClient:
     memory: dict[TaskId, Lineage] = attrs.field(factory=dict)
     positions: dict[TaskId, Position | None] = attrs.field(factory=dict)
     jobs: list[Job] = attrs.field(factory=list)
+    shares: list[Share] = attrs.field(factory=list)
+    parts: dict[TaskId, list[Part]] = attrs.field(factory=dict)
+    """Those of its snapshots."""
     connection: Connection | None = None
     heartbeats: Connection | None = None
     will_hang: bool = False
@@ -118,6 +136,58 @@ class Fed:
             assert {file for _, _, file in named} <= self._files, "a file was deleted too early"
 
 
+def _store(task: TaskId) -> str:
+    """The store of a task; those of one sub-topology have none."""
+    return "" if task.subtopology == 1 else f"store-{task.subtopology}"
+
+
+class Shared:
+    """Changelogs and parts of snapshots in the folder of the run.
+
+    Attributes:
+        deleted: files that were deleted since nobody needs them.
+    """
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self.deleted = 0
+
+    def add(self, path: str) -> None:
+        """A file is written."""
+        self._files.add(path)
+
+    def lose(self, path: str) -> None:
+        """A power failure takes a file away."""
+        self._files.discard(path)
+
+    def put(self, share: Share) -> TaskSnapshot:
+        """What `sharing.share` does."""
+        known = {} if share.newest is None else share.newest.paths
+        at, store = share.written.position, _store(share.task)
+        paths = {
+            part.name: known.get(part.name, part_path(store, share.task, at.batch, part.name))
+            for part in share.written.stores[store].parts
+        }
+        self._files.update(path for path in paths.values() if path not in known.values())
+        where = (at.batch, at.generation, at.changelog_offset, at.stream_time)
+        return TaskSnapshot(share.task, *where, dict(share.written.stores), paths)
+
+    def holds(self, snapshot: TaskSnapshot) -> bool:
+        """All files of a snapshot are there."""
+        return self._files.issuperset(snapshot.paths.values())
+
+    def has_changes(self, recovery: Recovery, behind: Position) -> bool:
+        """All changes after a position are there."""
+        changes = recovery.after(behind)
+        return self._files.issuperset(file.path for change in changes for file in change.changelogs.values())
+
+    def clean(self, before: Checkpoint, now: Checkpoint) -> None:
+        """Delete what is needed by none of the two checkpoints."""
+        names = obsolete(sorted(self._files), before, now)
+        self._files.difference_update(names)
+        self.deleted += len(names)
+
+
 class Work:
     """The work of all clients.
 
@@ -129,6 +199,7 @@ class Work:
         files: (task, batch, generation) -> the lineage that the files of that try stand for.
         durable: those that no power failure can take away any more.
         restored: what restores did.
+        overtaken: restores whose files were deleted, since a newer snapshot had replaced them.
     """
 
     def __init__(self, chance: random.Random, commits: Sequence[CommitRecord]) -> None:
@@ -139,12 +210,16 @@ class Work:
         self._written_by: dict[tuple[TaskId, int, int], SimulatedClient] = {}
         self.restored: list[Restored] = []
         self.fed = Fed(commits)
+        self.shared = Shared()
+        self.overtaken = 0
+        self._parts = 0
 
     def power_failure(self, client: SimulatedClient) -> None:
         """What the client's machine had not made durable is lost, or torn, which is the same; of snapshots any number."""
         for name, writer in list(self._written_by.items()):
             if writer is client and name not in self.durable and self._random.random() < 0.7:
                 del self.files[name], self._written_by[name]
+                self.shared.lose(changelog_path(_store(name[0]), *name))
         for found in client.disk.values():
             del found[self._random.randint(0, len(found)) :]
 
@@ -160,9 +235,8 @@ class Work:
         if job.kind is JobKind.SNAPSHOT:
             assert position is not None
             if self._random.random() < 0.1:
-                return SnapshotFailed()
-            client.disk.setdefault(task, []).append((position, client.memory.get(task, ())))
-            return None
+                return SnapshotFailed("the disk is full")
+            return self._snapshot(client, task, position)
         if job.kind is JobKind.RESTORE:
             assert job.restore is not None
             return self._restore(client, task, job.restore)
@@ -182,7 +256,11 @@ class Work:
         self._written_by[name] = client
         path = f"{task}/{order.batch}-{order.generation}"
         outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
-        changelogs = {"store": FileRef(f"changes of {path}", Seal(rows, 1, ""))}
+        changelogs = {}
+        if _store(task):
+            changes = changelog_path(_store(task), *name)
+            self.shared.add(changes)
+            changelogs = {_store(task): FileRef(changes, Seal(rows, 1, ""))}
         routed = {}
         if task.subtopology == 0:
             split = order.batch % (rows + 1)
@@ -201,19 +279,37 @@ class Work:
                 spans[spared] = (start, self._random.randint(start, end))
         return spans
 
-    def _restore(self, client: SimulatedClient, task: TaskId, wanted: Restore) -> Restored:
+    def _snapshot(self, client: SimulatedClient, task: TaskId, position: Position) -> SnapshotWritten:
+        lineage = client.memory.get(task, ())
+        client.disk.setdefault(task, []).append((position, lineage))
+        if not _store(task):
+            return SnapshotWritten(position)
+        # Of what is there already the last one is taken again.
+        self._parts += 1
+        parts = client.parts.setdefault(task, [])
+        parts.append(Part(f"part-{self._parts}", Seal(0, 1, "")))
+        return SnapshotWritten(position, {_store(task): SavedStore("memory", tuple(parts[-2:]), {"lineage": lineage})})
+
+    def _restore(self, client: SimulatedClient, task: TaskId, wanted: Restore) -> Restored | TaskFailure:
         """What `StreamTask.restore` does, on lineages."""
-        target = wanted.target
+        target, recovery = wanted.target, wanted.recovery
         lineage = tuple(try_ for try_ in self._lineage_in_log(task) if try_[0] <= target.batch)
         assert (lineage[-1:] or ((-1, 0),))[0] == (target.batch, target.generation), "the target is not committed"
-        told = tuple((change.position.batch, change.position.generation) for change in wanted.changes)
-        assert told == lineage[wanted.base.batch + 1 :], "a client is told other changes than were committed"
-        states = [*client.disk.get(task, [])]
+        told = tuple((change.position.batch, change.position.generation) for change in recovery.changes)
+        assert told == lineage[recovery.floor.batch + 1 :], "a client is told other changes than were committed"
+        whole = [found for found in recovery.snapshots if self.shared.holds(found)]
+        states = [(position_of(found), found.stores[_store(task)].state["lineage"]) for found in whole]
+        states += client.disk.get(task, [])
         position = client.positions.get(task, START)
         if position is not None:
             states.append((position, client.memory.get(task, ())))
-        usable = [found for found in states if found[1] == lineage[: len(found[1])]]
-        best = max(usable, key=lambda found: len(found[1]), default=(START, ()))
+        if recovery.floor.batch < 0 or not _store(task):
+            states.append((recovery.start, lineage[: recovery.start.batch + 1]))
+        usable = [found for found in states if recovery.reaches(found[0]) and found[1] == lineage[: len(found[1])]]
+        best = max(usable, key=lambda found: len(found[1]), default=None)
+        if best is None or not self.shared.has_changes(recovery, best[0]):
+            self.overtaken += 1
+            return TaskFailure(task, "log", "a file is missing")
         client.memory[task] = lineage
         client.positions[task] = target
         restored = Restored(task, target, len(lineage) - len(best[1]))

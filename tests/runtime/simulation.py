@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
 from task_assignor.runtime.machines.client import (
@@ -30,7 +31,7 @@ from task_assignor.runtime.machines.client import (
     SendToCoordinator,
     StartHeartbeats,
 )
-from task_assignor.runtime.machines.client_task import Job, JobKind
+from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Announce,
@@ -74,6 +75,13 @@ from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, W
 APPLICATION = "simulated"
 RUN = "run"
 ROWS_PER_BATCH = 10
+
+
+def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
+    """JSON has only lists."""
+    if "lineage" in found:
+        found["lineage"] = tuple(map(tuple, found["lineage"]))
+    return found
 
 
 class World:
@@ -264,6 +272,7 @@ class World:
                 continue
             actions += [partial(self._finish_job, client, job) for job in client.jobs if job not in client.hanging]
             actions += [partial(self._sync, client, result) for result in client.syncs]
+            actions += [partial(self._share, client, share) for share in client.shares]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
         if self.is_growing and self.random.random() < 0.2:
@@ -502,9 +511,13 @@ class World:
                     last = self.commits[-1]
                     assert number == last.number
                     # It comes as it comes from a file, and not always in time.
-                    plain = json.loads(json.dumps(state))
+                    plain = json.loads(json.dumps(state), object_hook=_with_tuples)
                     if self.random.random() < 0.8:
-                        self.checkpoint = Checkpoint(number, last.epoch, last.generation, (), {}, plain)
+                        before, now = self.checkpoint, Checkpoint(number, last.epoch, last.generation, (), {}, plain)
+                        self.checkpoint = now
+                        # If the coordinator is killed before, the next one does it.
+                        if self.random.random() < 0.9:
+                            self.work.shared.clean(before, now)
                 case DeleteFiles(names):
                     self.work.fed.delete(names)
                 case Announce(happened):
@@ -529,6 +542,8 @@ class World:
                         client.will_hang = False
                         client.hanging.append(job)
                         client.is_deaf = self.random.random() < 0.5
+                case Share():
+                    client.shares.append(instruction)
                 case SendToCoordinator(TaskDone(result)):
                     client.syncs.append((client.connection, result))
                 case SendToCoordinator(message):
@@ -556,6 +571,17 @@ class World:
 
     # Work.
 
+    def _share(self, client: SimulatedClient, share: Share) -> None:
+        """The client may be killed when the files are there, before it tells of it."""
+        client.shares.remove(share)
+        snapshot = self.work.shared.put(share)
+        if self.faults > 0 and self.random.random() < 0.05:
+            self.faults -= 1
+            self._kill(client)
+        else:
+            failed = self.random.random() < 0.1
+            self._to_client(client, ShareDone(share.task, SnapshotFailed("no answer") if failed else snapshot))
+
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)
         self._to_client(client, JobDone(job, self.work.do(client, job)))
@@ -564,6 +590,8 @@ class World:
 
     def _check_commit(self, record: CommitRecord) -> None:
         assert record.number == len(self.commits), "commits are made one after the other, each once"
+        for snapshot in record.snapshots.values():
+            assert self.work.shared.holds(snapshot), "a snapshot lacks a file"
         for task, commit in record.tasks.items():
             before = self.committed.get(task, ())
             assert commit.batch == len(before), "a task's batches are committed one after the other, each once"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import deque
 
+import attrs
 import pytest
 
 from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
@@ -25,11 +26,20 @@ from task_assignor.runtime.machines.client import (
     Received,
     RunJob,
     SendToCoordinator,
-    SnapshotFailed,
     StartHeartbeats,
     StateLost,
 )
-from task_assignor.runtime.machines.client_task import ClientTask, Job, JobKind, Restore, TaskState
+from task_assignor.runtime.machines.client_task import (
+    ClientTask,
+    Job,
+    JobKind,
+    Restore,
+    Share,
+    ShareDone,
+    SnapshotFailed,
+    SnapshotWritten,
+    TaskState,
+)
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
@@ -42,9 +52,12 @@ from task_assignor.runtime.machines.protocol import (
     Leave,
     Position,
     Process,
+    Recovery,
     Refused,
     Restored,
     Running,
+    SnapshotMissed,
+    SnapshotTaken,
     Stop,
     TaskClosed,
     TaskDone,
@@ -55,6 +68,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
     Welcome,
 )
+from task_assignor.runtime.machines.records import Part, SavedStore, TaskSnapshot
 from task_assignor.sdk import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -98,15 +112,20 @@ def _result(order: TaskOrder) -> TaskResult:
     return TaskResult(order.task, order.batch, order.generation, order.ranges, {}, {}, reached)
 
 
-def _changes(position: Position) -> tuple[Change, ...]:
-    """What leads to a position."""
-    earlier = (Change(Position(batch, position.generation, 0)) for batch in range(position.batch))
-    return (*earlier, Change(position, CHANGELOGS)) if position.batch >= 0 else ()
+def _recovery(*positions: Position) -> Recovery:
+    """What leads to a position, or to some positions one after the other."""
+    recovery = Recovery()
+    for batch in range(positions[0].batch):
+        recovery.add(Change(Position(batch, positions[0].generation, 0), CHANGELOGS))
+    for position in positions:
+        if position != START:
+            recovery.add(Change(position, CHANGELOGS))
+    return recovery
 
 
 def _assign(generation: int, active: dict[TaskId, Position], standby: dict[TaskId, Position]) -> Assign:
     """An assignment to a client that knows nothing of its tasks yet."""
-    return Assign(generation, active, standby, {task: _changes(at) for task, at in {**active, **standby}.items()})
+    return Assign(generation, active, standby, {task: _recovery(at) for task, at in {**active, **standby}.items()})
 
 
 def _committed(positions: dict[TaskId, Position]) -> Committed:
@@ -114,7 +133,7 @@ def _committed(positions: dict[TaskId, Position]) -> Committed:
 
 
 def _restore(target: Position, base: Position = START) -> Restore:
-    return Restore(base, _changes(target)[base.batch + 1 :], target)
+    return Restore(base, _recovery(target) if base == START else _recovery(base, target), target)
 
 
 def _process(machine: _Machine, order: TaskOrder) -> TaskResult:
@@ -202,7 +221,7 @@ def test_snapshots_are_written_although_there_always_is_an_order() -> None:
             task = run.job.task
             if run.job.kind is JobKind.SNAPSHOT:
                 written.append((task, positions[task].batch))
-                jobs = machine.handle(JobDone(run.job, None))
+                jobs = machine.handle(JobDone(run.job, SnapshotWritten(positions[task])))
                 continue
             assert run.job.order == orders[task]
             positions = {**positions, task: _result(orders[task]).position}
@@ -387,7 +406,7 @@ def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
     result = _process(machine, _order(A, 0))
     machine.handle(Received(_committed({A: result.position})))
     assert machine.handle(Received(Stop("done"))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
-    assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None)) == [RunJob(Job(JobKind.CLOSE, A))]
+    assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), SnapshotWritten(START))) == [RunJob(Job(JobKind.CLOSE, A))]
     end = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
     assert end == [SendToCoordinator(Goodbye()), End("done", was_told=True)]
     assert machine.phase is ClientPhase.ENDED
@@ -433,13 +452,15 @@ def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: b
         for instruction in machine.handle(Received(_committed({A: base}))):
             assert instruction == RunJob(Job(JobKind.SNAPSHOT, A))
             tried.append(batch)
-            assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), None if is_written else SnapshotFailed())) == []
+            outcome = SnapshotWritten(START) if is_written else SnapshotFailed("full")
+            told = [] if is_written else [SendToCoordinator(SnapshotMissed(A, "full"))]
+            assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), outcome)) == told
         machine.validate_state()
     assert tried == [1, 3, 5]
     last = Job(JobKind.CLOSE if is_written else JobKind.SNAPSHOT, A)
     assert machine.handle(Received(Stop("done"))) == [RunJob(last)]
     if not is_written:
-        assert machine.handle(JobDone(last, SnapshotFailed())) == [RunJob(Job(JobKind.CLOSE, A))]
+        assert machine.handle(JobDone(last, SnapshotFailed("full"))) == [RunJob(Job(JobKind.CLOSE, A))]
 
 
 def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> None:
@@ -453,3 +474,74 @@ def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> Non
         "client_shell.run_client(Some(topology=Some(sub_topologies=())), '')\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+WRITTEN = SnapshotWritten(Position(0, 1, 9), {"s": SavedStore("memory", (Part("p", Seal(1, 1, "0")),))})
+
+
+def _snapshot(position: Position) -> TaskSnapshot:
+    at = (position.batch, position.generation, position.changelog_offset, position.stream_time)
+    return TaskSnapshot(A, *at, WRITTEN.stores, {"p": f"snapshots/s/0/{position.batch}-p"})
+
+
+def _share(machine: _Machine, batch: int, base: Position) -> tuple[Position, Share]:
+    """Process a batch and write a snapshot of it."""
+    position = _process(machine, _order(A, batch, base=base)).position
+    assert machine.handle(Received(_committed({A: position}))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
+    written = attrs.evolve(WRITTEN, position=position)
+    (share,) = machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), written))
+    assert isinstance(share, Share)
+    assert share.written == written
+    return position, share
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_snapshot_of_an_active_task_is_shared_beside_its_batches(fails: bool) -> None:
+    """Until that is done no other one is written, since the older one's files could go; what came of it is told."""
+    machine = _member(snapshot_bytes=100)
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    position, share = _share(machine, 0, START)
+    assert share.newest is None
+    at = _process(machine, _order(A, 1, base=position)).position
+    assert machine.handle(Received(_committed({A: at}))) == [], "one is being shared"
+    outcome = SnapshotFailed("full") if fails else _snapshot(position)
+    message = SnapshotMissed(A, "full") if fails else SnapshotTaken(_snapshot(position))
+    assert machine.handle(ShareDone(A, outcome))[0] == SendToCoordinator(message)
+    if not fails:
+        machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), SnapshotFailed("full")))
+        machine.handle(Received(Committed({}, {A: _snapshot(position)})))
+        assert _share(machine, 2, at)[1].newest == _snapshot(position)
+
+
+def test_a_snapshot_of_a_task_that_left_meanwhile_is_told_to_nobody() -> None:
+    machine = _member(snapshot_bytes=100)
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    position, _ = _share(machine, 0, START)
+    machine.handle(Received(Assign(2, {}, {})))
+    assert machine.handle(ShareDone(A, _snapshot(position))) == []
+
+
+def test_a_restore_that_was_overtaken_by_a_newer_snapshot_is_tried_again_with_it() -> None:
+    """The files that it read are deleted then. If it is not known to be overtaken, the coordinator decides."""
+    first, second = Position(0, 1, 9), Position(1, 1, 18)
+    recovery = _recovery(first, second)
+    machine = _member()
+    (run,) = machine.handle(Received(Assign(1, {A: second}, {}, {A: recovery})))
+    assert run == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, second)))
+    failure = TaskFailure(A, "log", "it is missing")
+    told = machine.handle(JobDone(run.job, failure))
+    assert told == [SendToCoordinator(TaskFailed(attrs.evolve(failure, floor=-1)))], "not tried again and again"
+    assert machine.handle(Received(Committed({}, {A: _snapshot(first)}))) == []
+    (run,) = machine.handle(Received(Committed({}, {A: _snapshot(second)})))
+    recovery.add_snapshot(_snapshot(first))
+    third = Position(2, 1, 27)
+    for snapshot in (_snapshot(second), _snapshot(third)):
+        recovery.add_snapshot(snapshot)
+        if snapshot.batch == 1:
+            assert run == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, second)))
+            recovery.add(Change(third, CHANGELOGS))
+            machine.handle(Received(_committed({A: third})))
+            machine.handle(Received(Committed({}, {A: _snapshot(third)})))
+    assert isinstance(run, RunJob)
+    (again,) = machine.handle(JobDone(run.job, failure))
+    assert again == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, third))), "and nobody is told"

@@ -25,7 +25,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.checkpoints import Checkpoints
 from task_assignor.runtime.commits import APPLICATION, RunLayout
-from task_assignor.runtime.machines.records import Checkpoint
+from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.support import commit_file
@@ -37,7 +37,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layout = RunLayout(root)
-        description = {"formatVersion": 3, "applicationId": "app", "outputs": {"out": None}}
+        description = {"formatVersion": FORMAT_VERSION, "applicationId": "app", "outputs": {"out": None}}
         self.layout.storage.put(APPLICATION, as_document(description))
 
     def file(self, partition: int, batch: int, generation: int, rows: pa.Table) -> FileRef:

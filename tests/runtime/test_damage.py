@@ -93,7 +93,7 @@ def _use(root: Path) -> dict[str, pa.Table]:
             environment = TaskEnvironment("test", run_id, root / "run", state, topics)
             for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
                 restored = StreamTask(task, _topology().sub_topology_of(task), environment)
-                restored.restore(Restore(START, progress.changes(task), progress.position(task)))
+                restored.restore(Restore(START, progress.recovery(task), progress.position(task)))
                 for name, store in restored._state.stores.items():
                     assert isinstance(store, (KeyValueStore, WindowStore))
                     rows = store.all() if isinstance(store, KeyValueStore) else store.rows

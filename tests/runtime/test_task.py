@@ -20,8 +20,9 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.errors import TaskCorruptedException
 from task_assignor.runtime.machines.client_task import Restore
-from task_assignor.runtime.machines.protocol import START, Change, Position, Restored, TaskOrder, TaskResult
-from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions
+from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
+from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions, share_snapshot
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
 
@@ -41,7 +42,7 @@ class Bench:
         self.topology = Topology([attrs.evolve(sub_topology, stores=stores)])
         self.topic = write_topic(root / "topics", "left", ROWS, partitions=1, key=["key"], timestamp="at")
         self.position = START
-        self.changes: list[Change] = []
+        self.recovery = Recovery()
 
     def environment(self, client: str = "one", **changes: Any) -> TaskEnvironment:
         """What a client has; another name is another state directory."""
@@ -65,14 +66,23 @@ class Bench:
 
     def commit(self, result: TaskResult) -> None:
         """Make a result count."""
-        self.changes.append(Change(result.position, result.changelogs))
+        self.recovery.add(Change(result.position, result.changelogs))
         self.position = result.position
+
+    def share(self, task: StreamTask, client: str = "one") -> TaskSnapshot:
+        """Write a snapshot, also into the folder of the run, and make it count."""
+        found = share_snapshot(self.environment(client), TASK, task.snapshot(), self.recovery.newest)
+        self.recovery.add_snapshot(found)
+        return found
+
+    def shared(self) -> list[Path]:
+        """The files of snapshots in the folder of the run."""
+        return sorted((self.root / "run" / "snapshots").rglob("*-*"))
 
     def restore(self, task: StreamTask) -> Restored:
         """Bring a task to where it is committed, as the client's machine wants it."""
-        counts = any(change.position.is_same_try(task.position) for change in self.changes)
-        base = task.position if counts else START
-        return task.restore(Restore(base, tuple(self.changes[base.batch + 1 :]), self.position))
+        base = task.position if self.recovery.reaches(task.position) else START
+        return task.restore(Restore(base, self.recovery.copy(), self.position))
 
     def run(self, task: StreamTask, batches: int, generation: int = 1) -> None:
         """Process and commit."""
@@ -117,8 +127,8 @@ def test_a_standby_reads_only_what_is_new(bench: Bench) -> None:
 def test_a_snapshot_saves_reading_the_changelog(bench: Bench) -> None:
     task = bench.task()
     bench.run(task, 3)
-    assert task.snapshot()
-    assert not task.snapshot(), "it is there already"
+    written = task.snapshot()
+    assert task.snapshot() == written, "it is there already"
     bench.run(task, 2)
     assert local_positions(bench.environment()) == {TASK: (Position(2, 1, 3),)}
     again = bench.task()
@@ -229,7 +239,7 @@ def test_a_store_on_disk_is_opened_where_it_was_left(tmp_path: Path) -> None:
     assert _totals(stranger) == {1: 1}
     again.close()
     late = bench.task(run_id="another")
-    assert late.restore(Restore(START, (), START)).origin in ("memory", "new")
+    assert late.restore(Restore(START, Recovery(), START)).origin in ("memory", "new")
     late.process(first)
     assert _totals(late) == {1: 1}, "what was there is forgotten before the first batch"
 
@@ -318,9 +328,120 @@ def test_a_try_that_was_not_committed_is_taken_back(bench: Bench) -> None:
 def test_a_snapshot_that_cannot_be_written_leaves_the_older_one(bench: Bench) -> None:
     task = bench.task()
     bench.run(task, 2)
-    assert task.snapshot()
+    task.snapshot()
     bench.run(task, 1)
     (bench.environment().state(TASK) / "snapshots" / f"{2:012d}-{1:08d}.json").mkdir()
     with pytest.raises(OSError, match="directory"):
         task.snapshot()
     assert [position.batch for position in local_positions(bench.environment())[TASK]] == [1]
+
+
+# Snapshots in the folder of the run.
+
+
+def test_another_client_goes_on_from_a_shared_snapshot_and_the_changes_after_it(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    bench.share(task)
+    bench.run(task, 1)
+    newest = bench.share(task)
+    for path in (bench.root / "run" / "changelog").rglob("*.arrow"):
+        path.unlink()
+    bench.run(task, 2)
+    other = bench.task("two")
+    restored = bench.restore(other)
+    assert (restored.origin, restored.rows, restored.snapshot_rows) == ("shared", 2, 2)
+    assert restored.fetched_bytes == newest.size
+    assert _totals(other) == _totals(task)
+    bench.run(other, 1, generation=2)
+    assert _totals(other) == {1: 3, 2: 2, 3: 1}
+    # What it fetched is there: another process of this client fetches nothing.
+    again = bench.task("two")
+    restored = bench.restore(again)
+    assert (restored.fetched_bytes, _totals(again)) == (0, _totals(other))
+
+
+def test_what_is_shared_already_is_not_written_again(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 4)
+    first = bench.share(task)
+    bench.run(task, 1)
+    second = bench.share(task)
+    assert len(bench.shared()) == len({*first.paths.values(), *second.paths.values()})
+    assert set(first.paths.values()) & set(second.paths.values())
+    # Also by a client that has fetched it.
+    other = bench.task("two")
+    bench.restore(other)
+    bench.run(other, 1, generation=2)
+    third = bench.share(other, "two")
+    assert set(second.paths.values()) & set(third.paths.values())
+    again = bench.task("three")
+    bench.restore(again)
+    assert _totals(again) == _totals(other)
+
+
+def _damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    path.unlink()  # a database may have a link to it
+    half = len(whole) // 2
+    if how == "cut" or not whole:
+        path.write_bytes(whole[:half])
+    elif how == "flipped":
+        path.write_bytes(whole[:half] + bytes([whole[half] ^ 8]) + whole[half + 1 :])
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
+def test_damage_to_a_shared_snapshot_is_made_good_or_told(
+    bench: Bench, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By what this client has, by the snapshot before it; else it is an error that names the file."""
+    task = bench.task()
+    bench.run(task, 1)
+    first = bench.share(task)
+    bench.run(task, 3)
+    second = bench.share(task)
+    files = {path: seal.size for path, (_, seal) in second.files.items() if path not in first.files}
+    path = max(files, key=lambda path: files[path])
+    _damage(bench.root / "run" / path, how)
+    bench.run(task, 1)
+    here = bench.restore(bench.task())
+    assert here.fetched_bytes == 0
+    other = bench.task("two")
+    restored = bench.restore(other)
+    assert (restored.origin, restored.rows) == ("shared", 4), "one row a batch after the older one"
+    assert _totals(other) == _totals(task)
+    assert "damaged" in caplog.text
+    assert Path(path).name in caplog.text
+    for path in first.paths.values():
+        _damage(bench.root / "run" / path, how)
+    with pytest.raises(CorruptLogException, match=r"The snapshot file of totals, .*new run_dir") as caught:
+        bench.restore(bench.task("three"))
+    assert caught.value.path in {str(bench.root / "run" / path) for path in second.paths.values()}
+
+
+def test_a_part_that_is_damaged_here_is_fetched(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    snapshot = bench.share(task)
+    task.close()
+    for path in bench.environment().state(TASK).glob("snapshots/*"):
+        path.unlink()
+    for path in bench.environment().state(TASK).glob("stores/totals/live/*/*"):
+        path.unlink()
+    parts = sorted(bench.environment().state(TASK).glob("stores/totals/parts/*"))
+    for path in parts:
+        _damage(path, "flipped")
+    again = bench.task()
+    restored = bench.restore(again)
+    assert (restored.origin, restored.rows, restored.fetched_bytes) == ("shared", 0, snapshot.size)
+    assert _totals(again) == {1: 1, 2: 1}
+
+
+def test_a_part_that_is_damaged_here_is_not_shared(bench: Bench) -> None:
+    task = bench.task()
+    bench.run(task, 2)
+    written = task.snapshot()
+    for path in bench.environment().state(TASK).glob("stores/totals/parts/*"):
+        _damage(path, "flipped")
+    with pytest.raises(OSError, match="The part is damaged: its checksum"):
+        share_snapshot(bench.environment(), TASK, written, None)

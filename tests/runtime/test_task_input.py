@@ -110,7 +110,7 @@ class Bench:
     def move(self) -> None:
         """The task is restored elsewhere."""
         self.task = self.new_task()
-        self.task.restore(Restore(START, self.progress.changes(TASK), self.progress.position(TASK)))
+        self.task.restore(Restore(START, self.progress.recovery(TASK), self.progress.position(TASK)))
 
 
 def _expected(sources: Sources, interval: int) -> list[str]:

@@ -38,6 +38,8 @@ from task_assignor.runtime.machines.events import (
     RunFailed,
     RunFinished,
     RunStopping,
+    SnapshotCommitted,
+    SnapshotRefused,
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
@@ -120,6 +122,8 @@ __all__ = [
     "Seal",
     "Segment",
     "SessionWindows",
+    "SnapshotCommitted",
+    "SnapshotRefused",
     "Store",
     "StoreException",
     "StreamTableJoin",

@@ -1,9 +1,10 @@
-"""Checkpoints of a commit log: a run goes on from the newest one and the records after it, and nothing grows for ever.
+"""Checkpoints of a commit log: a run goes on from the newest one and the records after it.
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
 history, in few files: `history/<first>-<last>.json`, of which neighbours of like length are merged. Records below the
 checkpoint before it are deleted, so that there is always a second one to go on from, if one is damaged. The first record
-of every epoch stays: that is what a coordinator runs into that was replaced while it slept.
+of every epoch stays: that is what a coordinator runs into that was replaced while it slept. What else can be deleted then
+is in `retention`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import attrs
 
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
+from task_assignor.runtime.retention import FOLDERS, obsolete
 from task_assignor.runtime.storage import Storage, as_document, open_document
 from task_assignor.sdk import StreamsException
 
@@ -140,7 +142,8 @@ class Checkpoints:
             number = name.rpartition("/")[2].removesuffix(".json")
             if number.isdecimal() and int(number) <= before.number and not self._opens_an_epoch(name):
                 old.append(name)
-        self._storage.delete(old)
+        files = (name for folder in FOLDERS for name in self._storage.list_below(folder))
+        self._storage.delete([*old, *obsolete(files, before, now)])
 
     def _opens_an_epoch(self, name: str) -> bool:
         return bool(open_document(self._storage, name).get("openedBy"))

@@ -29,7 +29,8 @@ from task_assignor.runtime.machines.records import (
     CommitRecord,
     FileRef,
     RebalanceRecord,
-    TaskCommit,
+    Seal,
+    changelog_path,
 )
 from task_assignor.runtime.storage import (
     DamagedDocumentError,
@@ -90,7 +91,7 @@ class RunLayout:
 
     def changelog(self, store: str, task: TaskId, batch: int, generation: int) -> str:
         """Name of the file with the changes of a task's store in a batch."""
-        return f"changelog/{store}/{task.partition}/{_file(batch, generation)}"
+        return changelog_path(store, task, batch, generation)
 
     def repartition(self, topic: str, task: TaskId, batch: int, generation: int) -> str:
         """Name of the file with the rows that a task gave for a repartition topic in a batch."""
@@ -293,8 +294,14 @@ class CommitLog:
                 ("repartition topic", routed),
             ):
                 for name, file in files.items():
-                    if not file.topic:
-                        self._check_is_there(commit, f"{what} {name!r}", file)
+                    if file.topic:
+                        continue
+                    whose = f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r}"
+                    self._check_is_there(whose, f"{what} {name!r}", file.path, file.seal)
+        for task, snapshot in record.snapshots.items():
+            for path, (store, seal) in snapshot.files.items():
+                whose = f"The snapshot of task {task} after batch {snapshot.batch} is not committed: its client"
+                self._check_is_there(whose, f"store {store!r}", path, seal)
         columns = self._columns_with(record)
         self._put(record)
         self._recent.append(record)
@@ -342,20 +349,20 @@ class CommitLog:
         # In place: others are appended meanwhile.
         del self._recent[: len(replaced)]
 
-    def _check_is_there(self, commit: TaskCommit, what: str, file: FileRef) -> None:
+    def _check_is_there(self, whose: str, what: str, path: str, seal: Seal) -> None:
         try:
-            size: int | str = self._storage.size(file.path)
+            size: int | str = self._storage.size(path)
         except ValueError:
             raise CommitLogException(
-                f"A commit names the file {file.path!r}, which is not in {self._storage.address}."
+                f"A commit names the file {path!r}, which is not in {self._storage.address}."
             ) from None
         except OSError as error:
             size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
-        if size != file.seal.size:
+        if size != seal.size:
             raise CommitLogException(
-                f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r} says that it "
-                f"wrote {file.seal.size} bytes of the {what} to {self._storage.locate(file.path)}, but the coordinator sees {size} there. Maybe the client has "
-                "another folder of that name: run_dir must be on storage that the coordinator and all clients share."
+                f"{whose} says that it wrote {seal.size} bytes of the {what} to {self._storage.locate(path)}, but the "
+                f"coordinator sees {size} there. Maybe the client has another folder of that name: run_dir must be on "
+                "storage that the coordinator and all clients share."
             )
 
     def _columns_with(self, record: CommitRecord) -> dict[str, dict[str, str]]:

@@ -58,8 +58,9 @@ class RuntimeOptions:
         startup_timeout_ms: the run fails if not enough clients are there in this time.
         min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
-        snapshot_changelog_bytes: a client writes a local snapshot of a task when its changelogs have grown by so much since
-            the last one; 0: never for that reason. At the end it always does.
+        snapshot_changelog_bytes: a client writes a snapshot of a task when its changelogs have grown by so much since the
+            last one, those of active tasks also into the run folder; 0: never for that reason. At the end it writes one
+            into its state directory.
         snapshot_interval_ms: and at the latest after this time, if they have grown at all; 0: never for that reason.
         state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.

@@ -16,9 +16,8 @@ from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
 from task_assignor.runtime.log import Log
-from task_assignor.runtime.machines.client_task import Restore
+from task_assignor.runtime.machines.client_task import Restore, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
-    START,
     Change,
     Position,
     Restored,
@@ -26,12 +25,14 @@ from task_assignor.runtime.machines.protocol import (
     TaskOrder,
     TaskResult,
 )
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots
+from task_assignor.runtime.stores.sharing import share
+from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots, store_folder
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import Repartitioned, SubTopology, processor_name
@@ -80,6 +81,24 @@ class TaskEnvironment:
         return StateOwner(self.application_id, self.run_id, str(task))
 
 
+def share_snapshot(
+    environment: TaskEnvironment, task: TaskId, written: SnapshotWritten, newest: TaskSnapshot | None
+) -> TaskSnapshot:
+    """Write a snapshot into the folder of the run. May run while the task goes on, but not while it writes another one.
+
+    Args:
+        environment: where it is.
+        task: whose it is.
+        written: what the task has written into the state directory.
+        newest: the newest snapshot of the task that counts.
+
+    Raises:
+        OSError: a file of it cannot be read or written.
+    """
+    folders = {name: store_folder(environment.state(task), name) for name in written.stores}
+    return share(environment.layout.storage, folders, task, written.position, written.stores, newest)
+
+
 def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position, ...]]:
     """Task -> its snapshots in the state directory, newest first: what a client says when it joins."""
     folder = environment.state_dir / environment.application_id
@@ -115,7 +134,11 @@ class StreamTask:
         self._sub_topology = sub_topology
         self._environment = environment
         self._state = TaskState(
-            environment.state(task), environment.owner(task), sub_topology.stores, environment.memory
+            environment.state(task),
+            environment.owner(task),
+            sub_topology.stores,
+            environment.memory,
+            environment.layout.storage,
         )
         layout = environment.layout
         repartitions = {
@@ -159,11 +182,11 @@ class StreamTask:
             What it took.
 
         Raises:
-            CorruptLogException: a committed changelog file cannot be read.
+            CorruptLogException: a committed changelog file cannot be read, or no snapshot that it needs.
             TaskCorruptedException: a store on disk cannot be read; it is empty now, and another try begins anew.
         """
         begin = time.perf_counter()
-        target = wanted.target
+        target, recovery = wanted.target, wanted.recovery
         if self._state.is_at(target) and not self._has_failed:
             self._state.keep()
             return Restored(self.task, target)
@@ -173,16 +196,19 @@ class StreamTask:
         if target.batch < 0:
             self._state.reset()
             return Restored(self.task, target, origin="new")
-        committed = {change.position.batch: change.position for change in wanted.changes}
-        committed[wanted.base.batch] = wanted.base
         with self._whole_or_empty():
-            origin, snapshot_rows = self._state.rewind(
-                lambda position: position.is_same_try(committed.get(position.batch, START))
-            )
+            found = self._state.rewind(recovery.reaches, recovery.snapshots)
             assert self.position.batch >= wanted.base.batch, f"{self.task} is at {self.position}, not at {wanted.base}"
-            rows = sum(map(self._replay, wanted.changes))
+            self._state.begin_at(recovery.start)
+            if self.position.batch < recovery.floor.batch:
+                # The changes before it are deleted.
+                assert found.problem is not None, f"{self.task} is at {self.position}, not at {recovery.floor}"
+                raise found.problem
+            behind = self.position.batch
+            rows = sum(self._replay(change) for change in recovery.changes if change.position.batch > behind)
         assert self._state.is_at(target), f"{self.task} is at {self.position}, not at {target}"
-        return Restored(self.task, target, rows, snapshot_rows, origin, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        return Restored(self.task, target, rows, found.rows, found.origin, seconds, found.fetched_bytes)
 
     def _replay(self, change: Change) -> int:
         """Make the changes of a batch in the stores that lack them; gives the rows read."""
@@ -353,15 +379,16 @@ class StreamTask:
 
     # The end.
 
-    def snapshot(self) -> bool:
-        """Write the state to the state directory and remove older snapshots. False: there was nothing new to write.
+    def snapshot(self) -> SnapshotWritten:
+        """Write the state to the state directory, if there is any, and remove older snapshots.
 
         Raises:
             OSError: the disk says no; older snapshots are still there.
             TaskCorruptedException: a store on disk cannot be read; it is empty now.
         """
         with self._whole_or_empty():
-            return self._state.save()
+            saved = self._state.save()
+        return SnapshotWritten(self.position) if saved is None else SnapshotWritten(saved.position, saved.stores)
 
     def close(self) -> None:
         """The task leaves this client; what is on disk stays."""

@@ -14,7 +14,16 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
-from task_assignor.runtime.machines.client_task import ClientTask, Job, JobKind, TaskState
+from task_assignor.runtime.machines.client_task import (
+    ClientTask,
+    Job,
+    JobKind,
+    Share,
+    ShareDone,
+    SnapshotFailed,
+    SnapshotWritten,
+    TaskState,
+)
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
@@ -29,6 +38,8 @@ from task_assignor.runtime.machines.protocol import (
     Refused,
     Restored,
     Running,
+    SnapshotMissed,
+    SnapshotTaken,
     Stop,
     TaskClosed,
     TaskDone,
@@ -40,6 +51,7 @@ from task_assignor.runtime.machines.protocol import (
     ToCoordinator,
     Welcome,
 )
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.sdk import TaskId
 
 MAX_LOSSES = 3
@@ -87,11 +99,6 @@ class Received:
 
 
 @attrs.frozen
-class SnapshotFailed:
-    """A snapshot could not be written: the task goes on without it, and another one is tried when the next is due."""
-
-
-@attrs.frozen
 class StateLost:
     """What a store had on disk could not be read any more; the task's stores are empty now, and can be built anew.
 
@@ -102,7 +109,7 @@ class StateLost:
     failure: TaskFailure
 
 
-Outcome = Restored | TaskResult | TaskFailure | SnapshotFailed | StateLost | TaskClosed | None
+Outcome = Restored | TaskResult | TaskFailure | SnapshotWritten | SnapshotFailed | StateLost | TaskClosed
 
 
 @attrs.frozen
@@ -111,7 +118,7 @@ class JobDone:
 
     Args:
         job: the job.
-        outcome: what came of it; for a snapshot that was written None.
+        outcome: what came of it.
     """
 
     job: Job
@@ -130,7 +137,7 @@ class LeaveRequested:
     reason: str
 
 
-ClientEvent = Connected | Disconnected | Received | JobDone | HeartbeatDue | LeaveRequested
+ClientEvent = Connected | Disconnected | Received | JobDone | ShareDone | HeartbeatDue | LeaveRequested
 
 
 # Instructions.
@@ -175,7 +182,7 @@ class End:
     was_told: bool
 
 
-ClientInstruction = RunJob | SendToCoordinator | StartHeartbeats | Connect | End
+ClientInstruction = RunJob | Share | SendToCoordinator | StartHeartbeats | Connect | End
 
 
 class ClientMachine:
@@ -204,6 +211,8 @@ class ClientMachine:
         self._rows_in = 0
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
+        self._sharing: set[TaskId] = set()
+        """Tasks of which a snapshot is being shared: their files are needed until then, so no other one is written."""
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
@@ -269,6 +278,8 @@ class ClientMachine:
                 yield from self._read(message)
             case JobDone(job, outcome):
                 yield from self._finish(job, outcome)
+            case ShareDone(task_id, shared):
+                yield from self._end_sharing(task_id, shared)
             case HeartbeatDue():
                 self._heartbeats += 1
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
@@ -300,15 +311,18 @@ class ClientMachine:
                         raise self._invalid(f"an order for {order.task}, which is not active here")
                     task.order, task.committed = order, order.base
                     self._wait(task)
-            case Committed(changes):
+            case Committed(changes, snapshots):
                 for task_id, change in changes.items():
                     if task_id in self._tasks:
                         task = self._tasks[task_id]
                         task.committed = change.position
-                        task.changes.append(change)
+                        task.recovery.add(change)
                         task.unsaved_bytes += change.size
                         if task.state is TaskState.STANDBY and not task.waits_since:
                             self._wait(task)
+                for task_id, snapshot in snapshots.items():
+                    if task_id in self._tasks:
+                        self._tasks[task_id].recovery.add_snapshot(snapshot)
             case Refused(reason, may_rejoin):
                 if may_rejoin:
                     yield from self._lose_membership()
@@ -334,12 +348,14 @@ class ClientMachine:
         for state, positions in ((TaskState.ACTIVE, assign.active), (TaskState.STANDBY, assign.standby)):
             for task_id, position in sorted(positions.items()):
                 task = self._tasks.setdefault(task_id, ClientTask(task_id))
+                is_new = task.state is not state
                 task.become(state)
                 task.committed = position
                 self._wait(task)
-                if task_id in assign.changes:
-                    task.changes = list(assign.changes[task_id])
-                    task.unsaved_bytes = sum(change.size for change in task.changes)
+                if task_id in assign.recovery:
+                    task.recovery, task.failed_floor = assign.recovery[task_id].copy(), None
+                if task_id in assign.recovery or is_new:
+                    task.unsaved_bytes = task.recovery.unsaved_bytes
         for task in self._tasks.values():
             yield from self._report(task)
 
@@ -399,6 +415,11 @@ class ClientMachine:
         match outcome:
             case TaskFailure():
                 task.position = None
+                if job.restore is not None and outcome.kind == "log":
+                    # If a newer snapshot was committed meanwhile, its files may be gone.
+                    floor = task.failed_floor = job.restore.recovery.floor.batch
+                    outcome = attrs.evolve(outcome, floor=floor)
+                    is_wanted = is_wanted and task.recovery.floor.batch == floor
                 if is_answer or (is_wanted and task.role and job.kind is not JobKind.PROCESS):
                     yield from self._answer(task, TaskFailed(outcome))
             case Restored():
@@ -418,8 +439,10 @@ class ClientMachine:
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
                 if is_answer:
                     yield from self._answer(task, TaskDone(outcome))
-            case SnapshotFailed():
-                self._snapshot_was_tried(task)
+            case SnapshotFailed(reason):
+                self._snapshot_was_tried(task, failed=True)
+                if is_wanted and task.state is TaskState.ACTIVE:
+                    yield SendToCoordinator(SnapshotMissed(task.task, reason))
             case TaskClosed() if task.state is TaskState.CLOSING:
                 del self._tasks[job.task]
                 if is_wanted:
@@ -428,13 +451,27 @@ class ClientMachine:
             case TaskClosed():
                 # It came back while it was being closed.
                 task.position = START
-            case None:
+            case SnapshotWritten():
                 task.snapshot = task.position or START
                 self._snapshot_was_tried(task)
+                if outcome.stores and is_wanted and task.state is TaskState.ACTIVE:
+                    self._sharing.add(task.task)
+                    yield Share(task.task, outcome, task.recovery.newest)
         is_saved = self._phase is ClientPhase.STOPPING and job.kind is JobKind.SNAPSHOT
         if is_saved or task.state is TaskState.HANDING_OVER:
             task.become(TaskState.CLOSING)
         yield from self._report(task, outcome if isinstance(outcome, Restored) else None)
+
+    def _end_sharing(self, task_id: TaskId, shared: TaskSnapshot | SnapshotFailed) -> Iterator[ClientInstruction]:
+        self._sharing.remove(task_id)
+        task = self._tasks.get(task_id)
+        if self._phase is not ClientPhase.MEMBER or task is None or task.state is not TaskState.ACTIVE:
+            return
+        if isinstance(shared, TaskSnapshot):
+            yield SendToCoordinator(SnapshotTaken(shared))
+        else:
+            self._snapshot_was_tried(task, failed=True)
+            yield SendToCoordinator(SnapshotMissed(task_id, shared.reason))
 
     def _answer(self, task: ClientTask, message: ToCoordinator) -> Iterator[ClientInstruction]:
         task.order = None
@@ -478,15 +515,16 @@ class ClientMachine:
                 if self._snapshot_is_due(task):
                     return Job(JobKind.SNAPSHOT, task.task)
                 return Job(JobKind.PROCESS, task.task, order=task.order)
-            if task.role and not task.is_current and not task.awaits_commit:
+            if task.role and not task.is_current and not task.awaits_commit and task.can_be_restored:
                 return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
 
-    def _snapshot_was_tried(self, task: ClientTask) -> None:
-        task.unsaved_bytes, task.unsaved_since = 0, self._heartbeats
+    def _snapshot_was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
+        # One that failed is tried again after some time, also if nothing changes any more.
+        task.unsaved_bytes, task.unsaved_since = int(failed), self._heartbeats
 
     def _snapshot_is_due(self, task: ClientTask) -> bool:
-        if not task.role or not task.is_current or not task.unsaved_bytes:
+        if not task.role or not task.is_current or not task.unsaved_bytes or task.task in self._sharing:
             return False
         is_large = 0 < self._snapshot_bytes <= task.unsaved_bytes - self._delay_of(task, self._snapshot_bytes)
         waited = self._heartbeats - task.unsaved_since

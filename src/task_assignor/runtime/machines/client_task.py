@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 from task_assignor.runtime.errors import InvalidTransitionException
-from task_assignor.runtime.machines.protocol import START, Change, Position, TaskOrder
+from task_assignor.runtime.machines.protocol import START, Position, Recovery, TaskOrder
+from task_assignor.runtime.machines.records import SavedStore, TaskSnapshot
 from task_assignor.sdk import TaskId
 
 
@@ -26,13 +28,13 @@ class Restore:
     """How a state gets to a committed position.
 
     Args:
-        base: where it is in memory, if that counts; START: nowhere.
-        changes: what was committed after the base, in order; the last leads to the target.
+        base: where it is in memory, if the changes lead on from there; START: nowhere.
+        recovery: what was committed; its last change leads to the target.
         target: the position to reach.
     """
 
     base: Position
-    changes: tuple[Change, ...]
+    recovery: Recovery
     target: Position
 
 
@@ -51,6 +53,58 @@ class Job:
     task: TaskId
     order: TaskOrder | None = None
     restore: Restore | None = None
+
+
+@attrs.frozen
+class SnapshotWritten:
+    """A snapshot is in the state directory; of a task without state there is none.
+
+    Args:
+        position: what it holds.
+        stores: what it is made of.
+    """
+
+    position: Position
+    stores: Mapping[str, SavedStore] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class SnapshotFailed:
+    """A snapshot could not be written: the task goes on without it, and another one is tried when the next is due.
+
+    Args:
+        reason: why.
+    """
+
+    reason: str
+
+
+@attrs.frozen
+class Share:
+    """Write a snapshot of a task into the folder of the run, beside all jobs, then bring `ShareDone`.
+
+    Args:
+        task: the task.
+        written: the snapshot.
+        newest: the newest one that counts: its files are not written again.
+    """
+
+    task: TaskId
+    written: SnapshotWritten
+    newest: TaskSnapshot | None
+
+
+@attrs.frozen
+class ShareDone:
+    """A snapshot was written into the folder of the run, or could not be.
+
+    Args:
+        task: the task.
+        outcome: what it is there.
+    """
+
+    task: TaskId
+    outcome: TaskSnapshot | SnapshotFailed
 
 
 class TaskState(enum.Enum):
@@ -88,8 +142,10 @@ class ClientTask:
     position: Position | None = START
     """Where the state in memory is; None: worth nothing."""
     committed: Position = START
-    changes: list[Change] = attrs.field(factory=list)
-    """What the committed batches changed, as far as it was told."""
+    recovery: Recovery = attrs.field(factory=Recovery)
+    """From what it is restored, as far as it was told."""
+    failed_floor: int | None = None
+    """A restore that needed changes from this batch on has failed: they may be deleted, and a newer snapshot is told."""
     order: TaskOrder | None = None
     """Is to be answered, or given back."""
     job: Job | None = None
@@ -143,12 +199,15 @@ class ClientTask:
     @property
     def restore(self) -> Restore:
         """What brings the state to where it is committed."""
-        # Batches are counted from 0, so the n-th change is that of batch n.
         position = START if self.position is None else self.position
-        at = position.batch
-        counts = 0 <= at < len(self.changes) and self.changes[at].position.is_same_try(position)
-        first = at + 1 if counts else 0
-        return Restore(position if counts else START, tuple(self.changes[first:]), self.committed)
+        base = position if self.recovery.reaches(position) else START
+        return Restore(base, self.recovery.copy(), self.committed)
+
+    @property
+    def can_be_restored(self) -> bool:
+        """It is known what leads to where it is committed, and that is not known to be gone."""
+        recovery = self.recovery
+        return recovery.end.batch >= self.committed.batch and recovery.floor.batch != self.failed_floor
 
     def validate(self) -> None:
         """Raise AssertionError if something holds that never may."""
@@ -158,4 +217,5 @@ class ClientTask:
             case TaskState.STANDBY | TaskState.HANDING_OVER:
                 assert self.order is None or self.is_processing, f"{self.task} is {self.state.value} and has an order"
         assert self.state is not TaskState.HANDING_OVER or self.is_processing, f"{self.task} has nothing to hand over"
-        assert not self.role or all(change.position.batch == batch for batch, change in enumerate(self.changes))
+        if self.role:
+            self.recovery.validate()

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
+from typing import Any
 
 import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
-from task_assignor.runtime.machines.coordinator_orders import Orders, batches_committed
+from task_assignor.runtime.machines.coordinator_orders import Orders, events_of, refused
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -54,17 +55,16 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import (
     ClientLeft,
     ClientLost,
-    ResultRefused,
     RunFailed,
     RunFinished,
     RunStopping,
+    SnapshotRefused,
 )
 from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     Alive,
     Assign,
-    Committed,
     EndProcess,
     GivenBack,
     Gone,
@@ -75,6 +75,8 @@ from task_assignor.runtime.machines.protocol import (
     Process,
     Refused,
     Running,
+    SnapshotMissed,
+    SnapshotTaken,
     Stop,
     TaskClosed,
     TaskDone,
@@ -85,7 +87,7 @@ from task_assignor.runtime.machines.protocol import (
     ToCoordinator,
     Welcome,
 )
-from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord, TaskCommit
+from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord, TaskSnapshot
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import StreamsException, TaskId
 
@@ -136,10 +138,8 @@ class Coordinator:
         self._orders = Orders()
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
-        self._waiting_since_ms = now_ms
-        self._started_ms = now_ms
-        self._rows_in = 0
-        self._rows_out = 0
+        self._waiting_since_ms = self._started_ms = now_ms
+        self._rows_in = self._rows_out = 0
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
         """When open orders are left undone, because somebody wants the run to end."""
@@ -228,10 +228,7 @@ class Coordinator:
         if member is None:
             # A zombie: it was given up, but does not know yet.
             if isinstance(message, TaskDone):
-                result = message.result
-                yield Announce(
-                    ResultRefused("", result.task, result.batch, result.generation, "the sender is no member any more")
-                )
+                yield Announce(refused("", message.result, "the sender is no member any more"))
             yield SendToClient(connection, Refused("you are no member any more", may_rejoin=True))
             yield CloseConnection(connection)
             return
@@ -244,7 +241,13 @@ class Coordinator:
                 member.ready.add(result.task)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
-                yield from self._fail(error_of(failure, member.name), now_ms)
+                # What a restore misses may be gone because a newer snapshot is there, which is on its way to the client.
+                if not self._progress.has_replaced(failure.task, failure.floor):
+                    yield from self._fail(error_of(failure, member.name), now_ms)
+            case SnapshotTaken(snapshot):
+                yield from self._take_snapshot(member, snapshot, now_ms)
+            case SnapshotMissed(task, reason):
+                yield Announce(SnapshotRefused(member.name, task, reason))
             case Running(jobs):
                 member.take_running(jobs, now_ms)
             case TaskReady(restored, role):
@@ -310,8 +313,7 @@ class Coordinator:
         if member.heartbeats is not None:
             yield CloseConnection(member.heartbeats)
         if self._phase is CoordinatorPhase.STOPPING:
-            if not self._members:
-                self._phase = CoordinatorPhase.ENDED
+            self._phase = CoordinatorPhase.STOPPING if self._members else CoordinatorPhase.ENDED
             return
         if member.stops_since_ms is None:
             yield Announce(ClientLost(member.name, member.member_id, reason))
@@ -366,13 +368,12 @@ class Coordinator:
                 return
         if self._rebalances.is_overdue(now_ms):
             yield from self._fail(self._rebalances.undecided(), now_ms)
-            return
-        if self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
+        elif self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
             yield from self._commit(now_ms)
             yield from self._stop(self._stop_reason, None, now_ms)
-            return
-        yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
-        yield from self._go_on(now_ms)
+        else:
+            yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
+            yield from self._go_on(now_ms)
 
     def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Give a member up that is silent, hangs, or does not stop."""
@@ -495,12 +496,12 @@ class Coordinator:
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
         problem = self._orders.why_refuse(member.member_id, result)
         if problem:
-            yield Announce(ResultRefused(member.name, result.task, result.batch, result.generation, problem))
+            yield Announce(refused(member.name, result, problem))
             return
         nonsense = self._orders.what_is_wrong_with(result)
         if nonsense:
-            message = f"The answer of {member.name} for task {result.task}: {nonsense}."
-            yield from self._fail(ClientException(message), now_ms)
+            error = ClientException(f"The answer of {member.name} for task {result.task}: {nonsense}.")
+            yield from self._fail(error, now_ms)
             return
         if self._orders.awaits_commit(result.task):
             # A task is at most one batch ahead of what is committed.
@@ -515,34 +516,40 @@ class Coordinator:
         if member.leaves_because:
             yield from self._go_on(now_ms)
 
+    def _take_snapshot(self, member: Member, snapshot: TaskSnapshot, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        is_over = self._phase is not CoordinatorPhase.RUNNING
+        problem = "the run is over" if is_over else self._members.why_refuse(member, snapshot, self._progress)
+        if problem:
+            yield Announce(SnapshotRefused(member.name, snapshot.task, problem))
+            return
+        if self._orders.has_snapshot(snapshot.task):
+            yield from self._commit(now_ms)
+        self._progress.take_snapshot(snapshot)
+        self._orders.accept_snapshot(snapshot)
+
     def _commit(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Commit everything that was accepted, then tell those that have copies of it."""
         if not self._orders.has_accepted or self._phase is not CoordinatorPhase.RUNNING:
             return
-        tasks, seconds = self._orders.take_accepted(now_ms)
-        record = self._record(now_ms, tasks)
+        tasks, snapshots, seconds = self._orders.take_accepted(now_ms)
+        record = self._record(now_ms, tasks=tasks, snapshots=snapshots)
         yield StoreCommit(record)
         unwanted = self._progress.publish(record)
         if unwanted:
             yield DeleteFiles(unwanted)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
-        yield Announce(batches_committed(record, seconds, self._progress.remaining_rows()))
-        for member in self._members:
-            changes = member.changes_in(record, self._progress)
-            if changes:
-                yield SendToClient(member.connection, Committed(changes))
+        yield from map(Announce, events_of(record, seconds, self._progress.remaining_rows()))
+        yield from starmap(SendToClient, self._members.news_of(record, self._progress))
         if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
             self._checkpoint = record.number
             yield StoreCheckpoint(record.number, self._progress.state())
 
-    def _record(
-        self, now_ms: int, tasks: Mapping[TaskId, TaskCommit] | None = None, rebalance: RebalanceRecord | None = None
-    ) -> CommitRecord:
+    def _record(self, now_ms: int, **content: Any) -> CommitRecord:
         """The next record of the log."""
         number = self._progress.last_commit + 1
         self._progress.begin_commit(number)
-        return CommitRecord(number, self._application_id, self._epoch, self._generation, now_ms, tasks or {}, rebalance)
+        return CommitRecord(number, self._application_id, self._epoch, self._generation, now_ms, **content)
 
     # The end.
 
@@ -554,10 +561,9 @@ class Coordinator:
             yield Announce(RunStopping(reason))
         if self._phase is CoordinatorPhase.GATHERING:
             yield from self._stop(reason, None, now_ms)
-            return
-        if self._stop_by_ms is None:
-            self._stop_by_ms = now_ms + self._options.stop_timeout_ms
-        yield from self._go_on(now_ms)
+        else:
+            self._stop_by_ms = self._stop_by_ms or now_ms + self._options.stop_timeout_ms
+            yield from self._go_on(now_ms)
 
     def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
@@ -571,10 +577,9 @@ class Coordinator:
         self._orders.clear()
         self._rebalances.close()
         for member in self._members:
-            if member.stops_since_ms is not None:
-                continue
-            member.stops_since_ms = now_ms
-            yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
+            if member.stops_since_ms is None:
+                member.stops_since_ms = now_ms
+                yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
             self._phase = CoordinatorPhase.ENDED
         yield Finished(error)
@@ -591,6 +596,6 @@ class Coordinator:
         """Raise AssertionError if something holds that never may."""
         self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
-        if self._rebalances.question is not None or self._orders:
-            assert self._phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
+        is_busy = self._rebalances.question is not None or self._orders
+        assert not is_busy or self._phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
         self._orders.validate(self._members, self._progress, self._generation)

@@ -16,13 +16,14 @@ from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
     Change,
+    Committed,
     Heartbeat,
     Hello,
     Position,
     Restored,
     TaskFailure,
 )
-from task_assignor.runtime.machines.records import ClientTasks, CommitRecord
+from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, TaskSnapshot
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
@@ -119,12 +120,19 @@ class Member:
         tasks = self.tasks
         new = {*tasks.active, *tasks.standby} - {*known.active, *known.standby}
         active, standby = ({task: progress.position(task) for task in of} for of in (tasks.active, tasks.standby))
-        return Assign(generation, active, standby, {task: progress.changes(task) for task in sorted(new)})
+        return Assign(generation, active, standby, {task: progress.recovery(task) for task in sorted(new)})
 
-    def changes_in(self, record: CommitRecord, progress: Progress) -> dict[TaskId, Change]:
-        """Of its tasks, active and standby: what a commit changed."""
-        mine = (task for task in (*self.tasks.active, *self.tasks.standby) if task in record.tasks)
-        return {task: Change(progress.position(task), record.tasks[task].changelogs) for task in mine}
+    def news_of(self, record: CommitRecord, progress: Progress) -> Committed:
+        """Of its tasks, active and standby: what a commit changed, and their snapshots."""
+        mine = [*self.tasks.active, *self.tasks.standby]
+        return Committed(
+            {
+                task: Change(progress.position(task), record.tasks[task].changelogs)
+                for task in mine
+                if task in record.tasks
+            },
+            {task: record.snapshots[task] for task in mine if task in record.snapshots},
+        )
 
     def take_positions(self, task: TaskId, candidates: tuple[Position, ...], progress: Progress) -> None:
         """The client has told what states of a task it has; only one that was committed is believed."""
@@ -151,6 +159,7 @@ class Member:
             what.origin,
             what.position.batch,
             what.seconds,
+            what.fetched_bytes,
         )
 
     def take_heartbeat(self, heartbeat: Heartbeat, progress: Progress) -> Iterator[ClientProgress]:
@@ -341,9 +350,21 @@ class Members:
     def rows_to_restore(self, progress: Progress) -> dict[TaskId, int]:
         """Active task -> rows of its changelogs that its owner has yet to read, where there are some."""
         behind = {
-            task: progress.lag(task, owner.positions.get(task, START)) for task, owner in sorted(self._owners.items())
+            task: progress.rows_to_read(task, owner.positions.get(task, START))
+            for task, owner in sorted(self._owners.items())
         }
         return {task: rows for task, rows in behind.items() if rows}
+
+    def news_of(self, record: CommitRecord, progress: Progress) -> list[tuple[int, Committed]]:
+        """Whom to tell what of a commit."""
+        told = ((member.connection, member.news_of(record, progress)) for member in self)
+        return [(connection, news) for connection, news in told if news.changes or news.snapshots]
+
+    def why_refuse(self, member: Member, snapshot: TaskSnapshot, progress: Progress) -> str:
+        """Why a snapshot from a member cannot count; "": it can."""
+        if self.owner_of(snapshot.task) is not member:
+            return "the task is not with this client any more"
+        return progress.why_refuse(snapshot)
 
     def tasks_of(self, member_ids: Collection[str]) -> dict[str, tuple[str, ClientTasks]]:
         """Member id -> name and tasks, of those members."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.machines.coordinator_members import Member, Members
-from task_assignor.runtime.machines.events import BatchesCommitted
+from task_assignor.runtime.machines.events import BatchesCommitted, ResultRefused, RunEvent, SnapshotCommitted
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult
-from task_assignor.runtime.machines.records import CommitRecord, TaskCommit
+from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
 
@@ -36,11 +36,12 @@ class OpenOrder:
 
 
 class Orders:
-    """Open orders and accepted results. Every change is a decision of the coordinator."""
+    """Open orders, accepted results and snapshots. Every change is a decision of the coordinator."""
 
     def __init__(self) -> None:
         self._open: dict[TaskId, OpenOrder] = {}
         self._accepted: dict[TaskId, TaskCommit] = {}
+        self._snapshots: dict[TaskId, TaskSnapshot] = {}
         self._oldest_ms: int | None = None
         """When the oldest order was given whose result waits for the commit."""
         self._losses: Counter[TaskId] = Counter()
@@ -57,7 +58,7 @@ class Orders:
     @property
     def has_accepted(self) -> bool:
         """There is something to commit."""
-        return bool(self._accepted)
+        return bool(self._accepted or self._snapshots)
 
     def is_open(self, task: TaskId) -> bool:
         """The task has an open order."""
@@ -171,12 +172,21 @@ class Orders:
         )
         return commit
 
-    def take_accepted(self, now_ms: int) -> tuple[dict[TaskId, TaskCommit], float]:
+    def has_snapshot(self, task: TaskId) -> bool:
+        """A snapshot of the task was accepted and not committed."""
+        return task in self._snapshots
+
+    def accept_snapshot(self, snapshot: TaskSnapshot) -> None:
+        """A snapshot counts from now on; there is no other one of its task that was not committed."""
+        self._snapshots[snapshot.task] = snapshot
+
+    def take_accepted(self, now_ms: int) -> tuple[dict[TaskId, TaskCommit], dict[TaskId, TaskSnapshot], float]:
         """Everything that was accepted, to be committed; and the seconds since the oldest order of it was given."""
         tasks = {task: self._accepted[task] for task in sorted(self._accepted)}
         seconds = 0.0 if self._oldest_ms is None else (now_ms - self._oldest_ms) / 1000
-        self._accepted, self._oldest_ms = {}, None
-        return tasks, seconds
+        snapshots = {task: self._snapshots[task] for task in sorted(self._snapshots)}
+        self._accepted, self._snapshots, self._oldest_ms = {}, {}, None
+        return tasks, snapshots, seconds
 
     def clear(self) -> None:
         """Nothing that is open is waited for any more."""
@@ -193,8 +203,15 @@ class Orders:
             assert progress.position(task).batch == commit.batch, "a task ran ahead of its commit by two batches"
 
 
-def batches_committed(record: CommitRecord, seconds: float, remaining: int) -> BatchesCommitted:
-    """The event that tells of a commit."""
+def events_of(record: CommitRecord, seconds: float, remaining: int) -> Iterator[RunEvent]:
+    """The events that tell of a commit."""
+    if record.tasks:
+        yield _batches_committed(record, seconds, remaining)
+    for task, snapshot in record.snapshots.items():
+        yield SnapshotCommitted(record.number, task, snapshot.batch, len(snapshot.paths), snapshot.size)
+
+
+def _batches_committed(record: CommitRecord, seconds: float, remaining: int) -> BatchesCommitted:
     batches = {task: commit.batch for task, commit in record.tasks.items()}
     rows = rows_by_client(record.tasks)
     counts = (record.rows_in, record.rows_out)
@@ -205,6 +222,11 @@ def batches_committed(record: CommitRecord, seconds: float, remaining: int) -> B
     return BatchesCommitted(
         record.number, record.generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters)
     )
+
+
+def refused(client: str, result: TaskResult, reason: str) -> ResultRefused:
+    """The event that tells of an answer that does not count."""
+    return ResultRefused(client, result.task, result.batch, result.generation, reason)
 
 
 def rows_by_client(tasks: Mapping[TaskId, TaskCommit]) -> dict[str, int]:

@@ -97,11 +97,12 @@ class TaskRestored:
         task: the task.
         role: "active" or "standby".
         rows: rows read from changelogs.
-        snapshot_rows: rows read from a local snapshot.
-        origin: what it started from: "memory", "disk" (stores on disk, where they were left), "snapshot", "changelog"
-            (nothing local) or "new" (nothing to restore).
+        snapshot_rows: rows read from a snapshot.
+        origin: what it started from: "memory", "disk" (stores on disk, where they were left), "snapshot" (a local one),
+            "shared" (a snapshot in the folder of the run), "changelog" (nothing) or "new" (nothing to restore).
         batch: the state is that after this batch.
         seconds: how long it took.
+        fetched_bytes: bytes of the snapshot that came from the folder of the run.
     """
 
     client: str
@@ -112,6 +113,41 @@ class TaskRestored:
     origin: str
     batch: int
     seconds: float
+    fetched_bytes: int = 0
+
+
+@attrs.frozen
+class SnapshotCommitted:
+    """The state of a task can be restored from a snapshot in the folder of the run and the changes after it.
+
+    Args:
+        commit: number of the commit.
+        task: the task.
+        batch: the state is that after this batch.
+        files: files that it is made of; those that an older one had are not written again.
+        size: their bytes.
+    """
+
+    commit: int
+    task: TaskId
+    batch: int
+    files: int
+    size: int
+
+
+@attrs.frozen
+class SnapshotRefused:
+    """A snapshot could not be written, or does not count; another one is tried when the next is due.
+
+    Args:
+        client: whose snapshot it was.
+        task: the task.
+        reason: why.
+    """
+
+    client: str
+    task: TaskId
+    reason: str
 
 
 @attrs.frozen
@@ -228,6 +264,8 @@ RunEvent = (
     | ClientLeft
     | Rebalanced
     | TaskRestored
+    | SnapshotCommitted
+    | SnapshotRefused
     | BatchesCommitted
     | ClientProgress
     | ResultRefused

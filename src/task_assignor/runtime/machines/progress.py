@@ -13,8 +13,15 @@ from typing import Any
 import attrs
 
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.protocol import START, Change, Piece, Position
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, TaskCommit
+from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
+from task_assignor.runtime.machines.records import (
+    Checkpoint,
+    CommitRecord,
+    FileRef,
+    TaskCommit,
+    TaskSnapshot,
+    part_path,
+)
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
 from task_assignor.sdk import TaskId
 
@@ -27,8 +34,8 @@ class _TaskProgress:
     untouched: set[str]
     """Source topics of which nothing counts yet: where the task began with them is not known, if rows may go at the front."""
     position: Position = START
-    changes: list[Change] = attrs.field(factory=list)
-    """What each batch changed: from these the state is restored."""
+    recovery: Recovery = attrs.field(factory=Recovery)
+    """From what the state is restored."""
     first_batches: list[int] = attrs.field(factory=list)
     """Batches from which on the task was committed under another generation than before, ascending."""
     generations: list[int] = attrs.field(factory=list)
@@ -109,6 +116,8 @@ class Progress:
             progress.begin_commit(record.number)
             for task in sorted(record.tasks):
                 progress.advance(record.tasks[task])
+            for task in sorted(record.snapshots):
+                progress.take_snapshot(record.snapshots[task])
             progress.publish(record)
         progress._see_what_is_complete()
         return progress
@@ -122,12 +131,14 @@ class Progress:
                 str(task): {
                     "offsets": dict(found.offsets),
                     "generations": list(zip(found.first_batches, found.generations, strict=True)),
+                    "start": attrs.astuple(found.recovery.start),
+                    "snapshots": [snapshot.to_json() for snapshot in found.recovery.snapshots],
                     "changes": [
                         [
                             *attrs.astuple(change.position),
                             {name: file.to_json() for name, file in change.changelogs.items()},
                         ]
-                        for change in found.changes
+                        for change in found.recovery.changes
                     ],
                 }
                 for task, found in self._tasks.items()
@@ -150,10 +161,15 @@ class Progress:
                 self._advance_offset(
                     f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
                 )
-            for *position, changelogs in state["changes"]:
-                files = {store: FileRef.from_json(file) for store, file in changelogs.items()}
-                found.changes.append(Change(Position(*position), files))
-            found.position = found.changes[-1].position if found.changes else START
+            found.recovery = Recovery(
+                Position(*state["start"]),
+                [TaskSnapshot.from_json(name, snapshot) for snapshot in state["snapshots"]],
+                [
+                    Change(Position(*position), {store: FileRef.from_json(file) for store, file in changelogs.items()})
+                    for *position, changelogs in state["changes"]
+                ],
+            )
+            found.position = found.recovery.end
             found.first_batches = [first for first, _ in state["generations"]]
             found.generations = [generation for _, generation in state["generations"]]
 
@@ -183,9 +199,14 @@ class Progress:
             return False
         return position.batch < 0 or found.generation_of(position.batch) == position.generation
 
-    def changes(self, task: TaskId) -> tuple[Change, ...]:
-        """From what the state of a task is restored, in order."""
-        return tuple(self._tasks[task].changes)
+    def recovery(self, task: TaskId) -> Recovery:
+        """From what the state of a task is restored; a copy."""
+        return self._tasks[task].recovery.copy()
+
+    def has_replaced(self, task: TaskId, floor: int | None) -> bool:
+        """A newer snapshot has taken the place of changes that a restore from this batch on needed; None: needs none."""
+        found = self._tasks.get(task)
+        return found is not None and floor is not None and floor < found.recovery.floor.batch
 
     def changelog_ends(self) -> dict[TaskId, int]:
         """Task -> end offset of its changelogs, summed."""
@@ -195,6 +216,13 @@ class Progress:
         """Rows of the changelogs that a state at this position has not seen."""
         end = self.position(task).changelog_offset
         return end - position.changelog_offset if self.counts(task, position) else end
+
+    def rows_to_read(self, task: TaskId, position: Position) -> int:
+        """Rows of the changelogs that are read to restore a state at this position: at most those after the newest snapshot."""
+        found = self._tasks[task]
+        newest = found.recovery.newest
+        end = found.position.changelog_offset
+        return min(self.lag(task, position), end - (newest.changelog_offset if newest else 0))
 
     def remaining_rows(self) -> int:
         """Source rows that do not count yet."""
@@ -330,10 +358,42 @@ class Progress:
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
         self._batches += 1
         found.position = Position(commit.batch, commit.generation, commit.changelog_offset, commit.stream_time)
-        found.changes.append(Change(found.position, commit.changelogs))
+        found.recovery.add(Change(found.position, commit.changelogs))
         if not found.generations or found.generations[-1] != commit.generation:
             found.first_batches.append(commit.batch)
             found.generations.append(commit.generation)
+
+    def why_refuse(self, snapshot: TaskSnapshot) -> str:
+        """Why a snapshot cannot count; "": it can.
+
+        Its files are new, or of snapshots that count: others may be deleted by now.
+        """
+        found = self._tasks.get(snapshot.task)
+        if found is None or not self.counts(snapshot.task, position_of(snapshot)):
+            return f"batch {snapshot.batch} of generation {snapshot.generation} was not committed"
+        newest = found.recovery.newest
+        if newest is not None and snapshot.batch <= newest.batch:
+            return f"there is one of batch {newest.batch}"
+        if not found.recovery.reaches(position_of(snapshot)):
+            return f"there are no changes since batch {snapshot.batch}"
+        known = {path for one in found.recovery.snapshots for path in one.paths.values()}
+        for store, saved in snapshot.stores.items():
+            for part in saved.parts:
+                path = snapshot.paths.get(part.name, "")
+                if path not in known and path != part_path(store, snapshot.task, snapshot.batch, part.name):
+                    return f"its file {path!r} is neither new nor of a snapshot that counts"
+        return ""
+
+    def take_snapshot(self, snapshot: TaskSnapshot) -> None:
+        """A snapshot counts.
+
+        Raises:
+            CommitLogException: it cannot.
+        """
+        problem = self.why_refuse(snapshot)
+        if problem:
+            raise CommitLogException(f"A snapshot of task {snapshot.task} was committed, but {problem}.")
+        self._tasks[snapshot.task].recovery.add_snapshot(snapshot)
 
     def _advance_offset(self, what: str, task: TaskId, found: _TaskProgress, topic: str, start: int, end: int) -> None:
         known = found.offsets.get(topic)
@@ -364,7 +424,8 @@ class Progress:
     def validate(self) -> None:
         """Raise AssertionError if something holds that never may."""
         for task, found in self._tasks.items():
-            assert len(found.changes) == found.position.batch + 1
+            found.recovery.validate()
+            assert found.recovery.end.is_same_try(found.position)
             for topic, offset in found.offsets.items():
                 assert 0 <= offset <= self._ends[topic][task.partition], f"{task} is beyond the end of {topic}"
         left = sum(

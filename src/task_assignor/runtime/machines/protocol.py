@@ -6,11 +6,12 @@ Who says what when is in the two state machines, how it travels in their shells.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
 from task_assignor.runtime.blame import CodeLine
-from task_assignor.runtime.machines.records import FileRef, RoutedFile
+from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskSnapshot
 from task_assignor.sdk import HostInfo, TaskId
 
 
@@ -57,6 +58,85 @@ class Change:
     def size(self) -> int:
         """Bytes of its files."""
         return sum(file.seal.size for file in self.changelogs.values())
+
+
+KEPT_SNAPSHOTS: Final = 2
+"""If the newest is damaged, the one before it and the changes since that one will do."""
+
+
+def position_of(snapshot: TaskSnapshot) -> Position:
+    """What a snapshot holds."""
+    return Position(snapshot.batch, snapshot.generation, snapshot.changelog_offset, snapshot.stream_time)
+
+
+@attrs.define
+class Recovery:
+    """From what the state of a task is restored: the newest snapshots, and the changes after the oldest of them.
+
+    Args:
+        start: where a state with nothing in it is: no batch up to there changed anything.
+        snapshots: newest first.
+        changes: what each batch changed after the oldest of the snapshots or, as long as there are less than two,
+            after the start; one after the other.
+    """
+
+    start: Position = START
+    snapshots: list[TaskSnapshot] = attrs.field(factory=list)
+    changes: list[Change] = attrs.field(factory=list)
+
+    @property
+    def floor(self) -> Position:
+        """The position before the first change: older states are of no use."""
+        return position_of(self.snapshots[-1]) if len(self.snapshots) == KEPT_SNAPSHOTS else self.start
+
+    @property
+    def end(self) -> Position:
+        """The position after the last change."""
+        return self.changes[-1].position if self.changes else self.floor
+
+    @property
+    def newest(self) -> TaskSnapshot | None:
+        """The newest snapshot."""
+        return self.snapshots[0] if self.snapshots else None
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Bytes of the changes after the newest snapshot."""
+        newest = self.newest
+        return sum(change.size for change in self.after(position_of(newest) if newest else self.floor))
+
+    def add(self, change: Change) -> None:
+        """A batch was committed."""
+        if change.changelogs or self.changes or self.snapshots:
+            self.changes.append(change)
+        else:
+            self.start = change.position
+
+    def add_snapshot(self, snapshot: TaskSnapshot) -> None:
+        """A snapshot was committed: what comes before the one before it is not needed any more."""
+        self.snapshots = [snapshot, *self.snapshots][:KEPT_SNAPSHOTS]
+        self.changes = [change for change in self.changes if change.position.batch > self.floor.batch]
+
+    def reaches(self, position: Position) -> bool:
+        """The changes lead on from there."""
+        number = position.batch - self.floor.batch
+        if not 0 <= number <= len(self.changes):
+            return False
+        return (self.changes[number - 1].position if number else self.floor).is_same_try(position)
+
+    def after(self, position: Position) -> list[Change]:
+        """The changes after a position that they reach."""
+        return self.changes[position.batch - self.floor.batch :]
+
+    def copy(self) -> Recovery:
+        """The same; what is added to one is not added to the other."""
+        return Recovery(self.start, list(self.snapshots), list(self.changes))
+
+    def validate(self) -> None:
+        """Raise AssertionError if something holds that never may."""
+        first = self.floor.batch + 1
+        assert all(change.position.batch == number for number, change in enumerate(self.changes, start=first))
+        assert all(self.reaches(position_of(snapshot)) for snapshot in self.snapshots)
 
 
 @attrs.frozen
@@ -153,6 +233,8 @@ class TaskFailure:
         traceback: the client's traceback, as text.
         place: for "log": topic, partition, offset and path of the file.
         line: for "processor": the line of the user's code that failed, if there is one.
+        floor: for a restore: from which batch on it needed changes; if a newer snapshot has taken their place meanwhile,
+            they may be gone.
     """
 
     task: TaskId
@@ -161,6 +243,7 @@ class TaskFailure:
     traceback: str = ""
     place: tuple[str, int, int, str] = ("", -1, -1, "")
     line: CodeLine | None = None
+    floor: int | None = None
 
 
 @attrs.frozen
@@ -171,9 +254,10 @@ class Restored:
         task: the task.
         position: where its state is now.
         rows: rows read from changelogs.
-        snapshot_rows: rows read from a local snapshot.
-        origin: "memory", "disk", "snapshot", "changelog" or "new".
+        snapshot_rows: rows read from a snapshot.
+        origin: "memory", "disk", "snapshot" (a local one), "shared" (one in the folder of the run), "changelog" or "new".
         seconds: how long it took.
+        fetched_bytes: bytes of the snapshot that were not here already.
     """
 
     task: TaskId
@@ -182,6 +266,7 @@ class Restored:
     snapshot_rows: int = 0
     origin: str = "memory"
     seconds: float = 0.0
+    fetched_bytes: int = 0
 
 
 # From a client to the coordinator.
@@ -309,6 +394,30 @@ class Leave:
 
 
 @attrs.frozen
+class SnapshotTaken:
+    """The state of an active task is in the folder of the run.
+
+    Args:
+        snapshot: what it is made of.
+    """
+
+    snapshot: TaskSnapshot
+
+
+@attrs.frozen
+class SnapshotMissed:
+    """A snapshot of an active task could not be written; another one is tried when the next is due.
+
+    Args:
+        task: the task.
+        reason: why.
+    """
+
+    task: TaskId
+    reason: str
+
+
+@attrs.frozen
 class Goodbye:
     """The client has stopped as it was told."""
 
@@ -348,6 +457,8 @@ ToCoordinator = (
     | GivenBack
     | TaskClosed
     | Leave
+    | SnapshotTaken
+    | SnapshotMissed
     | Goodbye
     | Alive
     | Gone
@@ -375,13 +486,13 @@ class Assign:
         generation: the generation.
         active: active task -> its committed position.
         standby: standby task -> its committed position.
-        changes: task that the client did not have before -> what it is restored from, in order.
+        recovery: task that the client did not have before -> what it is restored from.
     """
 
     generation: int
     active: Mapping[TaskId, Position]
     standby: Mapping[TaskId, Position]
-    changes: Mapping[TaskId, tuple[Change, ...]] = attrs.field(factory=dict)
+    recovery: Mapping[TaskId, Recovery] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -397,9 +508,11 @@ class Committed:
 
     Args:
         changes: for the client's own tasks, active and standby: what was committed.
+        snapshots: for these: snapshots that were committed.
     """
 
     changes: Mapping[TaskId, Change]
+    snapshots: Mapping[TaskId, TaskSnapshot] = attrs.field(factory=dict)
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import attrs
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 
 
 @attrs.frozen
@@ -115,6 +115,137 @@ class RoutedFile:
         """What `to_json` wrote."""
         file, rows = document
         return cls(FileRef.from_json(file), tuple(rows))
+
+
+@attrs.frozen
+class Part:
+    """A file of a snapshot; it never changes.
+
+    Args:
+        name: its name in the folder of the parts.
+        seal: what it is known by.
+    """
+
+    name: str
+    seal: Seal
+
+    def to_json(self) -> list[Any]:
+        """The part as a list."""
+        return [self.name, *self.seal.to_json()]
+
+    @classmethod
+    def from_json(cls, document: list[Any]) -> Part:
+        """What `to_json` wrote."""
+        name, *seal = document
+        if not isinstance(name, str) or "/" in name or name.startswith("."):
+            raise ValueError(f"{name!r} is no name of a part")
+        return cls(name, Seal(*seal))
+
+
+@attrs.frozen
+class SavedStore:
+    """A store in a snapshot.
+
+    Args:
+        kind: what can load it.
+        parts: its parts, in order.
+        state: what else it takes, as JSON knows it.
+    """
+
+    kind: str
+    parts: tuple[Part, ...]
+    state: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the description of a snapshot."""
+        return {"kind": self.kind, "parts": [part.to_json() for part in self.parts], "state": dict(self.state)}
+
+    def check(self, kind: str) -> None:
+        """Raise ValueError if something else wrote it."""
+        if self.kind != kind:
+            raise ValueError(f"it was written by a store of kind {self.kind!r}, and this one is {kind!r}")
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> SavedStore:
+        """What `to_json` wrote."""
+        return cls(document["kind"], tuple(map(Part.from_json, document["parts"])), document["state"])
+
+
+CHANGELOG: Final = "changelog"
+SNAPSHOTS: Final = "snapshots"
+
+
+def changelog_path(store: str, task: TaskId, batch: int, generation: int) -> str:
+    """Where the changes of a task's store in a batch are in the folder of the run."""
+    return f"{CHANGELOG}/{store}/{task.partition}/{batch:012d}-{generation:08d}.arrow"
+
+
+def part_path(store: str, task: TaskId, batch: int, name: str) -> str:
+    """Where a part of a snapshot of a batch is in the folder of the run; later snapshots may have it, too."""
+    return f"{SNAPSHOTS}/{store}/{task.partition}/{batch:012d}-{name}"
+
+
+@attrs.frozen
+class TaskSnapshot:
+    """The state of a task after a batch, in the folder of the run.
+
+    Args:
+        task: the task.
+        batch: number of the batch.
+        generation: generation under which it was processed.
+        changelog_offset: end offset of the task's changelogs after it.
+        stream_time: newest time of all records until then, ms; None: none had one.
+        stores: store -> what it is made of.
+        paths: name of a part -> its file.
+    """
+
+    task: TaskId
+    batch: int
+    generation: int
+    changelog_offset: int
+    stream_time: int | None
+    stores: Mapping[str, SavedStore]
+    paths: Mapping[str, str]
+
+    @property
+    def files(self) -> dict[str, tuple[str, Seal]]:
+        """File -> (its store, its seal).
+
+        Raises:
+            KeyError: it is not said where a part is.
+        """
+        return {
+            self.paths[part.name]: (store, part.seal) for store, saved in self.stores.items() for part in saved.parts
+        }
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(seal.size for _, seal in self.files.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """For the commit record."""
+        return {
+            "batch": self.batch,
+            "generation": self.generation,
+            "changelogOffset": self.changelog_offset,
+            "streamTime": self.stream_time,
+            "stores": {name: saved.to_json() for name, saved in self.stores.items()},
+            "paths": dict(self.paths),
+        }
+
+    @classmethod
+    def from_json(cls, task: str, document: dict[str, Any]) -> TaskSnapshot:
+        """What `to_json` wrote."""
+        return cls(
+            TaskId.parse(task),
+            document["batch"],
+            document["generation"],
+            document["changelogOffset"],
+            document["streamTime"],
+            {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()},
+            document["paths"],
+        )
 
 
 @attrs.frozen
@@ -268,7 +399,7 @@ class RebalanceRecord:
 
 @attrs.frozen
 class CommitRecord:
-    """One commit: a batch of each task that had one ready, or an assignment, or both.
+    """One commit: a batch of each task that had one ready, snapshots that are there, or an assignment.
 
     Args:
         number: its number, from 0.
@@ -279,6 +410,7 @@ class CommitRecord:
         tasks: what each task did; those that had nothing ready are absent.
         rebalance: the assignment that began with it.
         opened_by: who the coordinator is, in the first record of its epoch.
+        snapshots: states of tasks that can be restored from now on without what led to them.
     """
 
     number: int
@@ -289,6 +421,7 @@ class CommitRecord:
     tasks: Mapping[TaskId, TaskCommit] = attrs.field(factory=dict)
     rebalance: RebalanceRecord | None = None
     opened_by: str = ""
+    snapshots: Mapping[TaskId, TaskSnapshot] = attrs.field(factory=dict)
 
     @property
     def rows_in(self) -> int:
@@ -312,6 +445,11 @@ class CommitRecord:
             "tasks": {str(task): self.tasks[task].to_json() for task in sorted(self.tasks)},
             **({} if self.rebalance is None else {"rebalance": self.rebalance.to_json()}),
             **({"openedBy": self.opened_by} if self.opened_by else {}),
+            **(
+                {"snapshots": {str(task): self.snapshots[task].to_json() for task in sorted(self.snapshots)}}
+                if self.snapshots
+                else {}
+            ),
         }
 
     @classmethod
@@ -321,6 +459,7 @@ class CommitRecord:
             raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
         tasks = (TaskCommit.from_json(task, found) for task, found in document["tasks"].items())
         rebalance = document.get("rebalance")
+        snapshots = (TaskSnapshot.from_json(task, found) for task, found in document.get("snapshots", {}).items())
         return cls(
             document["number"],
             document["applicationId"],
@@ -330,6 +469,7 @@ class CommitRecord:
             {commit.task: commit for commit in tasks},
             None if rebalance is None else RebalanceRecord.from_json(rebalance),
             document.get("openedBy", ""),
+            {found.task: found for found in snapshots},
         )
 
 

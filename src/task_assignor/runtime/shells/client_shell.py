@@ -22,6 +22,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime import processors
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import ClientException, TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.log import Log
@@ -40,11 +41,10 @@ from task_assignor.runtime.machines.client import (
     Received,
     RunJob,
     SendToCoordinator,
-    SnapshotFailed,
     StartHeartbeats,
     StateLost,
 )
-from task_assignor.runtime.machines.client_task import Job, JobKind
+from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
     Hello,
     TaskClosed,
@@ -53,6 +53,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
     ToCoordinator,
 )
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
 from task_assignor.runtime.shells.launcher import ClientBootstrap
@@ -60,7 +61,14 @@ from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.task import StreamTask, TaskEnvironment, failure_of, local_positions, positions_on_disk
+from task_assignor.runtime.task import (
+    StreamTask,
+    TaskEnvironment,
+    failure_of,
+    local_positions,
+    positions_on_disk,
+    share_snapshot,
+)
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import named
 
@@ -159,6 +167,7 @@ class _ClientShell:
         self._tasks: dict[TaskId, StreamTask] = {}
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._syncs = ThreadPoolExecutor(bootstrap.spec.threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
+        self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
         self._ended: str | None = None
         self._was_told = False
 
@@ -185,6 +194,7 @@ class _ClientShell:
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._syncs.shutdown(wait=False, cancel_futures=True)
+        self._shares.shutdown(wait=False, cancel_futures=True)
         self._writer.close()
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
@@ -199,6 +209,8 @@ class _ClientShell:
             match instruction:
                 case RunJob(job):
                     self._workers.submit(self._run_job, job)
+                case Share():
+                    self._shares.submit(self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):
                     # Meanwhile the next task is processed.
                     self._syncs.submit(self._make_durable, result, self._channel)
@@ -330,11 +342,21 @@ class _ClientShell:
                 _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
 
     @staticmethod
-    def _snapshot(task: StreamTask) -> SnapshotFailed | None:
+    def _snapshot(task: StreamTask) -> SnapshotWritten | SnapshotFailed:
         try:
-            task.snapshot()
-        except OSError:
-            # A snapshot saves time later, nothing more.
+            return task.snapshot()
+        except OSError as error:
+            # A snapshot saves time and space later, nothing more.
             _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)
-            return SnapshotFailed()
-        return None
+            return SnapshotFailed(text_of(error))
+
+    def _share(self, job: Share) -> None:
+        outcome: TaskSnapshot | SnapshotFailed
+        try:
+            outcome = share_snapshot(self._environment, job.task, job.written, job.newest)
+        except Exception as error:  # noqa: BLE001 - it travels to the application; the task goes on
+            _log.warning(
+                "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir, exc_info=True
+            )
+            outcome = SnapshotFailed(text_of(error))
+        self._events.put((None, ShareDone(job.task, outcome)))

@@ -16,10 +16,12 @@ from task_assignor.runtime.storage.content import (
     as_arrow,
     as_document,
     as_parquet,
+    check_sealed,
     check_size,
     corrupt,
     open_arrow,
     open_document,
+    open_sealed,
 )
 from task_assignor.runtime.storage.local import LocalStorage
 
@@ -35,10 +37,12 @@ __all__ = [
     "as_arrow",
     "as_document",
     "as_parquet",
+    "check_sealed",
     "check_size",
     "corrupt",
     "local_path",
     "open_arrow",
     "open_document",
+    "open_sealed",
     "storage_at",
 ]

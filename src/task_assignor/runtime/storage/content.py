@@ -66,17 +66,33 @@ def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
         CorruptLogException: the file is missing, or is not the file that was sealed.
     """
     try:
-        data = storage.open(name)
-        _check_size(data.size, seal)
-        found = checksum_of(data)
-        if found != seal.checksum:
-            raise ValueError(f"its checksum is {found}, but {seal.checksum} was written")
+        data = open_sealed(storage, name, seal)
         if name.endswith(PARQUET):
             return pq.read_table(pa.BufferReader(data))
         with pa.ipc.open_file(data) as reader:
             return reader.read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt(storage.locate(name), what, topic, partition, offset, error) from error
+
+
+def open_sealed(storage: Storage, name: str, seal: Seal) -> pa.Buffer:
+    """The bytes of an object, if they are those that were sealed.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not what was sealed.
+    """
+    data = storage.open(name)
+    check_sealed(data, seal)
+    return data
+
+
+def check_sealed(data: pa.Buffer, seal: Seal) -> None:
+    """Raise ValueError if some bytes are not those that were sealed."""
+    _check_size(data.size, seal)
+    found = checksum_of(data)
+    if found != seal.checksum:
+        raise ValueError(f"its checksum is {found}, but {seal.checksum} was written")
 
 
 def check_size(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> None:

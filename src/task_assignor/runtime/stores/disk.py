@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.storage import (
     DamagedDocumentError,
     LocalStorage,
@@ -33,7 +34,7 @@ from task_assignor.runtime.storage import (
 )
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import Change, Rows
-from task_assignor.runtime.stores.store import PARTS, Part, SavedStore, has_part
+from task_assignor.runtime.stores.store import PARTS, has_part
 from task_assignor.sdk import MissingExtraException
 
 try:

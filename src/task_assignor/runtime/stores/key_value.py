@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import Change, MemoryRows, Rows
-from task_assignor.runtime.stores.store import SavedStore, Store, check_store_name, described
+from task_assignor.runtime.stores.store import Store, check_store_name, described
 from task_assignor.sdk.text import shown
 
 DELETED: Final = "__deleted"

@@ -10,7 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from task_assignor.runtime.stores.store import Part, SavedStore, has_part, open_part, write_part
+from task_assignor.runtime.machines.records import Part, SavedStore
+from task_assignor.runtime.stores.store import has_part, open_part, write_part
 
 Change = bytes | None
 """New bytes of a row; None: it is removed."""

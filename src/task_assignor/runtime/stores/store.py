@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException, TopicException
-from task_assignor.runtime.storage import LocalStorage, Seal, as_arrow, open_arrow
+from task_assignor.runtime.machines.records import Part, SavedStore
+from task_assignor.runtime.storage import LocalStorage, as_arrow, open_arrow
 from task_assignor.runtime.topics import check_name
 
 PARTS: Final = "parts"
@@ -36,60 +36,6 @@ def check_store_name(name: object) -> None:
         check_name("store", name)
     except TopicException as error:
         raise StoreException(str(error)) from None
-
-
-@attrs.frozen
-class Part:
-    """A file of a snapshot.
-
-    Args:
-        name: its name in the folder of the parts.
-        seal: what it is known by.
-    """
-
-    name: str
-    seal: Seal
-
-    def to_json(self) -> list[Any]:
-        """The part as a list."""
-        return [self.name, *self.seal.to_json()]
-
-    @classmethod
-    def from_json(cls, document: list[Any]) -> Part:
-        """What `to_json` wrote."""
-        name, *seal = document
-        if not isinstance(name, str) or "/" in name or name.startswith("."):
-            raise ValueError(f"{name!r} is no name of a part")
-        return cls(name, Seal(*seal))
-
-
-@attrs.frozen
-class SavedStore:
-    """A store in a snapshot.
-
-    Args:
-        kind: what can load it.
-        parts: its parts, in order.
-        state: what else it takes, as JSON knows it.
-    """
-
-    kind: str
-    parts: tuple[Part, ...]
-    state: Mapping[str, Any] = attrs.field(factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the description of a snapshot."""
-        return {"kind": self.kind, "parts": [part.to_json() for part in self.parts], "state": dict(self.state)}
-
-    def check(self, kind: str) -> None:
-        """Raise ValueError if something else wrote it."""
-        if self.kind != kind:
-            raise ValueError(f"it was written by a store of kind {self.kind!r}, and this one is {kind!r}")
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> SavedStore:
-        """What `to_json` wrote."""
-        return cls(document["kind"], tuple(map(Part.from_json, document["parts"])), document["state"])
 
 
 class Store(ABC):
@@ -158,7 +104,8 @@ class Store(ABC):
         """Give back files and memory; what is kept on disk stays."""
 
 
-def _parts(folder: Path) -> LocalStorage:
+def parts_of(folder: Path) -> LocalStorage:
+    """Where the parts of a store are, by their names; `folder` is that of the store."""
     return LocalStorage(folder / PARTS, is_durable=False)
 
 
@@ -166,7 +113,7 @@ def write_part(folder: Path, table: pa.Table) -> Part:
     """Write a table as a part with a name that nobody else has. It is not synced."""
     name = f"{uuid.uuid4().hex}.arrow"
     data, seal = as_arrow(table)
-    _parts(folder).put(name, data)
+    parts_of(folder).put(name, data)
     return Part(name, seal)
 
 
@@ -176,7 +123,7 @@ def open_part(folder: Path, part: Part, store: str) -> pa.Table:
     Raises:
         CorruptLogException: the file is missing, or is not the one that was sealed.
     """
-    return open_arrow(_parts(folder), part.name, part.seal, "snapshot", store, -1, -1)
+    return open_arrow(parts_of(folder), part.name, part.seal, "snapshot", store, -1, -1)
 
 
 def has_part(folder: Path, part: Part) -> bool:

@@ -1,4 +1,4 @@
-"""The stores of one task: where each of them is, and their snapshots in the state directory. Logs are read elsewhere.
+"""The stores of one task: where each of them is, and their snapshots. Logs are read elsewhere.
 
 All stores of a task go from batch to batch together. They are kept when it is known that their batch counts; until then
 the way back is open. After a crash each store may be elsewhere: one in memory is nowhere, one on disk where it was kept.
@@ -6,6 +6,9 @@ the way back is open. After a crash each store may be elsewhere: one in memory i
     <task>/snapshots/<batch>-<generation>.json   what a snapshot is made of
     <task>/stores/<store>/parts/                 files that never change, shared by snapshots
     <task>/stores/<store>/live/                  databases of stores on disk
+
+That is the state directory. The parts of an active task's snapshots are in the folder of the run, too, for other clients:
+see `sharing`. Those here are the same files, which then need not be fetched.
 """
 
 from __future__ import annotations
@@ -21,17 +24,24 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.machines.protocol import START, Position
-from task_assignor.runtime.storage import DamagedDocumentError, LocalStorage, as_document, open_document
+from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS, START, Position, position_of
+from task_assignor.runtime.machines.records import SavedStore, TaskSnapshot
+from task_assignor.runtime.storage import (
+    DamagedDocumentError,
+    LocalStorage,
+    Storage,
+    as_document,
+    corrupt,
+    open_document,
+)
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.store import PARTS, SavedStore, Store
+from task_assignor.runtime.stores.sharing import fetch
+from task_assignor.runtime.stores.store import PARTS, Store
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
-KEPT_SNAPSHOTS: Final = 2
-"""If the newest is damaged, or its batch was not committed, an older one and the tail of the changelog will do."""
 
 
 class StoreDeclaration(Protocol):
@@ -66,17 +76,41 @@ class StateOwner:
 
 @attrs.frozen
 class Snapshot:
-    """A snapshot in a state directory.
+    """A snapshot whose parts are in the state directory or, if it is shared, can be fetched.
 
     Args:
-        path: its description.
         position: what it holds.
         stores: store -> what it is made of.
+        path: its description in the state directory; None: it has none there.
+        shared: what it is in the folder of the run; None: it is not there, as far as this client knows.
     """
 
-    path: Path
     position: Position
     stores: Mapping[str, SavedStore]
+    path: Path | None = None
+    shared: TaskSnapshot | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"of batch {self.position.batch} in the folder of the run" if self.path is None else str(self.path)
+
+
+@attrs.frozen
+class Rewound:
+    """What brought the stores of a task to a state that counts.
+
+    Args:
+        origin: "memory", "disk", "snapshot", "shared" or "changelog".
+        rows: rows that a snapshot gave.
+        fetched_bytes: bytes of it that were not here.
+        problem: why the newest snapshot in the folder of the run could not be used; None: it could, or was not wanted.
+    """
+
+    origin: str
+    rows: int = 0
+    fetched_bytes: int = 0
+    problem: CorruptLogException | None = None
 
 
 def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
@@ -87,12 +121,26 @@ def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
             document = open_document(LocalStorage(path.parent), path.name)
             if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
                 stores = {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()}
-                found.append(Snapshot(path, Position(*document["position"]), stores))
+                found.append(Snapshot(Position(*document["position"]), stores, path))
         except DamagedDocumentError as error:
             _log.warning("The snapshot %s of task %s is damaged and not used: %s", path, owner.task, error)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return sorted(found, key=lambda snapshot: (snapshot.position.batch, snapshot.position.generation), reverse=True)
+    return _newest_first(found)
+
+
+def _newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """Of equal ones first those that are here."""
+    return sorted(
+        snapshots,
+        key=lambda found: (found.position.batch, found.position.generation, found.path is not None),
+        reverse=True,
+    )
+
+
+def store_folder(folder: Path, name: str) -> Path:
+    """Folder of a store in that of its task."""
+    return folder / "stores" / name
 
 
 class TaskState:
@@ -103,6 +151,7 @@ class TaskState:
         owner: whose state it is.
         declarations: the stores.
         memory: what all stores of the process share.
+        storage: the folder of the run.
 
     Attributes:
         stores: the stores, by name.
@@ -111,9 +160,15 @@ class TaskState:
     """
 
     def __init__(
-        self, folder: Path, owner: StateOwner, declarations: Iterable[StoreDeclaration], memory: StoreMemory
+        self,
+        folder: Path,
+        owner: StateOwner,
+        declarations: Iterable[StoreDeclaration],
+        memory: StoreMemory,
+        storage: Storage,
     ) -> None:
         self._folder = folder
+        self._storage = storage
         self._owner = owner
         declarations = tuple(declarations)
         self.stores: Mapping[str, Store] = {
@@ -123,11 +178,11 @@ class TaskState:
         for name in self.stores.keys() - set(self.logged):
             self.stores[name].clear()
         self.position = self._kept = START
-        self._saved: Position | None = None
-        """What the last snapshot holds."""
+        self._saved: Snapshot | None = None
+        """The last snapshot."""
 
     def _store_folder(self, name: str) -> Path:
-        return self._folder / "stores" / name
+        return store_folder(self._folder, name)
 
     # From batch to batch.
 
@@ -175,14 +230,13 @@ class TaskState:
 
     # Restoring.
 
-    def rewind(self, counts: Callable[[Position], bool]) -> tuple[str, int]:
+    def rewind(self, counts: Callable[[Position], bool], shared: Iterable[TaskSnapshot] = ()) -> Rewound:
         """Bring each store to the newest state that counts: as it is, on disk, of a snapshot, or none.
 
         Args:
-            counts: the state was made by tries that were all committed, and is not newer than what is wanted.
-
-        Returns:
-            "memory", "disk", "snapshot" or "changelog", and the rows that a snapshot gave.
+            counts: the state was made by tries that were all committed, the changes after it are known, and it is not
+                newer than what is wanted.
+            shared: snapshots in the folder of the run.
         """
         origin = "memory" if self.position.batch >= 0 else "disk"
         if self.position.batch >= 0 and counts(self.position):
@@ -190,7 +244,7 @@ class TaskState:
         self.rollback()
         before = self._kept
         good = {name: at for name in self.logged if (at := self._at(name)) is not None and counts(at)}
-        rows, loaded = self._load_newest(good, counts)
+        loaded = self._load_newest(good, counts, shared)
         for name in self.logged:
             if good.setdefault(name, START) == START:
                 self.stores[name].clear()
@@ -201,11 +255,15 @@ class TaskState:
             for name in self.stores.keys() - set(self.logged):
                 self.stores[name].clear()
         newest = max((position.batch for position in good.values()), default=-1)
-        return "snapshot" if loaded else origin if newest >= 0 else "changelog", rows
+        return loaded if loaded.origin else attrs.evolve(loaded, origin=origin if newest >= 0 else "changelog")
 
-    def _load_newest(self, good: dict[str, Position], counts: Callable[[Position], bool]) -> tuple[int, bool]:
-        """Load what is newer in a snapshot than what is `good`; gives rows, and whether anything was loaded."""
-        for snapshot in list_snapshots(self._folder, self._owner):
+    def _load_newest(
+        self, good: dict[str, Position], counts: Callable[[Position], bool], shared: Iterable[TaskSnapshot]
+    ) -> Rewound:
+        """Load what is newer in a snapshot than what is `good`; an empty origin: nothing was loaded."""
+        there = [Snapshot(position_of(found), found.stores, shared=found) for found in shared]
+        problem: CorruptLogException | None = None
+        for snapshot in _newest_first([*list_snapshots(self._folder, self._owner), *there]):
             position = snapshot.position
             behind = [name for name in self.logged if name not in good or good[name].batch < position.batch]
             if not behind:
@@ -213,6 +271,7 @@ class TaskState:
             if not counts(position):
                 continue
             try:
+                fetched = self._fetch(snapshot, behind)
                 for name in behind:
                     # What is half loaded is worth nothing.
                     good.pop(name, None)
@@ -220,21 +279,40 @@ class TaskState:
                     good[name] = position
             except (CorruptLogException, KeyError, TypeError, ValueError) as error:
                 _log.warning(
-                    "The snapshot %s of task %s is damaged; an older one or the changelog is read instead: %s",
-                    snapshot.path,
+                    "The snapshot %s of task %s is damaged; another one or the changelog is read instead: %s",
+                    snapshot.place,
                     self._owner.task,
                     error,
                 )
-                snapshot.path.unlink(missing_ok=True)
+                if snapshot.path is not None:
+                    snapshot.path.unlink(missing_ok=True)
+                elif problem is None:
+                    problem = self._as_corrupt(snapshot, error)
                 continue
-            self._saved = position
-            return sum(len(self.stores[name]) for name in behind), True
-        return 0, False
+            self._saved = snapshot
+            rows = sum(len(self.stores[name]) for name in behind)
+            return Rewound("snapshot" if snapshot.shared is None else "shared", rows, fetched, problem)
+        return Rewound("", problem=problem)
+
+    def _as_corrupt(self, snapshot: Snapshot, error: Exception) -> CorruptLogException:
+        if isinstance(error, CorruptLogException):
+            return error
+        return corrupt(snapshot.place, "snapshot", self._owner.task, -1, snapshot.position.batch, error)
+
+    def _fetch(self, snapshot: Snapshot, names: Iterable[str]) -> int:
+        if snapshot.shared is None:
+            return 0
+        return fetch(self._storage, {name: self._store_folder(name) for name in names}, snapshot.shared, names)
 
     def lacks(self, name: str, batch: int) -> bool:
         """A store does not have the changes of a batch yet."""
         at = self._at(name)
         return at is None or at.batch < batch
+
+    def begin_at(self, position: Position) -> None:
+        """Nothing changed up to this position: so stores that are empty are there."""
+        if self.position.batch < position.batch:
+            self.apply(position, {})
 
     def apply(self, position: Position, changes: Mapping[str, pa.Table]) -> None:
         """Make the committed changes of a batch in those stores that lack them."""
@@ -256,33 +334,36 @@ class TaskState:
 
     # Snapshots.
 
-    def save(self) -> bool:
-        """Write a snapshot, and remove what none needs any more. False: there was nothing new to write.
+    def save(self) -> Snapshot | None:
+        """Write a snapshot into the state directory, and remove what none needs any more. None: there is nothing to write.
 
-        Snapshots are not synced: one that a power failure damages is noticed by its checksums, and only saved time.
+        It is not synced: one that a power failure damages is noticed by its checksums, and only saved time.
 
         Raises:
             OSError: the disk says no; older snapshots are still there.
         """
         position = self.position
-        if position.batch < 0 or not self.logged or position == self._saved:
-            return False
+        if position.batch < 0 or not self.logged:
+            return None
+        if self._saved is not None and self._saved.position == position and self._saved.path is not None:
+            return self._saved
         self.keep()
+        stores = {name: self.stores[name].save() for name in self.logged}
         document: dict[str, Any] = {
             "formatVersion": FORMAT_VERSION,
             "owner": attrs.asdict(self._owner),
             "position": attrs.astuple(position),
-            "stores": {name: self.stores[name].save().to_json() for name in self.logged},
+            "stores": {name: saved.to_json() for name, saved in stores.items()},
         }
         path = self._folder / "snapshots" / f"{position.batch:012d}-{position.generation:08d}.json"
         LocalStorage(path.parent, is_durable=False).put(path.name, as_document(document))
-        self._saved = position
+        self._saved = Snapshot(position, stores, path)
         self._clean(path)
-        return True
+        return self._saved
 
     def _clean(self, newest: Path) -> None:
         """Remove older snapshots, those of others, and parts that nothing needs."""
-        snapshots = {snapshot.path: snapshot for snapshot in list_snapshots(self._folder, self._owner)}
+        snapshots = {found.path: found for found in list_snapshots(self._folder, self._owner) if found.path is not None}
         older = sorted(path for path in snapshots if path.name < newest.name)
         for path in newest.parent.iterdir():
             if path not in snapshots or path in older[: 1 - KEPT_SNAPSHOTS]:

@@ -20,17 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.store import (
-    Part,
-    SavedStore,
-    Store,
-    check_store_name,
-    described,
-    has_part,
-    open_part,
-    write_part,
-)
+from task_assignor.runtime.stores.store import Store, check_store_name, described, has_part, open_part, write_part
 
 if TYPE_CHECKING:
     import polars as pl

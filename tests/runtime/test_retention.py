@@ -1,0 +1,172 @@
+"""A run's disk use is bounded: what no restart and no restore can need is deleted, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+
+from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, write_topic
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import Change, Position, position_of
+from task_assignor.runtime.machines.records import (
+    Checkpoint,
+    FileRef,
+    Part,
+    SavedStore,
+    Seal,
+    TaskCommit,
+    TaskSnapshot,
+    changelog_path,
+    part_path,
+)
+from task_assignor.runtime.retention import obsolete
+from task_assignor.sdk import TaskId
+from tests.runtime.support import QUICK, Watch, application, count_topology, stream
+
+A = TaskId(0, 0)
+SOURCES, ENDS = {A: ("t",)}, {"t": [1_000]}
+
+
+def _commit(batch: int) -> TaskCommit:
+    changes = FileRef(changelog_path("s", A, batch, 1), Seal(1, 100, "0"))
+    return TaskCommit(A, batch, "c", "p", "m", "a", 1, {"t": (batch, batch + 1)}, {}, {"s": changes}, batch + 1)
+
+
+def _snapshot(batch: int, parts: dict[str, int]) -> TaskSnapshot:
+    """Of parts, each written with the snapshot of a batch."""
+    saved = SavedStore("memory", tuple(Part(name, Seal(1, 10, "0")) for name in parts))
+    paths = {name: part_path("s", A, written, name) for name, written in parts.items()}
+    return TaskSnapshot(A, batch, 1, batch + 1, None, {"s": saved}, paths)
+
+
+def _progress(batches: int = 0) -> Progress:
+    progress = Progress(SOURCES, ENDS)
+    for batch in range(batches):
+        progress.advance(_commit(batch))
+    return progress
+
+
+def _checkpoint(progress: Progress, number: int) -> Checkpoint:
+    return Checkpoint(number, state=progress.state())
+
+
+def test_the_two_newest_snapshots_and_the_changes_since_the_older_one_are_kept() -> None:
+    progress = _progress(10)
+    progress.take_snapshot(_snapshot(3, {"a": 3}))
+    assert progress.recovery(A).floor.batch == -1, "the changelog is the older one"
+    progress.take_snapshot(_snapshot(6, {"a": 3, "b": 6}))
+    recovery = progress.recovery(A)
+    assert recovery.floor == position_of(_snapshot(3, {}))
+    assert [change.position.batch for change in recovery.changes] == [4, 5, 6, 7, 8, 9]
+    assert recovery.unsaved_bytes == 300
+    progress.take_snapshot(_snapshot(9, {"c": 9}))
+    assert [snapshot.batch for snapshot in progress.recovery(A).snapshots] == [9, 6]
+    progress.validate()
+    again = Progress.after(_checkpoint(progress, 5), [], SOURCES, ENDS)
+    assert again.recovery(A) == progress.recovery(A)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "reason"),
+    [
+        (attrs.evolve(_snapshot(4, {}), generation=2), "batch 4 of generation 2 was not committed"),
+        (attrs.evolve(_snapshot(4, {}), task=TaskId(7, 7)), "batch 4 of generation 1 was not committed"),
+        (_snapshot(12, {}), "batch 12 of generation 1 was not committed"),
+        (_snapshot(3, {}), "there is one of batch 3"),
+        (_snapshot(4, {"a": 1}), "neither new nor of a snapshot that counts"),
+        (attrs.evolve(_snapshot(4, {"a": 4}), paths={}), "its file '' is neither new"),
+    ],
+)
+def test_snapshots_that_cannot_count_are_refused(snapshot: TaskSnapshot, reason: str) -> None:
+    """Files that only a forgotten snapshot had may be deleted at any moment."""
+    progress = _progress(10)
+    progress.take_snapshot(_snapshot(2, {"a": 2}))
+    progress.take_snapshot(_snapshot(3, {"b": 3}))
+    assert reason in progress.why_refuse(snapshot)
+    assert progress.why_refuse(_snapshot(4, {"a": 2, "b": 3, "c": 4})) == ""
+
+
+def test_a_task_without_state_has_nothing_to_be_restored_from() -> None:
+    """Its batches are not kept in memory, and not in checkpoints."""
+    progress = Progress(SOURCES, ENDS)
+    for batch in range(500):
+        progress.advance(attrs.evolve(_commit(batch), changelogs={}))
+    recovery = progress.recovery(A)
+    assert recovery.changes == []
+    assert recovery.start == recovery.end == progress.position(A)
+    again = Progress.after(_checkpoint(progress, 5), [], SOURCES, ENDS)
+    assert again.position(A) == progress.position(A)
+    again.advance(_commit(500))
+    assert again.recovery(A).changes == [Change(Position(500, 1, 501), _commit(500).changelogs)]
+
+
+def test_files_below_both_checkpoints_go_and_all_others_stay() -> None:
+    progress = _progress(10)
+    progress.take_snapshot(_snapshot(3, {"a": 3}))
+    progress.take_snapshot(_snapshot(6, {"a": 3, "b": 6}))
+    before = _checkpoint(progress, 5)
+    progress.take_snapshot(_snapshot(8, {"c": 8}))
+    progress.take_snapshot(_snapshot(9, {"d": 9}))
+    now = _checkpoint(progress, 9)
+    changelogs = [changelog_path("s", A, batch, generation) for batch in range(12) for generation in (1, 2)]
+    needed = [part_path("s", A, batch, name) for name, batch in {"a": 3, "b": 6, "c": 8, "d": 9}.items()]
+    orphans = [part_path("s", A, batch, "x") for batch in range(12)]
+    strange = [
+        "changelog/s/0/notes.txt",
+        "snapshots/s/1/000000000000-x",
+        "changelog/other/0/000000000000-00000001.arrow",
+    ]
+    gone = set(obsolete([*changelogs, *needed, *orphans, *strange], before, now))
+    assert gone == {*changelogs[:8], *orphans[:10]}
+    assert not obsolete([*changelogs, *needed], Checkpoint(), before)
+
+
+def _files(run: Path) -> tuple[int, int]:
+    """Number and bytes of the files of snapshots and changelogs."""
+    found = [path for of in ("snapshots", "changelog") for path in (run / of).rglob("*") if path.is_file()]
+    return len(found), sum(path.stat().st_size for path in found)
+
+
+def _await_snapshot(run: Path, batch: int) -> None:
+    """Until a snapshot is written that is not much older than a batch: how long that takes is chance."""
+    deadline = time.monotonic() + 60
+    while not any(int(path.name[:12]) > batch - 50 for path in (run / "snapshots").rglob("*-*")):
+        assert time.monotonic() < deadline, f"no snapshot for batch {batch}"
+        time.sleep(0.005)
+
+
+def test_disk_use_does_not_grow_with_the_batches(tmp_path: Path) -> None:
+    """Run after run; each goes on, and a client without any state of its own reads little."""
+    options = attrs.evolve(QUICK, max_batch_rows=5, snapshot_changelog_bytes=20_000, checkpoint_every_commits=20)
+    rows = stream(2_250, 20, seed=3)
+    write_topic(tmp_path / "topics", "left", rows.slice(0, 750), partitions=1, key=["key"], timestamp="at")
+    run, used, watch = tmp_path / "run", [], Watch()
+
+    def wait(event: BatchesCommitted) -> None:
+        (batch,) = event.batches.values()
+        if batch >= 50 and batch % 10 == 0:
+            _await_snapshot(run, batch)
+
+    watch.on(BatchesCommitted, wait)
+    for number in range(3):
+        if number:
+            append_topic(tmp_path / "topics", "left", rows.slice(750 * number, 750))
+        client = ClientSpec("client", state_dir=str(tmp_path / f"state-{number}"))
+        result = application(tmp_path, count_topology(), clients=[client], options=options).run(watch)
+        assert (result.rows_in, result.batches) == (750, 150 * (number + 1))
+        used.append(_files(run))
+        (restore,) = result.restores
+        assert restore.origin == ("shared" if number else "memory")
+        assert restore.rows < 5 * 120, "the tail of the changelog"
+    totals = result.table("totals-out").group_by("key").aggregate([("count", "max")])
+    expected = rows.group_by("key").aggregate([("at", "count")])
+    assert dict(zip(*totals.to_pydict().values(), strict=True)) == dict(
+        zip(*expected.to_pydict().values(), strict=True)
+    )
+    assert max(files for files, _ in used) < 200, f"one a batch would be 450: {used}"
+    log = CommitLog(run)
+    assert log.checkpoint().number > 400
+    assert max(record.number for record in log.records()) == log.last
