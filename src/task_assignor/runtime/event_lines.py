@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.runtime.machines.events import BatchesCommitted, ClientProgress, RunEvent
+from task_assignor.runtime.machines.events import BatchesCommitted, ClientProgress, RunEvent, SnapshotCommitted
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import camel_case
 
@@ -19,7 +19,7 @@ _GATHERED_MS: Final = 1_000
 
 
 class EventLines:
-    """Makes lines of events: every event is one, but commits are summed up and heartbeats are left out.
+    """Makes lines of events: every event is one, but commits are summed up; heartbeats and snapshots are left out.
 
     A line is an object with `at` (UTC, ISO 8601), `event` (the name of the event's class, or `Commits`) and what the event
     says, in camel case.
@@ -41,7 +41,7 @@ class EventLines:
             now_ms: when, milliseconds since the epoch.
         """
         match event:
-            case ClientProgress():
+            case ClientProgress() | SnapshotCommitted():
                 pass
             case BatchesCommitted():
                 self._since_ms = self._since_ms if self._commits else now_ms

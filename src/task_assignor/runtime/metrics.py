@@ -23,6 +23,8 @@ from task_assignor.runtime.machines.events import (
     ResultRefused,
     RunEvent,
     RunFailed,
+    SnapshotCommitted,
+    SnapshotRefused,
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks
@@ -73,6 +75,8 @@ METRICS: Final = (
     Metric("active-restoring-tasks", "gauge", "Active tasks whose state is being restored.", "client"),
     Metric("restore-total", "counter", "Changelog rows read to restore tasks or to keep standbys.", "client"),
     Metric("restore-remaining-records-total", "gauge", "Changelog rows that restoring active tasks have yet to read."),
+    Metric("snapshot-total", "counter", "Snapshots of tasks that count, in the run folder."),
+    Metric("failed-snapshots-total", "counter", "Snapshots that could not be written there, or came too late."),
     Metric("standby-lag", "gauge", "Changelog rows that the standbys of a client have yet to read.", "client"),
     Metric("rebalance-total", "counter", "Rebalances that gave a new assignment."),
     Metric("failed-rebalance-total", "counter", "Rebalances after which the assignor asked to try again."),
@@ -198,6 +202,10 @@ class Metrics:
                 self._commit(event, now)
             case ResultRefused():
                 values["refused-results-total"][""] += 1
+            case SnapshotCommitted():
+                values["snapshot-total"][""] += 1
+            case SnapshotRefused():
+                values["failed-snapshots-total"][""] += 1
             case RunFailed():
                 values["failed-runs-total"][""] += 1
 

@@ -340,7 +340,9 @@ def _takeover_line(restored: list[TaskRestored]) -> str:
     parts = []
     for origin, told in (
         ("memory", "from a standby in memory"),
+        ("disk", "from a store on disk"),
         ("snapshot", "from a local snapshot"),
+        ("shared", "from a snapshot in the run folder"),
         ("changelog", "from the changelog alone"),
     ):
         found = [one for one in restored if one.origin == origin]
