@@ -10,7 +10,7 @@ import pytest
 
 from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, write_topic
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import Change, Position, position_of
+from task_assignor.runtime.machines.protocol import START, Change, Position, position_of
 from task_assignor.runtime.machines.records import (
     Checkpoint,
     FileRef,
@@ -67,6 +67,20 @@ def test_the_two_newest_snapshots_and_the_changes_since_the_older_one_are_kept()
     progress.validate()
     again = Progress.after(_checkpoint(progress, 5), [], SOURCES, ENDS)
     assert again.recovery(A) == progress.recovery(A)
+
+
+def test_lags_are_right_when_the_changes_are_gone_and_restores_read_no_more_than_the_tail() -> None:
+    """An old state lags as it would have; nobody reads more rows than came after the newest snapshot."""
+    progress = _progress(10)
+    old, new = Position(1, 1, 2), Position(8, 1, 9)
+    assert [progress.rows_to_read(A, at) for at in (START, old, new)] == [10, 8, 1]
+    for batch in (3, 6):
+        progress.take_snapshot(_snapshot(batch, {f"{batch}": batch}))
+    assert not progress.recovery(A).reaches(old)
+    for found in (progress, Progress.after(_checkpoint(progress, 5), [], SOURCES, ENDS)):
+        assert [found.lag(A, at) for at in (START, old, attrs.evolve(old, generation=2), new)] == [10, 8, 10, 1]
+        assert [found.rows_to_read(A, at) for at in (START, old, new)] == [3, 3, 1]
+        assert found.changelog_ends() == {A: 10}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
-from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused
+from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused, SnapshotRefused
 from tests.budget import examples
 from tests.runtime.assignors import (
     FollowingUpAssignor,
@@ -107,6 +107,19 @@ def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
         _finish(world)
         reasons |= {event.reason for event in world.events if isinstance(event, ResultRefused)}
     assert reasons == {"the sender is no member any more"}
+
+
+def test_shared_snapshots_do_occur_and_what_led_to_them_is_deleted() -> None:
+    """Also such as are refused, since the task has gone to somebody else meanwhile."""
+    deleted, committed, refused = 0, 0, set()
+    for seed in range(40):
+        world = World(seed, clients=4, faults=8)
+        _finish(world)
+        deleted += world.work.shared.deleted
+        committed += sum(len(record.snapshots) for record in world.commits)
+        refused |= {event.reason for event in world.events if isinstance(event, SnapshotRefused)}
+    assert min(deleted, committed) > 100
+    assert {"no answer", "the disk is full", "the task is not with this client any more"} <= refused
 
 
 def test_batches_of_tasks_that_move_are_finished_where_they_were_begun() -> None:

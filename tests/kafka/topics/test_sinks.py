@@ -6,11 +6,13 @@ import functools
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -23,6 +25,7 @@ from task_assignor.runtime import (
     ClientLost,
     CommitLogException,
     RunEvent,
+    RuntimeOptions,
     StreamsApplication,
     SubTopology,
     TaskContext,
@@ -167,7 +170,14 @@ class Counting:
         write_records(self.servers, self.source, more)
         self.rows = pa.concat_tables([self.rows, more])
 
-    def run(self, run_dir: Path, processor: Callable[[], Any] = CountByKey, clients: int = 2, **more: Any) -> Any:
+    def run(
+        self,
+        run_dir: Path,
+        processor: Callable[[], Any] = CountByKey,
+        clients: int = 2,
+        options: RuntimeOptions = QUICK,
+        **more: Any,
+    ) -> Any:
         (sub,) = count_topology(self.source).sub_topologies
         topology = Topology([SubTopology("count", self.source, processor, stores=sub.stores, outputs=self.output)])
         topics = KafkaTopics(
@@ -179,7 +189,7 @@ class Counting:
             topics_root=topics,
             run_dir=run_dir,
             clients=clients,
-            options=QUICK,
+            options=options,
         )
         return application.run(**more)
 
@@ -234,6 +244,39 @@ def test_a_run_whose_folder_is_lost_goes_on_from_what_kafka_has(
     # What Kafka compacts to: the last record of each key is its count.
     kept = dict(records_of(counting.servers, counting.changelog))
     assert len(kept) == len(set(counting.rows.column("key").to_pylist()))
+
+
+def test_a_client_without_state_goes_on_from_a_snapshot_and_the_changes_after_it(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """The snapshot is in the run folder, the changes are in Kafka."""
+    counting = Counting(kafka_cluster, unique)
+    run = tmp_path / "run"
+
+    def wait(event: RunEvent) -> None:
+        deadline = time.monotonic() + 60
+        late = (
+            [task for task, batch in event.batches.items() if batch >= 3] if isinstance(event, BatchesCommitted) else []
+        )
+        while not all(any(run.glob(f"snapshots/*/{task.partition}/*-*")) for task in late):
+            assert time.monotonic() < deadline, f"no snapshots of {late}"
+            time.sleep(0.005)
+
+    options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_changelog_bytes=100, checkpoint_every_commits=4)
+    first = counting.run(run, options=options, on_event=wait)
+    shutil.rmtree(run / "clients")
+    counting.add(600)
+    second = counting.run(run, options=options)
+    counting.check()
+    logged = sum(
+        file.rows
+        for record in first.commits.records()
+        for task in record.tasks.values()
+        for file in task.changelogs.values()
+    )
+    restores = [found for found in second.restores if found.role == "active"]
+    assert {(found.origin, found.fetched_bytes > 0) for found in restores} == {("shared", True)}
+    assert sum(found.rows for found in restores) < logged / 2, "only what came after the snapshots"
 
 
 def test_changelog_topics_of_another_size_or_policy_are_refused(
