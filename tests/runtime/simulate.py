@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.runtime.assignors import HesitatingAssignor, ScatteringAssignor
+from tests.runtime.simulated_checks import check_everything_is_done
 from tests.runtime.simulation import World
 
 _PIECE = 50
@@ -37,7 +38,7 @@ def simulate(seed: int) -> World:
     world.run()
     errors = [finished.error for finished in world.finished]
     assert errors == [None], f"it ended with {errors}"
-    world.check_everything_is_done()
+    check_everything_is_done(world)
     return world
 
 

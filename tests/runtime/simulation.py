@@ -70,11 +70,11 @@ from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
+from tests.runtime.simulated_checks import ROWS_PER_BATCH, check_commit
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work
 
 APPLICATION = "simulated"
 RUN = "run"
-ROWS_PER_BATCH = 10
 
 
 def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
@@ -502,7 +502,7 @@ class World:
                         self._forget(record)
                         self._restart_coordinator()
                         return
-                    self._check_commit(record)
+                    check_commit(self, record)
                     self.commits.append(record)
                     if dies:
                         self._restart_coordinator()
@@ -585,44 +585,3 @@ class World:
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)
         self._to_client(client, JobDone(job, self.work.do(client, job)))
-
-    # What must hold.
-
-    def _check_commit(self, record: CommitRecord) -> None:
-        assert record.number == len(self.commits), "commits are made one after the other, each once"
-        for snapshot in record.snapshots.values():
-            assert self.work.shared.holds(snapshot), "a snapshot lacks a file"
-        for task, commit in record.tasks.items():
-            before = self.committed.get(task, ())
-            assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
-            this = (commit.batch, commit.generation)
-            assert (task, *this) in self.work.durable, f"{task}: a power failure may take the files of a commit away"
-            assert self.work.files[task, commit.batch, commit.generation] == (*before, this), (
-                f"{task}: a state is wrong"
-            )
-            self.committed[task] = (*before, this)
-            owners = next(found for found in self.rebalances if found.generation == commit.generation).clients
-            name, tasks = owners[commit.member_id]
-            assert (name, task in tasks.active) == (commit.client, True), f"{task} was not assigned to {commit.client}"
-            self.work.fed.commit(commit)
-            for topic, (start, end) in commit.offsets.items():
-                done = sum(
-                    span[1] - span[0]
-                    for found in self.commits
-                    if task in found.tasks
-                    for name, span in found.tasks[task].offsets.items()
-                    if name == topic
-                )
-                assert start == done, f"{task}: rows of {topic} are lost or there twice"
-                assert end - start <= ROWS_PER_BATCH
-
-    def check_everything_is_done(self) -> None:
-        """All rows of all sources are in committed batches."""
-        read: dict[tuple[str, int], int] = {}
-        for record in self.commits:
-            for task, commit in record.tasks.items():
-                for topic, (_, end) in commit.offsets.items():
-                    read[topic, task.partition] = end
-        for topic, ends in {**self.last_ends, "fed": [len(rows) for rows in self.work.fed.rows]}.items():
-            for partition, end in enumerate(ends):
-                assert read.get((topic, partition), 0) == end

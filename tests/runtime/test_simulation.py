@@ -16,13 +16,14 @@ from tests.runtime.assignors import (
     ScatteringAssignor,
     StubbornAssignor,
 )
+from tests.runtime.simulated_checks import check_everything_is_done
 from tests.runtime.simulation import World
 
 
 def _finish(world: World) -> None:
     world.run()
     assert [finished.error for finished in world.finished] == [None]
-    world.check_everything_is_done()
+    check_everything_is_done(world)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))

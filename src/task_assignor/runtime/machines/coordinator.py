@@ -534,8 +534,7 @@ class Coordinator:
         tasks, snapshots, seconds = self._orders.take_accepted(now_ms)
         record = self._record(now_ms, tasks=tasks, snapshots=snapshots)
         yield StoreCommit(record)
-        unwanted = self._progress.publish(record)
-        if unwanted:
+        if unwanted := self._progress.publish(record):
             yield DeleteFiles(unwanted)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
