@@ -41,7 +41,8 @@ def _application(place: str) -> StreamsApplication:
         topics_root=f"{place}/topics",
         run_dir=f"{place}/run",
         clients=2,
-        launcher=LocalProcessLauncher(start_method="forkserver"),
+        # They see the credentials in the environment as it is now; a fork server has that of the first test.
+        launcher=LocalProcessLauncher(start_method="spawn"),
         options=OPTIONS,
     )
 
