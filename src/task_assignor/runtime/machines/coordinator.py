@@ -251,9 +251,7 @@ class Coordinator:
             case Running(jobs):
                 member.take_running(jobs, now_ms)
             case TaskReady(restored, role):
-                member.positions[restored.task] = restored.position
-                member.ready.add(restored.task)
-                yield Announce(member.has_restored(restored, role))
+                yield Announce(member.take_ready(restored, role))
             case GivenBack(orders):
                 self._orders.give_back(member, orders)
                 yield from self._give_orders([order.task for order in orders], now_ms)

@@ -84,7 +84,7 @@ class Member:
     running: dict[TaskId, RunningJob] = attrs.field(factory=dict)
     """Task -> what it does with it now."""
     ready: set[TaskId] = attrs.field(factory=set)
-    """Those of its tasks whose state it has brought up to date."""
+    """Those of its active tasks whose state it has brought up to date."""
     leaves_because: str = ""
     """Why it is to leave; "": it stays."""
     leaves_by_ms: int = 0
@@ -148,8 +148,11 @@ class Member:
             hello.client, hello.process_id, self.member_id, hello.attempt, hello.host, hello.pid, restorable
         )
 
-    def has_restored(self, what: Restored, role: str) -> TaskRestored:
-        """The event that tells that a task is up to date."""
+    def take_ready(self, what: Restored, role: str) -> TaskRestored:
+        """A task of it is up to date; the event that tells of that. How far a standby is, it goes on to tell."""
+        self.positions[what.task] = what.position
+        if role == "active":
+            self.ready.add(what.task)
         return TaskRestored(
             self.name,
             what.task,
