@@ -10,13 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.by_racks import MOST_ENTRIES, split_by_rack
+from task_assignor.engine.cells_first import racks_come_first, split_by_rack
 from task_assignor.engine.flow import most_flow
 from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import NOBODY, Allocation, Goal, Problem
 from task_assignor.engine.state_network import StateNetwork
-from task_assignor.engine.transport import MOST_PLACES
 
 MOST_CHOICES: Final = 300_000
 """Owners that classes of items can choose between, in all; with more each item looks at one owner at a time."""
@@ -34,14 +33,14 @@ def allocate(problem: Problem) -> Allocation:
 
     Only where very many items are claimed by several owners each, or have state on several, are the goals after the fewest
     claims (with costs on racks: after the shares), or from state on, not reached exactly: then each of these items looks at
-    one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with the goals after the shares where very many items cost differently on many racks (`by_racks.py`).
+    one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with the goals after the shares where very many items cost differently on many racks (`cells_first.py`).
     """
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
     claims, inexact = problem.newest_claims(), set[Goal]()
     racks = problem.racks
-    if racks is not None and len(racks.entry_row) > MOST_ENTRIES and racks.racks <= MOST_PLACES:
+    if racks is not None and racks_come_first(racks):
         problem = split_by_rack(problem, racks, claims)
         claims, inexact = problem.claims, set(Goal) - {Goal.SHARES}
     network = ActivesNetwork(problem, claims)

@@ -17,9 +17,9 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
-from task_assignor.engine.places_by_cells import goes_by_cells, places_by_cells
 from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -46,7 +46,7 @@ class Owners:
 def min_cost_places(problem: OwnersProblem) -> Owners:
     """The cheapest places, with the fewest moves among the cheapest. Ties go by item number, then place number.
 
-    Where very many items cost differently in many cells, cells are chosen first (`places_by_cells.py`); that is nearly
+    Where very many items cost differently in many cells, cells are chosen first (`cells_first.py`); that is nearly
     always as good, and `Owners.is_best` says whether it is.
 
     Raises:
@@ -57,8 +57,10 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
         if int(problem.lower.max(initial=0)) > 0:
             raise FlowError("There are no items, but places that must have some.")
         return Owners(np.zeros(0, dtype=np.int64), 0)
-    if goes_by_cells(problem):
-        return Owners(*places_by_cells(problem))
+    if cells_come_first(problem):
+        left, bound = split_by_cell(problem)
+        place = min_cost_places(left).place
+        return Owners(place, bound, is_best=bool((place == left.item_owner)[left.item_owner >= 0].all()))
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)

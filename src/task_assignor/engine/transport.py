@@ -16,7 +16,7 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within
-from task_assignor.sdk.arrays import csr_rows, distinct, offsets_of, order_by
+from task_assignor.sdk.arrays import csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PLACES: Final = 1_000
@@ -24,6 +24,7 @@ MOST_PLACES: Final = 1_000
 _NO_WAY: Final = 2**60
 _AT_ONCE: Final = 100_000
 """Of so many items what they ask is counted at once."""
+Gains = tuple[Int64Array, Int64Array, Int64Array]
 
 
 @attrs.frozen(eq=False)
@@ -41,6 +42,31 @@ class PlaceGains:
     item: Int64Array
     place: Int64Array
     gain: Int64Array
+
+    @classmethod
+    def of(cls, row: Int64Array, by_row: Gains, by_item: Gains) -> PlaceGains:
+        """What items gain because of their rows, and by themselves, added up.
+
+        Args:
+            row: (N,) row of each item.
+            by_row: rows, ascending, places (-1: there is no such place), and what items of the row gain there.
+            by_item: items, places, and what they gain there.
+        """
+        entry_row, entry_place, entry_gain = by_row
+        item, place, gain = by_item
+        of_row = offsets_of(entry_row, 1 + max(int(row.max(initial=-1)), int(entry_row.max(initial=-1))))
+        entry = csr_rows(of_row, row)
+        of_entry = np.repeat(np.arange(len(row)), np.diff(of_row)[row])
+        known = entry_place[entry] >= 0
+        of_entry, entry = of_entry[known], entry[known]
+        width = 1 + max(int(entry_place.max(initial=0)), int(place.max(initial=0)))
+        pairs, number = distinct_and_numbers(
+            np.concatenate([of_entry * width + entry_place[entry], item * width + place])
+        )
+        gains = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(gains, number, np.concatenate([entry_gain[entry], gain]))
+        items, places = np.divmod(pairs[gains > 0], width)
+        return cls(len(row), items, places, gains[gains > 0])
 
 
 def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array:

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from task_assignor.engine.transport import PlaceGains, cheapest_places
-from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.utils.rack_rows import RackRows
@@ -89,15 +88,7 @@ def swapped(
     traffic, move = traffic * hairs, move * hairs + (1 if ties_stay else -1)
     local = rows.local[:, place_rack]
     row, place = np.nonzero(local)
-    of_row = csr_rows(offsets_of(row, len(rows)), rows.row)
-    task = np.repeat(np.arange(len(own)), np.bincount(row, minlength=len(rows))[rows.row])
-    pairs, number = distinct_and_numbers(
-        np.concatenate([task * places + place[of_row], np.arange(len(own)) * places + own])
-    )
-    gain = np.concatenate([traffic * local[row, place][of_row].astype(np.int64), np.full(len(own), move)])
-    gains = np.zeros(len(pairs), dtype=np.int64)
-    np.add.at(gains, number, gain)
-    chosen = gains > 0
-    item, to = np.divmod(pairs[chosen], places)
+    by_row = row, place, traffic * local[row, place].astype(np.int64)
+    gains = PlaceGains.of(rows.row, by_row, (np.arange(len(own)), own, np.full(len(own), move)))
     numbers = np.bincount(own, minlength=places)
-    return cheapest_places(PlaceGains(len(own), item, to, gains[chosen]), numbers, numbers)
+    return cheapest_places(gains, numbers, numbers)

@@ -1,13 +1,65 @@
-"""Cells first, then places: the path for items that nearly all cost differently in many cells, against the flow of all."""
+"""Cells first, then places or owners: the path for items that nearly all cost differently in many cells, against the exact one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from task_assignor.engine import places_by_cells
+from task_assignor.engine import cells_first
+from task_assignor.engine.actives import allocate
+from task_assignor.engine.items import Pairs
 from task_assignor.engine.owners_problem import OwnersProblem
 from task_assignor.engine.places import min_cost_places
+from task_assignor.engine.problem import Allocation, Goal, Problem, RackCosts
+
+
+def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
+    """Every item has two racks where it costs less, and up to two claimants; one rack in three has no owner."""
+    draws = np.random.default_rng(seed)
+    near = np.argsort(draws.random((items, racks)), axis=1)[:, :2]
+    near.sort(axis=1)
+    claims = np.unique(draws.integers(0, [items, owners], (items, 2)), axis=0)
+    costs = RackCosts(
+        np.arange(items),
+        np.full(items, 20),
+        np.repeat(np.arange(items), 2),
+        near.reshape(-1),
+        draws.integers(0, 20, 2 * items),
+        3,
+        draws.integers(0, max(racks * 2 // 3, 1), owners),
+    )
+    return Problem(
+        draws.random(items) < 0.7,
+        draws.integers(1, 4, owners),
+        Pairs.of(claims[:, 0], claims[:, 1]),
+        Pairs.of([], []),
+        racks=costs,
+    )
+
+
+def _cost(problem: Problem, found: Allocation) -> int:
+    racks, claims, owner = problem.racks, problem.newest_claims(), found.owner.astype(np.int64)
+    assert racks is not None
+    kept = claims.have(np.arange(len(owner)), owner)
+    lost = int(((np.bincount(claims.item, minlength=len(owner)) > 0) & ~kept).sum())
+    return racks.move * lost + int(racks.costs(racks.row, racks.rack[owner]).sum())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shares_are_kept_and_little_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every owner has floor or ceil of its share; the cost is at most a tenth above the least, and it says so."""
+    problem = _allocation(seed, *((400, 20, 6), (300, 7, 9), (50, 60, 4))[seed % 3])
+    exact = allocate(problem)
+    monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
+    found = allocate(problem)
+    low, high = problem.bounds()
+    counts = np.bincount(found.owner, minlength=len(low))
+
+    assert (low <= counts).all()
+    assert (counts <= high).all()
+    assert exact.exact == frozenset(Goal)
+    assert found.exact == {Goal.SHARES}
+    assert _cost(problem, exact) <= _cost(problem, found) <= 1.1 * _cost(problem, exact)
 
 
 def _problem(seed: int, *, tight: bool) -> OwnersProblem:
@@ -45,7 +97,7 @@ def test_says_truly_whether_nothing_is_cheaper(tight: bool, monkeypatch: pytest.
         problem = _problem(seed, tight=tight)
         exact = min_cost_places(problem)
         with monkeypatch.context() as patch:
-            patch.setattr(places_by_cells, "MOST_ENTRIES", -1)
+            patch.setattr(cells_first, "MOST_ENTRIES", 0)
             found = min_cost_places(problem)
         counts = np.bincount(found.place, minlength=len(problem.lower))
         cost = int(problem.item_costs(found.place).sum())
