@@ -23,7 +23,6 @@ from task_assignor.builtin_assignors import (
 )
 from task_assignor.engine import flow, places
 from task_assignor.engine import weighted_places as weights_module
-from task_assignor.engine.weighted_places import _Repair
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -39,7 +38,6 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.settings import StreamsConfig
 from task_assignor.utils import ClientCost, CostModelException, PlacementCosts, placement_costs
-from task_assignor.utils.least_cost import _Question
 from task_assignor.validation import validate_task_assignment
 
 CLIENTS = [ProcessId(uuid.UUID(int=number + 1)) for number in range(4)]
@@ -463,28 +461,6 @@ def test_a_cost_model_is_an_object_of_one() -> None:
         CostModelException, match=r"cost_model\(\) must return an object of a CostModel, but returned None"
     ):
         Nothing().assign(plain_state(1, 1))
-
-
-@given(cases(weights=True), st.data(), st.sampled_from([0, 8]))
-def test_the_cheapest_client_with_room_is_found_for_many_tasks_at_once(
-    case: Case, data: st.DataObject, few_rows: int
-) -> None:
-    """Row by row, or for all rows at once."""
-    given_costs = _Question.of(case.state.columns, PlacementCosts(**case.costs))
-    problem, weight = given_costs.problem(np.arange(len(case.costs["weight"]))), given_costs.weight
-    clients = len(problem.upper)
-    search = _Repair(problem, np.array([data.draw(st.integers(0, clients - 1)) for _ in weight]), weight)
-    items = np.arange(len(weight))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights_module, "_FEW_ROWS", few_rows)
-        target, cost = search._cheapest(items)
-
-    costs = search._costs(items)
-    costs[(problem.upper - search.load)[None, :] < weight[:, None]] = 2**61
-    best = costs.min(axis=1, initial=2**61)
-    assert np.minimum(cost, 2**61).tolist() == best.tolist()
-    assert target.tolist() == np.where(best < 2**61, costs.argmin(axis=1), -1).tolist()
 
 
 def test_improving_ends_when_the_time_for_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

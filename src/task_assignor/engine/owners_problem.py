@@ -103,7 +103,11 @@ class OwnersProblem:
 
     def item_costs(self, places: Int64Array) -> Int64Array:
         """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
-        costs = self.costs(self.item_row, places)
-        stays, moves = self.item_owner == places, (self.item_owner != places) & (self.item_owner >= 0)
-        extra = self.stay_cost[self.item_row] * stays + self.move_cost[self.item_row] * moves
+        return self.costs_of(np.arange(len(self.item_row)), places)
+
+    def costs_of(self, items: Int64Array, places: Int64Array) -> Int64Array:
+        """The same for some items."""
+        rows, owners = self.item_row[items], self.item_owner[items]
+        costs = self.costs(rows, places)
+        extra = np.where(owners == places, self.stay_cost[rows], np.where(owners >= 0, self.move_cost[rows], 0))
         return np.where(costs < 0, FORBIDDEN, costs + extra)

@@ -1,32 +1,38 @@
-"""Whole items of different weights within capacities: a rounded relaxation is repaired, then improved by moves and swaps.
+"""Whole items of different weights within capacities: what they cost at least, and a placement that is good.
 
-Which is NP-hard to do best (bin packing), so this gives up optimality; what it costs at least is known from the relaxation.
-Where capacities are so tight that the repair finds no way, `engine/packing.py` looks for one.
+To find the best one is NP-hard (bin packing). A flow in which items can be split gives a bound; rounded to whole items it
+is made to fit, then improved by moves and swaps. Where capacities are so tight that nothing fits, `engine/packing.py`
+looks for a way.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import attrs
 import numpy as np
 
+from task_assignor.engine.flow import CostRangeError
 from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
-from task_assignor.sdk.arrays import distinct
+from task_assignor.engine.places import min_cost_places
+from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PAIRS: Final = 4_000_000
-"""Beyond so many (task, client) pairs nothing is improved, only repaired."""
+"""Beyond so many (item, owner) pairs nothing is improved, only made to fit."""
 MOST_KEPT: Final = 8_000_000
-"""The costs of so many (class, client) pairs are kept while placements are repaired."""
+"""The costs of so many (row, owner) pairs are kept."""
+MOST_PLACES: Final = 1_000_000
+"""Up to so many pairs of owner and weight each pair is a place of its own, with its own cost per unit."""
+MOST_SCALE: Final = 10**6
+"""Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
 MOST_PASSES: Final = 50
 MOST_STEPS: Final = 300_000_000
 """Comparisons of costs that improving may take: some seconds in all."""
 _VISIT: Final = 1_000
-"""To visit a task takes as long as so many comparisons."""
-_FEW_ROWS: Final = 8
-"""Tasks that have so many times fewer rows are looked at row by row."""
+"""To visit an item takes as long as so many comparisons."""
 _NEVER: Final = 2**61
 
 
@@ -35,7 +41,7 @@ class Overload:
     """No placement within the capacities was found.
 
     Args:
-        client: a client outside its capacities.
+        client: an owner outside its capacities.
         load: the weight it would get.
         is_proven: there is none at all.
     """
@@ -45,185 +51,203 @@ class Overload:
     is_proven: bool = False
 
 
-def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
-    """(N,) client of each task within the capacities, cheap but not known to be cheapest.
+def relaxed(problem: OwnersProblem, weight: Int64Array) -> tuple[Int64Array, int]:
+    """Place items that can be split.
 
     Args:
-        problem: true costs of whole tasks, and capacities in units of weight.
+        problem: true costs of whole items, and capacities in units of weight.
+        weight: (N,) weight of each item, at least 1.
+
+    Returns:
+        (owner of each item, rounded, -1: nowhere; lower bound of the cost of whole items)
+
+    Raises:
+        InfeasibleFlowError: even split items do not fit.
+        CostRangeError: the costs are too large for exact arithmetic.
+    """
+    weights, of_item = distinct_and_numbers(weight)
+    scale = min(math.lcm(*weights.tolist()) if len(weights) < 1000 else MOST_SCALE, MOST_SCALE)
+    has_owner_costs = problem.place_cost is not None and problem.place_cost.any()
+    kinds = len(weights) if has_owner_costs and len(weights) * len(problem.upper) <= MOST_PLACES else 1
+    while True:
+        try:
+            found = min_cost_places(_per_unit(problem, weights, of_item, kinds, scale))
+            break
+        except CostRangeError:
+            if scale == 1:
+                raise
+            scale = max(scale // 10, 1)
+    # Costs were rounded down, and whole items cost a whole number.
+    return np.where(found.place == NOBODY, NOBODY, found.place // kinds), -(-found.cost // scale)
+
+
+def _per_unit(
+    problem: OwnersProblem, weights: Int64Array, of_item: Int64Array, kinds: int, scale: int
+) -> OwnersProblem:
+    """A row for every row and weight, with costs per unit of weight, times `scale`, rounded down.
+
+    With as many kinds as weights there is a place for every owner and weight, so that an owner's own cost per unit is
+    exact; with one kind it is that of the heaviest, so that the bound stays one.
+    """
+    rows, row = distinct_and_numbers(problem.item_row * len(weights) + of_item)
+    base, of_row = rows // len(weights), rows % len(weights)
+    units, kind = weights[of_row], of_row % kinds
+    entry_row, entry = _of_rows(problem.entry_row, base)
+    exception_row, exception = _of_rows(problem.exception_row, base)
+    owners = np.repeat(np.arange(len(problem.upper)), kinds)
+    own_cost = np.zeros_like(owners) if problem.place_cost is None else problem.place_cost[owners]
+
+    def scaled(costs: Int64Array, units: Int64Array) -> Int64Array:
+        # Without overflow.
+        return costs // units * scale + costs % units * scale // units
+
+    cost = problem.exception_cost[exception]
+    return OwnersProblem(
+        item_row=row,
+        item_owner=np.where(problem.item_owner < 0, NOBODY, problem.item_owner * kinds + of_item % kinds),
+        item_weight=weights[of_item],
+        default_cost=scaled(problem.default_cost[base], units),
+        row_hub=kind,
+        entry_row=entry_row,
+        entry_cell=problem.entry_cell[entry] * kinds + kind[entry_row],
+        entry_cost=scaled(problem.entry_cost[entry], units[entry_row]),
+        move_cost=scaled(problem.move_cost[base], units),
+        stay_cost=scaled(problem.stay_cost[base], units),
+        cell_hub=np.tile(np.arange(kinds), len(problem.cell_hub)),
+        place_cell=problem.place_cell[owners] * kinds + np.tile(np.arange(kinds), len(problem.upper)),
+        place_cost=scaled(own_cost, np.tile(weights[-kinds:], len(problem.upper))),
+        place_upper=problem.upper[owners],
+        place_pool=owners,
+        lower=problem.lower,
+        upper=problem.upper,
+        exception_row=exception_row,
+        exception_place=problem.exception_place[exception] * kinds + kind[exception_row],
+        exception_cost=np.where(cost == FORBIDDEN, FORBIDDEN, scaled(cost, units[exception_row])),
+    )
+
+
+def _of_rows(entry_row: Int64Array, base: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(row, entry): for each row the entries of the row that it was made of."""
+    offsets = offsets_of(entry_row, 1 + max(int(base.max(initial=-1)), int(entry_row.max(initial=-1))))
+    return np.repeat(np.arange(len(base)), np.diff(offsets)[base]), csr_rows(offsets, base)
+
+
+def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
+    """(N,) owner of each item within the capacities, cheap but not known to be cheapest.
+
+    Args:
+        problem: true costs of whole items, and capacities in units of weight.
         rounded: (N,) where the relaxation has them; -1: nowhere.
         weight: (N,) weights.
     """
-    repair = _Repair(problem, rounded.copy(), weight)
-    repair.settle()
-    repair.repair_upper()
-    repair.repair_lower()
-    wrong = repair.outside()
+    search = _Search(problem, rounded.copy(), weight)
+    search.fit()
+    if search.outside() is not None:
+        search.spread()
+    wrong = search.outside()
     if wrong is not None:
         try:
-            if not repair.pack():
+            if not search.pack():
                 return wrong
         except NoPackingError:
             return attrs.evolve(wrong, is_proven=True)
     if len(weight) * len(problem.upper) <= MOST_PAIRS:
-        repair.improve()
-    return repair.place
+        search.improve()
+    return search.place
 
 
-class _Repair:
+class _Search:
+    """Items at owners, and how full these are."""
+
     def __init__(self, problem: OwnersProblem, place: Int64Array, weight: Int64Array) -> None:
-        self.problem, self.place, self.weight = problem, place, weight
-        self.clients = len(problem.upper)
-        self.load = np.zeros(self.clients, dtype=np.int64)
-        placed = np.flatnonzero(place >= 0)
-        np.add.at(self.load, place[placed], weight[placed])
+        self.problem, self.weight = problem, weight
+        self._settle(place)
         self.steps = 0
-        self._rows: dict[int, tuple[Int64Array, Int64Array]] = {}
+        self._rows: dict[int, Int64Array] = {}
 
-    def _costs(self, items: Int64Array) -> Int64Array:
-        """(n, C) true cost of the items on every client; forbidden: very much."""
-        clients = np.tile(np.arange(self.clients), len(items))
-        return self._costs_at(np.repeat(items, self.clients), clients).reshape(len(items), self.clients)
+    def _settle(self, place: Int64Array) -> None:
+        self.place, self.load = place, np.zeros(len(self.problem.upper), dtype=np.int64)
+        np.add.at(self.load, place[place >= 0], self.weight[place >= 0])
 
-    def _costs_at(self, items: Int64Array, clients: Int64Array) -> Int64Array:
-        """(n,) true cost of each item on the client beside it."""
-        problem = self.problem
-        rows, owners = problem.item_row[items], problem.item_owner[items]
-        costs = problem.costs(rows, clients)
-        extra = np.where(owners == clients, problem.stay_cost[rows], np.where(owners >= 0, problem.move_cost[rows], 0))
-        return np.where(costs == FORBIDDEN, _NEVER, costs + extra)
-
-    def _put(self, item: int, client: int) -> None:
+    def _put(self, item: int, owner: int) -> None:
         before = int(self.place[item])
-        if before >= 0:
+        if before != NOBODY:
             self.load[before] -= self.weight[item]
-        self.load[client] += self.weight[item]
-        self.place[item] = client
+        if owner != NOBODY:
+            self.load[owner] += self.weight[item]
+        self.place[item] = owner
 
-    def settle(self) -> None:
-        """Tasks that the relaxation left nowhere, or where they must not be: heaviest first, cheapest client with room."""
+    def _cost(self, item: int) -> Int64Array:
+        """(C,) true cost of the item at every owner; where it must not be: very much."""
+        problem, row, owner = self.problem, int(self.problem.item_row[item]), int(self.problem.item_owner[item])
+        cost = self._rows.get(row)
+        if cost is None:
+            cost = problem.costs(np.full(len(self.load), row), np.arange(len(self.load)))
+            cost = np.where(cost == FORBIDDEN, _NEVER, cost)
+            if len(self._rows) * len(cost) < MOST_KEPT:
+                self._rows[row] = cost
+        if owner == NOBODY:
+            return cost
+        move = int(problem.move_cost[row])
+        cost = cost + move
+        cost[owner] += int(problem.stay_cost[row]) - move
+        return cost
+
+    def fit(self) -> None:
+        """Items that are too many for their owners, or nowhere, go to the cheapest owner with room."""
         at = self.problem.costs(self.problem.item_row, np.maximum(self.place, 0))
-        lost = np.flatnonzero((self.place < 0) | (at == FORBIDDEN))
-        for item in lost[np.argsort(-self.weight[lost], kind="stable")].tolist():
-            if self.place[item] >= 0:
-                self.load[self.place[item]] -= self.weight[item]
-                self.place[item] = NOBODY
-            target = int(self._cheapest(np.array([item]))[0][0])
-            if target == NOBODY:
-                allowed = self._costs(np.array([item]))[0] < _NEVER
-                target = int(np.argmax(np.where(allowed, self.problem.upper - self.load, -_NEVER)))
-            self._put(item, target)
+        self._settle(np.where(at == FORBIDDEN, NOBODY, self.place))
+        items = order_by(self.place, self.weight)
+        stops = np.searchsorted(self.place[items], np.arange(len(self.load) + 1)).tolist()
+        for owner in np.flatnonzero(self.load > self.problem.upper).tolist():
+            self._relieve(owner, items[stops[owner] : stops[owner + 1]].tolist())
+        self._fill(np.flatnonzero(self.place == NOBODY), by_cost=True)
+        self._raise_to_lower()
 
-    def repair_upper(self) -> None:
-        """Take weight from clients that have too much: by a move if one fits, else by a swap with a lighter task."""
+    def _relieve(self, owner: int, items: list[int]) -> None:
+        """Take items from an owner that has too much, as few as will do: they are in order of weight."""
+        while (excess := int(self.load[owner] - self.problem.upper[owner])) > 0:
+            enough = int(np.searchsorted(self.weight[items], excess))
+            self._put(items.pop(min(enough, len(items) - 1)), NOBODY)
+
+    def spread(self) -> None:
+        """All items anew, where the most room is: that fits into nearly any capacities."""
+        self._settle(np.full_like(self.place, NOBODY))
+        self._fill(np.arange(len(self.place)), by_cost=False)
+        self._raise_to_lower()
+
+    def _fill(self, items: Int64Array, by_cost: bool) -> None:
+        """Each item, heaviest first, goes to the cheapest owner with room, or to that with most of it."""
+        for item in items[order_by(-self.weight[items])].tolist():
+            cost, room = self._cost(item), self.problem.upper - self.load
+            allowed = cost < _NEVER
+            if by_cost and (allowed & (room >= self.weight[item])).any():
+                room = np.where(room >= self.weight[item], -cost, -_NEVER)
+            self._put(item, int(np.argmax(np.where(allowed, room, -2 * _NEVER))))
+
+    def _raise_to_lower(self) -> None:
+        """Give weight to owners that have too little, from those that can spare it."""
         while True:
-            excess = self.load - self.problem.upper
-            client = int(np.argmax(excess))
-            if excess[client] <= 0:
+            lack, spare = self.problem.lower - self.load, self.load - self.problem.lower
+            owner = int(np.argmax(lack))
+            if lack[owner] <= 0:
                 return
-            if not (self._move_from(client) or self._swap_from(client, int(excess[client]))):
-                return
-
-    def _move_from(self, client: int) -> bool:
-        items = np.flatnonzero(self.place == client)
-        target, cost = self._cheapest(items)
-        gain = np.where(target == NOBODY, _NEVER, cost - self._costs_at(items, self.place[items]))
-        best = int(np.argmin(gain)) if len(items) else 0
-        if not len(items) or gain[best] >= _NEVER // 2:
-            return False
-        self._put(int(items[best]), int(target[best]))
-        return True
-
-    def _cheapest(self, items: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """(n,) the cheapest client with room for each item (-1: none), and what the item costs there. Ties go by number."""
-        problem, room = self.problem, self.problem.upper - self.load
-        rows, weight, owner = problem.item_row[items], self.weight[items], problem.item_owner[items]
-        rows_there = distinct(rows)
-        if len(rows_there) * _FEW_ROWS > len(items):
-            costs = np.where(room >= weight[:, None], self._costs(items), _NEVER)
-            target, cost = costs.argmin(axis=1), costs.min(axis=1)
-            return np.where(cost < _NEVER, target, NOBODY), cost
-        target = np.full(len(items), NOBODY, dtype=np.int64)
-        cost = np.full(len(items), _NEVER, dtype=np.int64)
-        for row in rows_there.tolist():
-            costs, order = self._of_row(row)
-            chosen = np.flatnonzero(rows == row)
-            # In order of cost the first client with enough room is where the most room so far becomes enough.
-            first = np.searchsorted(np.maximum.accumulate(room[order]), weight[chosen])
-            chosen, first = chosen[first < self.clients], first[first < self.clients]
-            target[chosen] = order[first]
-            cost[chosen] = costs[order[first]]
-        cost += np.where((owner >= 0) & (target != NOBODY), problem.move_cost[rows], 0)
-        # Staying may be cheaper than the cost of the client says.
-        owned = np.flatnonzero(owner >= 0)
-        owned = owned[room[owner[owned]] >= weight[owned]]
-        stays = self._costs_at(items[owned], owner[owned])
-        better = (stays < cost[owned]) | ((stays == cost[owned]) & (owner[owned] < target[owned]))
-        target[owned[better]], cost[owned[better]] = owner[owned[better]], stays[better]
-        target[cost >= _NEVER] = NOBODY
-        return target, cost
-
-    def _of_row(self, row: int) -> tuple[Int64Array, Int64Array]:
-        """(C,) what items of the row cost on each client, without staying or moving, and the clients in that order."""
-        found = self._rows.get(row)
-        if found is None:
-            costs = self.problem.costs(np.full(self.clients, row), np.arange(self.clients))
-            costs = np.where(costs == FORBIDDEN, _NEVER, costs)
-            found = costs, np.argsort(costs, kind="stable")
-            if len(self._rows) * self.clients < MOST_KEPT:
-                self._rows[row] = found
-        return found
-
-    def _swap_from(self, client: int, excess: int) -> bool:
-        """Swap a heavier task of the client with a lighter one whose client has room for the difference."""
-        ours, others = np.flatnonzero(self.place == client), np.flatnonzero(self.place != client)
-        our_costs, their_cost = self._costs(ours), self._costs_at(others, np.full(len(others), client))
-        theirs = self.place[others]
-        room = (self.problem.upper - self.load)[theirs]
-        stay = self.problem.item_costs(self.place)
-        best: tuple[int, int, int] | None = None
-        for row, item in enumerate(ours.tolist()):
-            heavier = int(self.weight[item]) - self.weight[others]
-            cost = our_costs[row, theirs] + their_cost - int(stay[item]) - stay[others]
-            fits = (heavier > 0) & (heavier <= room) & (our_costs[row, theirs] < _NEVER) & (their_cost < _NEVER)
-            if not fits.any():
-                continue
-            # As little cost as can be per unit that gets away, units beyond the excess not counted.
-            got = np.minimum(heavier, excess)
-            price = np.where(fits, np.maximum(cost, 0) / np.maximum(got, 1), np.inf)
-            where = int(np.lexsort((-got, price))[0])
-            candidate = (int(max(cost[where], 0)) * 1_000 // int(got[where]), item, int(others[where]))
-            best = candidate if best is None else min(best, candidate)
-        if best is None:
-            return False
-        _, item, other = best
-        target = int(self.place[other])
-        self._put(item, target)
-        self._put(other, client)
-        return True
-
-    def repair_lower(self) -> None:
-        """Give weight to clients that have too little, from those that can spare it."""
-        while True:
-            lack = self.problem.lower - self.load
-            client = int(np.argmax(lack))
-            if lack[client] <= 0:
-                return
-            spare = self.load - self.problem.lower
-            items = np.flatnonzero(
-                (self.weight <= spare[self.place])
-                & (self.weight <= self.problem.upper[client] - self.load[client])
-                & (self.place != client)
-            )
-            costs = self._costs_at(items, np.full(len(items), client))
-            items, costs = items[costs < _NEVER], costs[costs < _NEVER]
+            room = self.problem.upper[owner] - self.load[owner]
+            items = np.flatnonzero((self.weight <= np.minimum(spare[self.place], room)) & (self.place != owner))
+            cost = self.problem.costs_of(items, np.full(len(items), owner))
+            items, cost = items[cost != FORBIDDEN], cost[cost != FORBIDDEN]
             if not len(items):
                 return
-            self._put(int(items[np.argmin(costs - self.problem.item_costs(self.place)[items])]), client)
+            self._put(int(items[np.argmin(cost - self.problem.costs_of(items, self.place[items]))]), owner)
 
     def outside(self) -> Overload | None:
-        """A client outside its capacities."""
+        """An owner outside its capacities."""
         wrong = np.flatnonzero((self.load > self.problem.upper) | (self.load < self.problem.lower))
         return Overload(int(wrong[0]), int(self.load[wrong[0]])) if len(wrong) else None
+
+    def _costs(self) -> Int64Array:
+        """(N, C) true costs."""
+        return np.stack([self._cost(item) for item in range(len(self.place))])
 
     def pack(self) -> bool:
         """Let a solver look for a placement within the capacities; say whether it found one.
@@ -231,22 +255,23 @@ class _Repair:
         Raises:
             NoPackingError: there is none.
         """
-        if len(self.place) * self.clients > MOST_CHOICES:
+        if len(self.place) * len(self.load) > MOST_CHOICES:
             return False
-        costs = self._costs(np.arange(len(self.place)))
+        costs = self._costs()
         found = packed(costs, costs < _NEVER, self.weight, self.problem.lower, self.problem.upper)
-        if found is None:
-            return False
-        self.place = found
-        self.load = np.zeros(self.clients, dtype=np.int64)
-        np.add.at(self.load, found, self.weight)
-        return True
+        if found is not None:
+            self._settle(found)
+        return found is not None
 
     def improve(self) -> None:
         """Passes of moves that pay and swaps that pay, until a pass finds none, or the time for it is over."""
-        costs = self._costs(np.arange(len(self.place)))
+        costs = self._costs()
         for _ in range(MOST_PASSES):
-            if not (self._moves(costs) | self._swaps(costs)) or self.steps >= MOST_STEPS:
+            gain = costs.min(axis=1) - costs[np.arange(len(self.place)), self.place]
+            # Those that would gain most first.
+            items = [item for item in np.argsort(gain, kind="stable").tolist() if gain[item] < 0]
+            changed = [item for item in items if self._move(item, costs) or self._swap(item, costs)]
+            if not changed or self.steps >= MOST_STEPS:
                 return
 
     def _may_take(self, steps: int) -> bool:
@@ -254,52 +279,33 @@ class _Repair:
         self.steps += steps + _VISIT
         return self.steps < MOST_STEPS
 
-    def _own(self, costs: Int64Array) -> Int64Array:
-        own: Int64Array = costs[np.arange(len(self.place)), self.place]
-        return own
+    def _move(self, item: int, costs: Int64Array) -> bool:
+        """The item goes to the cheapest owner with room, if that pays."""
+        ours, weight = int(self.place[item]), int(self.weight[item])
+        if self.load[ours] - weight < self.problem.lower[ours] or not self._may_take(len(self.load)):
+            return False
+        fits = self.problem.upper - self.load >= weight
+        target = int(np.argmin(np.where(fits, costs[item], _NEVER)))
+        if not fits[target] or costs[item, target] >= costs[item, ours]:
+            return False
+        self._put(item, target)
+        return True
 
-    def _would_gain(self, costs: Int64Array) -> list[int]:
-        """Tasks that would be cheaper elsewhere, those that would gain most first."""
-        if not costs.size:
-            return []
-        gain = costs.min(axis=1) - self._own(costs)
-        return [item for item in np.argsort(gain, kind="stable").tolist() if gain[item] < 0]
-
-    def _moves(self, costs: Int64Array) -> bool:
-        """Each task that would be cheaper elsewhere goes to the cheapest client with room."""
-        moved = False
-        for item in self._would_gain(costs):
-            if not self._may_take(self.clients):
-                break
-            ours, weight = int(self.place[item]), int(self.weight[item])
-            if self.load[ours] - weight < self.problem.lower[ours]:
-                continue
-            fits = self.problem.upper - self.load >= weight
-            target = int(np.argmin(np.where(fits, costs[item], _NEVER)))
-            if fits[target] and costs[item, target] < costs[item, ours]:
-                self._put(item, target)
-                moved = True
-        return moved
-
-    def _swaps(self, costs: Int64Array) -> bool:
-        """Each task that would be cheaper elsewhere changes places with the one with which that pays most."""
-        swapped = False
-        own, lower, upper = self._own(costs), self.problem.lower, self.problem.upper
-        for item in self._would_gain(costs):
-            if not self._may_take(len(self.place)):
-                break
-            ours, place = int(self.place[item]), self.place
-            gain = costs[item, place] - own[item] + costs[:, ours] - own
-            change = self.weight - self.weight[item]
-            load = self.load[place] - change
-            fits = (self.load[ours] + change <= upper[ours]) & (self.load[ours] + change >= lower[ours])
-            fits &= (load <= upper[place]) & (load >= lower[place]) & (place != ours)
-            gain = np.where(fits, gain, 0)
-            other = int(np.argmin(gain))
-            if gain[other] < 0:
-                target = int(place[other])
-                self._put(item, target)
-                self._put(other, ours)
-                own[item], own[other] = costs[item, target], costs[other, ours]
-                swapped = True
-        return swapped
+    def _swap(self, item: int, costs: Int64Array) -> bool:
+        """The item changes places with the one with which that pays most."""
+        if not self._may_take(len(self.place)):
+            return False
+        ours, place, lower, upper = int(self.place[item]), self.place, self.problem.lower, self.problem.upper
+        change = self.weight - self.weight[item]
+        load = self.load[place] - change
+        fits = (self.load[ours] + change <= upper[ours]) & (self.load[ours] + change >= lower[ours])
+        fits &= (load <= upper[place]) & (load >= lower[place]) & (place != ours)
+        own = costs[np.arange(len(place)), place]
+        gain = np.where(fits, costs[item, place] - own[item] + costs[:, ours] - own, 0)
+        other = int(np.argmin(gain))
+        if gain[other] >= 0:
+            return False
+        target = int(place[other])
+        self._put(item, target)
+        self._put(other, ours)
+        return True

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
 from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
 from task_assignor.engine.places import Owners, min_cost_places
-from task_assignor.engine.weighted_bound import relaxed
-from task_assignor.engine.weighted_places import Overload, place_weights
+from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
 from task_assignor.sdk import ApplicationState, StateColumns
 from task_assignor.sdk.arrays import distinct
 from task_assignor.sdk.columns import Int64Array
