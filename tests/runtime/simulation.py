@@ -15,6 +15,7 @@ from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
 from task_assignor.runtime.machines.client import (
+    Answered,
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -242,11 +243,8 @@ class World:
             self._pass_time(self.random.randint(20, 400))
             return
         self.random.choice(actions)()
-        self.coordinator.validate_state()
         deadline = self.coordinator.next_deadline_ms()
         assert deadline is None or deadline > self.ticked_ms or self.finished, "a shell would spin"
-        for client in self.clients:
-            client.machine.validate_state()
 
     def _actions(self) -> list[Callable[[], None]]:
         actions: list[Callable[[], None]] = []
@@ -310,6 +308,7 @@ class World:
             self.work.durable.add((result.task, result.batch, result.generation))
         if connection is not None and connection is client.connection and connection.is_open:
             connection.to_coordinator.append(message)
+        self._to_client(client, Answered(result.task))
 
     def _change(self) -> None:
         """A client more, or one that leaves: because it was told from outside, or by the coordinator."""
@@ -364,7 +363,7 @@ class World:
         self._start_client(client.spec)
 
     def _hang(self, client: SimulatedClient) -> None:
-        """What it processes next never ends, and perhaps holds Python's lock: it hears nothing then."""
+        """What it processes, restores or saves next never ends, and perhaps holds Python's lock: it hears nothing then."""
         client.will_hang = True
 
     def _pause(self, client: SimulatedClient) -> None:
@@ -476,7 +475,9 @@ class World:
     def _to_coordinator(self, event: CoordinatorEvent) -> None:
         if isinstance(event, Tick):
             self.ticked_ms = event.now_ms
-        for instruction in self.coordinator.handle(event):
+        instructions = self.coordinator.handle(event)
+        self.coordinator.validate_state()
+        for instruction in instructions:
             match instruction:
                 case SendToClient(number, message):
                     connection = self.connections[number - 1]
@@ -531,14 +532,16 @@ class World:
 
     def _to_client(self, client: SimulatedClient, event: ClientEvent) -> None:
         if client.machine.phase is not ClientPhase.ENDED:
-            self._carry_out_client(client, client.machine.handle(event))
+            instructions = client.machine.handle(event)
+            client.machine.validate_state()
+            self._carry_out_client(client, instructions)
 
     def _carry_out_client(self, client: SimulatedClient, instructions: Sequence[ClientInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case RunJob(job):
                     client.jobs.append(job)
-                    if job.kind is JobKind.PROCESS and client.will_hang:
+                    if job.kind is not JobKind.CLOSE and client.will_hang:
                         client.will_hang = False
                         client.hanging.append(job)
                         client.is_deaf = self.random.random() < 0.5

@@ -12,6 +12,7 @@ import pytest
 from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
 from task_assignor.runtime.machines.client import (
     MAX_LOSSES,
+    Answered,
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -67,6 +68,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskReady,
     TaskResult,
     Welcome,
+    Work,
 )
 from task_assignor.runtime.machines.records import Part, SavedStore, TaskSnapshot
 from task_assignor.sdk import TaskId
@@ -270,23 +272,55 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
     machine.handle(Received(Welcome("c-1")))
     target = Position(3, 2, 40)
     running, run = machine.handle(Received(_assign(4, {A: target, B: target}, {})))
-    assert running == SendToCoordinator(Running({A: ("restore", 1)}))
+    assert running == SendToCoordinator(Running({1: Work("restore", A)}))
     assert isinstance(run, RunJob)
     _, running, run = machine.handle(JobDone(run.job, Restored(A, target)))
-    assert running == SendToCoordinator(Running({B: ("restore", 2)}))
+    assert running == SendToCoordinator(Running({2: Work("restore", B)}))
     assert isinstance(run, RunJob)
     machine.handle(JobDone(run.job, Restored(B, target)))
     order = _order(A, 4, 4, target)
     running, run = machine.handle(Received(Process((order,))))
-    assert running == SendToCoordinator(Running({A: ("process", 3)}))
+    assert running == SendToCoordinator(Running({3: Work("process", A)}))
     assert isinstance(run, RunJob)
     assert machine.handle(JobDone(run.job, _result(order))) == [SendToCoordinator(TaskDone(_result(order)))]
+    assert machine.handle(Answered(A)) == []
     # Its next membership begins anew.
     running, run = machine.handle(Received(Process((_order(B, 4, 4, target),))))
     machine.handle(Disconnected("cut"))
     machine.handle(Connected(HELLO))
     told = machine.handle(Received(Welcome("c-2")))
-    assert told == [StartHeartbeats("c-2"), SendToCoordinator(Running({B: ("process", 4)}))]
+    assert told == [StartHeartbeats("c-2"), SendToCoordinator(Running({4: Work("process", B)}))]
+
+
+def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
+    """With a restore; and what is processed counts as that until its files are on the disk."""
+    machine = _member()
+    (run,) = machine.handle(Received(_assign(1, {A: Position(0, 1, 1)}, {})))
+    assert isinstance(run, RunJob)
+    machine.told.clear()
+    machine.handle(HeartbeatDue({("restore", A): (0, "")}))
+    assert machine.told == []
+    machine.handle(HeartbeatDue({("restore", A): (2, "a part is read"), ("restore", B): (9, "over long ago")}))
+    machine.handle(HeartbeatDue({("restore", A): (2, "a part is read")}))
+    assert machine.told == [Running({1: Work("restore", A, 2, "a part is read")})]
+    machine.told.clear()
+    machine.handle(JobDone(run.job, Restored(A, Position(0, 1, 1))))
+    order = _order(A, 1, base=Position(0, 1, 1))
+    (run,) = machine.handle(Received(Process((order,))))
+    assert isinstance(run, RunJob)
+    number, work = max(machine.told[-1].works.items())
+    assert work == Work("process", A)
+    machine.handle(JobDone(run.job, _result(order)))
+    machine.told.clear()
+    machine.handle(HeartbeatDue({("process", A): (7, "the next batch already")}))
+    assert machine.told == []
+    machine.handle(Received(_assign(2, {A: order.base}, {B: Position(0, 1, 1)})))
+    # What waits for the disk is still the same work.
+    (told,) = machine.told
+    assert told.works[number] == Work("process", A, 1, "its files are synced")
+    machine.handle(Answered(A))
+    machine.handle(HeartbeatDue({("restore", B): (1, "")}))
+    assert [work.task for work in machine.told[-1].works.values()] == [B]
 
 
 def test_several_threads_take_several_tasks() -> None:

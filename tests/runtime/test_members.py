@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from task_assignor.runtime.machines.coordinator_members import Member
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored
+from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
+from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -49,3 +50,56 @@ def test_a_standby_that_becomes_active_is_behind_until_it_says_that_it_is_ready(
     assert member.for_leader(progress).offset_sums == {A: 0, B: 7}
     member.take_ready(Restored(B, Position(9, 1, 10)), "active")
     assert member.for_leader(progress).offset_sums == {A: 0}
+
+
+OPTIONS = RuntimeOptions(max_poll_interval_ms=1_000, session_timeout_ms=100_000)
+
+
+def _why(member: Member, now_ms: int) -> str:
+    return member.why_hanging(OPTIONS, {A: "Join", B: "Join"}, now_ms)
+
+
+def test_a_restore_may_take_long_as_long_as_it_gets_on() -> None:
+    member = _member()
+    for steps in range(10):
+        member.last_told_ms = now_ms = steps * 900
+        member.take_running({1: Work("restore", B, steps, f"file {steps}")}, now_ms)
+        assert not _why(member, now_ms + 999)
+    member.last_told_ms = 9_000
+    member.take_running({1: Work("restore", B, 9, "file 9")}, 9_000)
+    assert member.deadlines_ms(OPTIONS)[1] == 9_100
+    assert not _why(member, 9_099)
+    assert member.hung(OPTIONS, 9_100) == Work("restore", B, 9, "file 9")
+    assert _why(member, 9_100) == (
+        "the restore of task 0_1 has not got on for 1000 ms: file 9, which is the limit max.poll.interval.ms"
+    )
+
+
+def test_what_hangs_is_named_by_what_it_does() -> None:
+    """A client that says nothing more may run a processor's code by now, which holds Python's lock."""
+    told = {
+        Work("process", A): "the processor Join has not returned from task 0_0 for 1000 ms",
+        Work("close", A): "the processor Join has not returned from task 0_0 for 1000 ms",
+        Work("process", A, 1, "its sources are read"): (
+            "the batch of task 0_0 has not got on for 1000 ms: its sources are read"
+        ),
+        Work("snapshot", A): "the snapshot of task 0_0 has not got on for 1000 ms",
+        Work("share", A, 2, "part x is read"): (
+            "the snapshot of task 0_0 into the folder of the run has not got on for 1000 ms: part x is read"
+        ),
+    }
+    for work, what in told.items():
+        member = _member()
+        member.take_running({1: work}, 0)
+        member.last_told_ms = 900
+        assert _why(member, 1_000) == f"{what}, which is the limit max.poll.interval.ms"
+    mute = _member()
+    mute.take_running({1: Work("process", A, 1, "its sources are read")}, 0)
+    assert _why(mute, 1_000).startswith("the processor Join has not returned from task 0_0 for 1000 ms")
+
+
+def test_an_answer_ends_the_job_and_not_the_snapshot_that_is_shared() -> None:
+    member = _member()
+    member.take_running({1: Work("process", A), 2: Work("share", A), 3: Work("restore", B)}, 0)
+    member.take_answer(A)
+    assert sorted(member.running) == [2, 3]

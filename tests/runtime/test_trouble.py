@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 
 from task_assignor.group import AssignmentRejectedException
@@ -142,6 +143,38 @@ def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
     else:
         assert app.run(watch).table("out").num_rows == ROWS
         assert len(died) == 1
+
+
+@pytest.mark.parametrize(
+    ("processor", "in_restores", "what"),
+    [
+        (
+            trouble.KeepsTheBatchAndExits,
+            True,
+            "the restore of task 0_0 has not got on for 1000 ms: the store 'hanging' makes the changes of batch 0, ",
+        ),
+        (
+            trouble.KeepsTheBatch,
+            False,
+            "the snapshot of task 0_0 has not got on for 1000 ms: the store 'hanging' is saved, ",
+        ),
+    ],
+)
+def test_a_store_that_always_hangs_ends_the_run(tmp_path: Path, processor: type, in_restores: bool, what: str) -> None:
+    keys, values = pa.schema({"key": pa.string()}), pa.schema({"value": pa.int64()})
+    store = trouble.HangingStoreSpec("hanging", keys, values, in_restores=in_restores)
+    write_topic(tmp_path / "topics", "left", stream(ROWS, keys=20, seed=1), partitions=1, key=["key"], timestamp="at")
+    snapshots = 0 if in_restores else 1
+    options = attrs.evolve(QUICK, max_poll_interval_ms=1_000, max_attempts=2, snapshot_changelog_bytes=snapshots)
+    topology = Topology([SubTopology("troubled", "left", processor, [store], ["out"])])
+    watch = Watch()
+    with pytest.raises(ClientException) as caught:
+        application(tmp_path, topology, clients=1, options=options).run(watch)
+    message = str(caught.value)
+    assert message.startswith("Task 0_0, batch ")
+    assert " was lost 2 times together with its client (the last: client-1, " in message
+    assert f"{what}which is the limit max.poll.interval.ms" in message
+    assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
 def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(tmp_path: Path) -> None:

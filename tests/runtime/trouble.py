@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 from polars.exceptions import PanicException
 
-from task_assignor.runtime import Processor, TaskContext
+from task_assignor.runtime import KeyValueStore, KeyValueStoreSpec, Processor, TaskContext
+from task_assignor.runtime.machines.records import SavedStore
+from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.rows import MemoryRows
 from task_assignor.sdk import ApplicationState, TaskAssignment, TaskAssignor
 from tests.runtime.assignors import ScatteringAssignor
 
@@ -114,6 +118,44 @@ class HangsOnce(Troubled):
         if not mark.exists():
             mark.touch()
             threading.Event().wait()
+
+
+class KeepsTheBatch(Troubled):
+    """Changes a store with every batch."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Change the store, too."""
+        context.key_value_store("hanging").put("key", {"value": context.batch})
+        return super().process_batch(batch, context)
+
+
+class KeepsTheBatchAndExits(KeepsTheBatch):
+    """Needs a restore then."""
+
+    def trouble(self, context: TaskContext) -> None:
+        os._exit(1)
+
+
+class _HangsInRestores(KeyValueStore):
+    def apply(self, changes: pa.Table) -> None:
+        threading.Event().wait()
+
+
+class _HangsInSnapshots(KeyValueStore):
+    def save(self) -> SavedStore:
+        threading.Event().wait()
+        return super().save()
+
+
+@attrs.frozen
+class HangingStoreSpec(KeyValueStoreSpec):
+    """A store that can be written, but not restored or not saved."""
+
+    in_restores: bool = True
+
+    def create(self, folder: Path | None = None, memory: StoreMemory | None = None) -> KeyValueStore:
+        store = _HangsInRestores if self.in_restores else _HangsInSnapshots
+        return store(self, MemoryRows(folder, self.name))
 
 
 class HogsTheLock(Troubled):

@@ -51,8 +51,10 @@ class RuntimeOptions:
         session_timeout_ms: a client that was not heard of for so long is lost.
         heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
             that it depends on nothing that runs there.
-        max_poll_interval_ms: a client whose processor has not returned from a batch for so long is ended, and its
-            tasks are given to others (`max.poll.interval.ms`, KIP-62).
+        max_poll_interval_ms: a client that has not got on with a task for so long is ended, and its tasks are given to
+            others (`max.poll.interval.ms`, KIP-62). A processor has to return from a batch in this time; a restore or a
+            snapshot may take longer altogether, but not each step of it: a file that is read or written, the changes of
+            a batch.
         assignor_timeout_ms: the run fails if the assignor has not decided in this time.
         stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone.
         startup_timeout_ms: the run fails if not enough clients are there in this time.

@@ -29,6 +29,7 @@ from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
+from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import share
@@ -213,11 +214,11 @@ class StreamTask:
     def _replay(self, change: Change) -> int:
         """Make the changes of a batch in the stores that lack them; gives the rows read."""
         batch = change.position.batch
-        tables = {
-            name: self._results.changes(file, name, batch)
-            for name, file in change.changelogs.items()
-            if self._state.lacks(name, batch)
-        }
+        tables = {}
+        for name, file in change.changelogs.items():
+            if self._state.lacks(name, batch):
+                step(f"the changes of batch {batch} of store {name!r} are read from {file.path}")
+                tables[name] = self._results.changes(file, name, batch)
         self._state.apply(change.position, tables)
         return sum(int(table.num_rows) for table in tables.values())
 
@@ -249,12 +250,14 @@ class StreamTask:
         found = self._results.begin(order)
         if found is not None:
             return self._take(order, found)
+        step("its sources are read")
         batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._logs(order))
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
             try:
                 outputs, counters = self._run_processor(order, batch)
+                step("its results are written")
                 changes = self._drain_changes()
                 made = self._results.write(order, batch.offsets, outputs, changes, self._context.stream_time)
             except BaseException:
@@ -309,6 +312,7 @@ class StreamTask:
         context = self._context
         process = os.getpid()
         try:
+            step()
             if self._processor is None:
                 processor = self._sub_topology.processor()
                 context.renew(self._now_ms())

@@ -81,7 +81,7 @@ _OTHERS: Final = (
         type="int",
         default=None,
         minimum=1,
-        doc="Milliseconds that a processor may take for a batch (KIP-62); not set: `RuntimeOptions` decide.",
+        doc="Milliseconds that a processor may take for a batch, a restore or a snapshot for a step (KIP-62); not set: `RuntimeOptions` decide.",
     ),
     ConfigKey(
         name="max.task.idle.ms",

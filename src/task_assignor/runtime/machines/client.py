@@ -37,7 +37,6 @@ from task_assignor.runtime.machines.protocol import (
     Process,
     Refused,
     Restored,
-    Running,
     SnapshotMissed,
     SnapshotTaken,
     Stop,
@@ -52,6 +51,7 @@ from task_assignor.runtime.machines.protocol import (
     Welcome,
 )
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.machines.works import SHARE, Steps, Works
 from task_assignor.sdk import TaskId
 
 MAX_LOSSES = 3
@@ -126,8 +126,17 @@ class JobDone:
 
 
 @attrs.frozen
+class Answered:
+    """The answer to an order was sent that had to wait for the disk: `TaskDone`, or `TaskFailed` in its place."""
+
+    task: TaskId
+
+
+@attrs.frozen
 class HeartbeatDue:
-    """It is time to say that the client lives."""
+    """It is time to say that the client lives, and how far it is with what it does."""
+
+    steps: Steps = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -137,7 +146,7 @@ class LeaveRequested:
     reason: str
 
 
-ClientEvent = Connected | Disconnected | Received | JobDone | ShareDone | HeartbeatDue | LeaveRequested
+ClientEvent = Connected | Disconnected | Received | JobDone | ShareDone | Answered | HeartbeatDue | LeaveRequested
 
 
 # Instructions.
@@ -152,7 +161,7 @@ class RunJob:
 
 @attrs.frozen
 class SendToCoordinator:
-    """Send a message; if there is no connection any more, drop it."""
+    """Send a message, or drop it without a connection; `TaskDone` when its files are durable, then bring `Answered`."""
 
     message: ToCoordinator
 
@@ -201,18 +210,15 @@ class ClientMachine:
         self._heartbeats = 0
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, ClientTask] = {}
-        self._running: dict[TaskId, tuple[str, int]] = {}
-        """Task -> kind and number of its job."""
-        self._running_told: dict[TaskId, tuple[str, int]] = {}
-        self._jobs = 0
+        self._running: set[TaskId] = set()
+        """Tasks with a job."""
+        self._works = Works()
         self._given = 0
         self._member_id = ""
         self._generation = 0
         self._rows_in = 0
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
-        self._sharing: set[TaskId] = set()
-        """Tasks of which a snapshot is being shared: their files are needed until then, so no other one is written."""
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
@@ -255,9 +261,8 @@ class ClientMachine:
             return []
         instructions = list(self._react(event))
         jobs = list(self._next_jobs())
-        if self._running != self._running_told and self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
-            self._running_told = dict(self._running)
-            instructions.append(SendToCoordinator(Running(dict(self._running))))
+        if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING) and (news := self._works.news()) is not None:
+            instructions.append(SendToCoordinator(news))
         instructions += jobs
         if self._phase is ClientPhase.STOPPING and not self._running:
             self._phase = ClientPhase.ENDED
@@ -280,8 +285,11 @@ class ClientMachine:
                 yield from self._finish(job, outcome)
             case ShareDone(task_id, shared):
                 yield from self._end_sharing(task_id, shared)
-            case HeartbeatDue():
+            case Answered(task_id):
+                self._works.answer(task_id)
+            case HeartbeatDue(steps):
                 self._heartbeats += 1
+                self._works.get_on(steps)
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
             case LeaveRequested(reason):
@@ -374,7 +382,7 @@ class ClientMachine:
             self._phase = ClientPhase.CONNECTING
             self._member_id = ""
             self._told = {}
-            self._running_told = {}
+            self._works.leave()
             for task in self._tasks.values():
                 task.order = None
                 if task.state is not TaskState.CLOSING:
@@ -408,10 +416,14 @@ class ClientMachine:
         if task is None or task.job is None:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
         task.job = None
-        del self._running[job.task]
+        self._running.remove(job.task)
         # An order that was given under an older membership is not answered; what nobody waits for may fail in silence.
         is_wanted = self._phase is ClientPhase.MEMBER
         is_answer = is_wanted and task.order is not None and task.order == job.order
+        if is_answer and isinstance(outcome, TaskResult):
+            self._works.await_disk(job.task)
+        else:
+            self._works.end(job.kind.value, job.task)
         match outcome:
             case TaskFailure():
                 task.position = None
@@ -438,7 +450,8 @@ class ClientMachine:
                 assert job.order is not None
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
                 if is_answer:
-                    yield from self._answer(task, TaskDone(outcome))
+                    task.order = None
+                    yield SendToCoordinator(TaskDone(outcome))
             case SnapshotFailed(reason):
                 self._snapshot_was_tried(task, failed=True)
                 if is_wanted and task.state is TaskState.ACTIVE:
@@ -455,7 +468,7 @@ class ClientMachine:
                 task.snapshot = task.position or START
                 self._snapshot_was_tried(task)
                 if outcome.stores and is_wanted and task.state is TaskState.ACTIVE:
-                    self._sharing.add(task.task)
+                    self._works.begin(SHARE, task.task)
                     yield Share(task.task, outcome, task.recovery.newest)
         is_saved = self._phase is ClientPhase.STOPPING and job.kind is JobKind.SNAPSHOT
         if is_saved or task.state is TaskState.HANDING_OVER:
@@ -463,7 +476,7 @@ class ClientMachine:
         yield from self._report(task, outcome if isinstance(outcome, Restored) else None)
 
     def _end_sharing(self, task_id: TaskId, shared: TaskSnapshot | SnapshotFailed) -> Iterator[ClientInstruction]:
-        self._sharing.remove(task_id)
+        self._works.end(SHARE, task_id)
         task = self._tasks.get(task_id)
         if self._phase is not ClientPhase.MEMBER or task is None or task.state is not TaskState.ACTIVE:
             return
@@ -475,8 +488,8 @@ class ClientMachine:
 
     def _answer(self, task: ClientTask, message: ToCoordinator) -> Iterator[ClientInstruction]:
         task.order = None
-        # The answer says that the job is done.
-        self._running_told.pop(task.task, None)
+        if isinstance(message, TaskFailed):
+            self._works.answer(task.task)
         yield SendToCoordinator(message)
 
     def _report(self, task: ClientTask, restored: Restored | None = None) -> Iterator[ClientInstruction]:
@@ -495,8 +508,8 @@ class ClientMachine:
             task.job = job
             if job.kind in (JobKind.PROCESS, JobKind.RESTORE):
                 task.waits_since = 0
-            self._jobs += 1
-            self._running[job.task] = (job.kind.value, self._jobs)
+            self._running.add(job.task)
+            self._works.begin(job.kind.value, job.task)
             yield RunJob(job)
 
     def _most_urgent(self) -> Job | None:
@@ -524,7 +537,8 @@ class ClientMachine:
         task.unsaved_bytes, task.unsaved_since = int(failed), self._heartbeats
 
     def _snapshot_is_due(self, task: ClientTask) -> bool:
-        if not task.role or not task.is_current or not task.unsaved_bytes or task.task in self._sharing:
+        # While a snapshot is shared its files are needed, so no other one is written.
+        if not task.role or not task.is_current or not task.unsaved_bytes or (SHARE, task.task) in self._works:
             return False
         is_large = 0 < self._snapshot_bytes <= task.unsaved_bytes - self._delay_of(task, self._snapshot_bytes)
         waited = self._heartbeats - task.unsaved_since
@@ -571,7 +585,7 @@ class ClientMachine:
 
     def validate_state(self) -> None:
         """Raise AssertionError if something holds that never may."""
-        assert self._running.keys() == {task.task for task in self._tasks.values() if task.job is not None}
+        assert self._running == {task.task for task in self._tasks.values() if task.job is not None}
         assert len(self._running) <= self._threads
         for task in self._tasks.values():
             task.validate()

@@ -232,15 +232,16 @@ class Coordinator:
             yield SendToClient(connection, Refused("you are no member any more", may_rejoin=True))
             yield CloseConnection(connection)
             return
-        member.last_heard_ms = now_ms
+        member.last_heard_ms = member.last_told_ms = now_ms
         match message:
             case Heartbeat():
                 yield from map(Announce, member.take_heartbeat(message, self._progress))
             case TaskDone(result):
-                member.running.pop(result.task, None)
+                member.take_answer(result.task)
                 member.ready.add(result.task)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
+                member.take_answer(failure.task)
                 # What a restore misses may be gone because a newer snapshot is there, which is on its way to the client.
                 if not self._progress.has_replaced(failure.task, failure.floor):
                     yield from self._fail(error_of(failure, member.name), now_ms)
@@ -248,8 +249,8 @@ class Coordinator:
                 yield from self._take_snapshot(member, snapshot, now_ms)
             case SnapshotMissed(task, reason):
                 yield Announce(SnapshotRefused(member.name, task, reason))
-            case Running(jobs):
-                member.take_running(jobs, now_ms)
+            case Running(works):
+                member.take_running(works, now_ms)
             case TaskReady(restored, role):
                 yield Announce(member.take_ready(restored, role))
             case GivenBack(orders):
@@ -320,7 +321,7 @@ class Coordinator:
             yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because))
         if not self._members:
             self._waiting_since_ms = now_ms
-        handed_over = self._orders.lose(member)
+        handed_over = self._orders.lose(member, member.hung(self._options, now_ms) if hangs else None)
         poison = self._orders.poison(self._options.max_attempts)
         if poison:
             message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"

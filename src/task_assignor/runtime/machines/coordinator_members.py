@@ -22,6 +22,7 @@ from task_assignor.runtime.machines.protocol import (
     Position,
     Restored,
     TaskFailure,
+    Work,
 )
 from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, TaskSnapshot
 from task_assignor.runtime.options import RuntimeOptions
@@ -35,23 +36,33 @@ GRACE_MS: Final = 3_000
 
 
 @attrs.frozen
-class RunningJob:
-    """A job that a client has begun and not ended.
+class RunningWork:
+    """What a client has begun and not ended.
 
     Args:
-        kind: "process", "restore", "snapshot" or "close".
-        number: no other job of the client has it.
-        since_ms: when it was heard of.
+        work: what it is, and how far.
+        begun_ms: when it was heard of.
+        since_ms: when it was last heard that it had got on.
     """
 
-    kind: str
-    number: int
+    work: Work
+    begun_ms: int
     since_ms: int
 
-    @property
-    def is_users(self) -> bool:
-        """A processor's code runs in it."""
-        return self.kind in ("process", "close")
+    def why(self, processor: str, limit_ms: int, *, is_mute: bool) -> str:
+        """What is wrong with it if it does not get on; `is_mute`: nor does its client say anything but that it lives."""
+        task, doing = self.work.task, f": {self.work.doing}" if self.work.doing else ""
+        match self.work.kind:
+            case "restore":
+                what = f"the restore of task {task} has not got on for {limit_ms} ms{doing}"
+            case "snapshot" | "share":
+                where = " into the folder of the run" if self.work.kind == "share" else ""
+                what = f"the snapshot of task {task}{where} has not got on for {limit_ms} ms{doing}"
+            case _ if doing and not is_mute:
+                what = f"the batch of task {task} has not got on for {limit_ms} ms{doing}"
+            case _:
+                what = f"the processor {processor} has not returned from task {task} for {limit_ms} ms"
+        return f"{what}, which is the limit max.poll.interval.ms"
 
 
 @attrs.define(eq=False)
@@ -81,8 +92,10 @@ class Member:
     last_heartbeat: Heartbeat | None = None
     heartbeats: int | None = None
     """Connection of its heartbeat process, which can end it."""
-    running: dict[TaskId, RunningJob] = attrs.field(factory=dict)
-    """Task -> what it does with it now."""
+    running: dict[int, RunningWork] = attrs.field(factory=dict)
+    """Number -> what it does now."""
+    last_told_ms: int = 0
+    """When it last said something itself, not its heartbeat process."""
     ready: set[TaskId] = attrs.field(factory=set)
     """Those of its active tasks whose state it has brought up to date."""
     leaves_because: str = ""
@@ -174,20 +187,33 @@ class Member:
             done = (heartbeat.rows_in, heartbeat.restored_rows)
             yield ClientProgress(self.name, self.tasks.active, self.tasks.standby, *done, lag)
 
-    def take_running(self, jobs: Mapping[TaskId, tuple[str, int]], now_ms: int) -> None:
-        """The client has said what runs; what ran before runs since it began."""
+    def take_running(self, works: Mapping[int, Work], now_ms: int) -> None:
+        """The client has said what runs; what ran before runs since it began, and stands still unless it has got on."""
         before = self.running
         self.running = {}
-        for task, (kind, number) in jobs.items():
-            known = before.get(task)
-            is_same = known is not None and known.number == number
-            self.running[task] = known if known is not None and is_same else RunningJob(kind, number, now_ms)
+        for number, work in works.items():
+            known = before.get(number)
+            begun_ms = now_ms if known is None else known.begun_ms
+            stood_ms = now_ms if known is None or known.work.steps != work.steps else known.since_ms
+            self.running[number] = RunningWork(work, begun_ms, stood_ms)
 
-    def hanging(self, limit_ms: int) -> tuple[int, TaskId] | None:
-        """When the oldest job that runs a processor's code will have run for the limit, and its task; None: none runs."""
-        return min(
-            ((job.since_ms + limit_ms, task) for task, job in self.running.items() if job.is_users), default=None
-        )
+    def take_answer(self, task: TaskId) -> None:
+        """It has said what came of its job with a task, which has ended therefore."""
+        self.running = {
+            number: found
+            for number, found in self.running.items()
+            if found.work.task != task or found.work.kind == "share"
+        }
+
+    @property
+    def oldest(self) -> RunningWork | None:
+        """What has stood still for the longest time; None: it does nothing."""
+        return min(self.running.values(), key=lambda found: found.since_ms, default=None)
+
+    def hung(self, options: RuntimeOptions, now_ms: int) -> Work | None:
+        """What does not get on any more."""
+        oldest = self.oldest
+        return oldest.work if oldest is not None and now_ms >= oldest.since_ms + options.max_poll_interval_ms else None
 
     def why_silent(self, options: RuntimeOptions, now_ms: int) -> str:
         """Why a client is given up that was not heard of; "": it was."""
@@ -195,14 +221,12 @@ class Member:
         return f"no heartbeat for {options.session_timeout_ms} ms" if silent else ""
 
     def why_hanging(self, options: RuntimeOptions, processors: Mapping[TaskId, str], now_ms: int) -> str:
-        """Why a client is given up that lives, but does not return from a processor, or does not stop; "": it does."""
+        """Why a client is given up that lives, but does not get on with a task, or does not stop; "": it does."""
         limit_ms = options.max_poll_interval_ms
-        hanging = self.hanging(limit_ms)
-        if hanging is not None and now_ms >= hanging[0]:
-            return (
-                f"the processor {processors.get(hanging[1], '')} has not returned from task {hanging[1]} for {limit_ms} ms, "
-                "which is the limit max.poll.interval.ms"
-            )
+        oldest = self.oldest
+        if oldest is not None and now_ms >= oldest.since_ms + limit_ms:
+            is_mute = self.last_told_ms < oldest.since_ms + limit_ms // 2
+            return oldest.why(processors.get(oldest.work.task, ""), limit_ms, is_mute=is_mute)
         if self.stops_since_ms is not None and now_ms >= self.must_stop_by(options):
             return "it does not stop"
         return ""
@@ -210,9 +234,8 @@ class Member:
     def deadlines_ms(self, options: RuntimeOptions) -> list[int]:
         """When it is to be looked at, if it says nothing until then."""
         deadlines = [self.last_heard_ms + options.session_timeout_ms + 1]
-        hanging = self.hanging(options.max_poll_interval_ms)
-        if hanging is not None:
-            deadlines.append(hanging[0])
+        if (oldest := self.oldest) is not None:
+            deadlines.append(oldest.since_ms + options.max_poll_interval_ms)
         if self.stops_since_ms is not None:
             deadlines.append(self.must_stop_by(options))
         elif self.leaves_because and not self.has_tasks:
@@ -228,9 +251,9 @@ class Member:
         by = since_ms + SNAPSHOTS_MS
         # What is still processed is wanted by nobody, however long it takes.
         begun = [
-            job.since_ms if job.kind == "process" else max(job.since_ms, since_ms)
-            for job in self.running.values()
-            if job.kind != "snapshot"
+            found.begun_ms if found.work.kind == "process" else max(found.begun_ms, since_ms)
+            for found in self.running.values()
+            if found.work.kind not in ("snapshot", "share")
         ]
         if begun:
             return min(by, max(begun) + GRACE_MS)

@@ -14,7 +14,7 @@ import attrs
 from task_assignor.runtime.machines.coordinator_members import Member, Members
 from task_assignor.runtime.machines.events import BatchesCommitted, ResultRefused, RunEvent, SnapshotCommitted
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult
+from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult, Work
 from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
@@ -45,7 +45,7 @@ class Orders:
         self._oldest_ms: int | None = None
         """When the oldest order was given whose result waits for the commit."""
         self._losses: Counter[TaskId] = Counter()
-        """Task -> how often a member was lost while its answer was awaited, since its last answer."""
+        """Task -> how often a member was lost that was at work for it, since its last answer."""
         self._last_lost: dict[TaskId, TaskOrder] = {}
 
     def __len__(self) -> int:
@@ -102,12 +102,17 @@ class Orders:
             del self._open[task]
         return tasks
 
-    def lose(self, member: Member) -> list[TaskId]:
-        """A member is lost: its open orders are void, what it had answered counts; gives the tasks of those orders."""
+    def lose(self, member: Member, hung: Work | None) -> list[TaskId]:
+        """A member is lost: its open orders are void, what it had answered counts; gives the tasks of those orders.
+
+        Args:
+            member: the member.
+            hung: what it did not get on with, if that is why it was given up.
+        """
         lost = [task for task, found in self._open.items() if found.member_id == member.member_id]
         # Those that only waited for their turn had no part in it.
-        at_work = [task for task in lost if task in member.running and member.running[task].kind == "process"]
-        self._losses.update(at_work or lost)
+        processed = {found.work.task for found in member.running.values() if found.work.kind == "process"}
+        self._losses.update([hung.task] if hung is not None else [task for task in lost if task in processed] or lost)
         for task in lost:
             self._last_lost[task] = self._open.pop(task).order
         return lost
@@ -116,7 +121,9 @@ class Orders:
         """What seems to take the clients with it that process it; "": nothing does."""
         for task, times in sorted(self._losses.items()):
             if times >= max_attempts:
-                order = self._last_lost[task]
+                order = self._last_lost.get(task)
+                if order is None:
+                    return f"Task {task} was lost {counted(times, 'time')} together with its client"
                 rows = "; ".join(
                     f"topic {topic}, partition {task.partition}, offsets {start} to {end - 1}"
                     for topic, (start, end) in order.ranges.items()

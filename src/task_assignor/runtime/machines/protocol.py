@@ -319,16 +319,33 @@ class Heartbeat:
 
 
 @attrs.frozen
-class Running:
-    """The jobs of the client are these now. Said before they begin, so that it is known even if they never end.
-
-    Not said of jobs whose end an answer tells anyway.
+class Work:
+    """Something that a client does with a task.
 
     Args:
-        jobs: task -> kind of its job ("process", "restore", "snapshot", "close"), and a number that no other job has.
+        kind: "process", "restore", "snapshot", "close", or "share": a snapshot is written into the folder of the run.
+        task: the task.
+        steps: how often it has got on since it began.
+        doing: what it does now, as a sentence; "": it has just begun, or runs a processor's code.
     """
 
-    jobs: Mapping[TaskId, tuple[str, int]]
+    kind: str
+    task: TaskId
+    steps: int = 0
+    doing: str = ""
+
+
+@attrs.frozen
+class Running:
+    """The client does this now. Said before it begins, so that it is known even if it never ends, and when it gets on.
+
+    Not said of what an answer tells anyway: that it has ended.
+
+    Args:
+        works: number, which nothing else that it does ever has -> what it does.
+    """
+
+    works: Mapping[int, Work]
 
 
 @attrs.frozen

@@ -27,6 +27,7 @@ from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import ClientException, TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client import (
+    Answered,
     ClientEvent,
     ClientInstruction,
     ClientMachine,
@@ -54,11 +55,13 @@ from task_assignor.runtime.machines.protocol import (
     ToCoordinator,
 )
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.machines.works import SHARE
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.shells.transport import Channel, connect
+from task_assignor.runtime.steps import Steps, step
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.task import (
@@ -129,8 +132,9 @@ def _is_ready_made(factory: object) -> bool:
 
 @attrs.frozen
 class _ReadyToSend:
-    """A message that had to wait for the disk."""
+    """A message that had to wait for the disk, about a task."""
 
+    task: TaskId
     message: ToCoordinator
 
 
@@ -165,6 +169,7 @@ class _ClientShell:
         self._channel: Channel | None = None
         self._heartbeats: HeartbeatProcess | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
+        self._steps = Steps()
         self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._syncs = ThreadPoolExecutor(bootstrap.spec.threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
@@ -180,16 +185,16 @@ class _ClientShell:
                 source, event = self._events.get(timeout=max(due - time.monotonic(), 0))
             except queue.Empty:
                 due = time.monotonic() + interval
-                source, event = None, HeartbeatDue()
+                source, event = None, HeartbeatDue(self._steps.now())
                 self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
                 if isinstance(event, _ReadyToSend):
                     self._send(event.message)
-                else:
-                    self._carry_out(self._machine.handle(event))
-                    if self._bootstrap.options.validate_state:
-                        self._machine.validate_state()
+                    event = Answered(event.task)
+                self._carry_out(self._machine.handle(event))
+                if self._bootstrap.options.validate_state:
+                    self._machine.validate_state()
         self._drop_channel()
         # A job that hangs must not keep the process alive.
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -297,7 +302,9 @@ class _ClientShell:
     # Jobs; these run in the workers' threads, at most one per task.
 
     def _run_job(self, job: Job) -> None:
-        self._events.put((None, JobDone(job, self._do(job))))
+        with self._steps.of(job.kind.value, job.task):
+            outcome = self._do(job)
+        self._events.put((None, JobDone(job, outcome)))
 
     def _do(self, job: Job) -> Outcome:
         if job.kind is JobKind.CLOSE:
@@ -306,6 +313,7 @@ class _ClientShell:
         try:
             task = self._tasks.get(job.task)
             if task is None:
+                step("its stores are opened")
                 sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
                 task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
             if job.kind is JobKind.SNAPSHOT:
@@ -331,7 +339,7 @@ class _ClientShell:
             self._writer.wait(file.path for file in result.files if not file.topic)
         except Exception as error:  # noqa: BLE001 - it travels to the application
             message = TaskFailed(failure_of(result.task, error))
-        self._events.put((channel, _ReadyToSend(message)))
+        self._events.put((channel, _ReadyToSend(result.task, message)))
 
     def _close(self, task_id: TaskId) -> None:
         task = self._tasks.pop(task_id, None)
@@ -353,7 +361,8 @@ class _ClientShell:
     def _share(self, job: Share) -> None:
         outcome: TaskSnapshot | SnapshotFailed
         try:
-            outcome = share_snapshot(self._environment, job.task, job.written, job.newest)
+            with self._steps.of(SHARE, job.task):
+                outcome = share_snapshot(self._environment, job.task, job.written, job.newest)
         except Exception as error:  # noqa: BLE001 - it travels to the application; the task goes on
             _log.warning(
                 "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir, exc_info=True

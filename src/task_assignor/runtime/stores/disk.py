@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from task_assignor.runtime.errors import TaskCorruptedException
 from task_assignor.runtime.machines.records import Part, SavedStore
+from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import (
     DamagedDocumentError,
     LocalStorage,
@@ -244,6 +245,7 @@ class DiskRows(Rows):
         tables, files = {}, {}
         try:
             with self._errors():
+                step(f"the database of store {self._store!r} in {self._path} is copied")
                 self._db.flush()
                 rocksdict.Checkpoint(self._db).create_checkpoint(str(copy))
             for path in sorted(copy.iterdir()):
@@ -260,6 +262,7 @@ class DiskRows(Rows):
 
     def _take(self, path: Path) -> Part:
         """Make a file a part."""
+        step(f"the checksum of {path} is computed")
         name = f"{uuid.uuid4().hex}{path.suffix or '.rocksdb'}"
         target = self._folder / PARTS / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -288,6 +291,7 @@ class DiskRows(Rows):
         finally:
             shutil.rmtree(half, ignore_errors=True)
         self._drop()
+        step(f"the database of store {self._store!r} in {path} is opened")
         try:
             self._open(path)
         except TaskCorruptedException as error:
@@ -297,6 +301,7 @@ class DiskRows(Rows):
         self._remember(tables)
 
     def _check(self, path: Path, part: Part) -> None:
+        step(f"the checksum of {path} is computed")
         try:
             found = _seal_of(path)
         except OSError as error:

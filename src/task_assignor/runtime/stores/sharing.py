@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.machines.protocol import Position
 from task_assignor.runtime.machines.records import Part, SavedStore, TaskSnapshot, part_path
+from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data, Storage, check_sealed, corrupt, open_sealed
 from task_assignor.runtime.stores.store import PARTS, parts_of
 from task_assignor.sdk import TaskId
@@ -57,6 +58,7 @@ def share(
                 new.append((path, folders[name], part))
             paths[part.name] = path
     for objects in _groups(new):
+        step(f"{len(objects)} parts of it are written into {storage.address}")
         storage.put_all(objects)
     at = (position.batch, position.generation, position.changelog_offset, position.stream_time)
     return TaskSnapshot(task, *at, dict(stores), paths)
@@ -66,6 +68,7 @@ def _groups(parts: Iterable[tuple[str, Path, Part]]) -> Iterator[dict[str, Data]
     group: dict[str, Data] = {}
     size = 0
     for path, folder, part in parts:
+        step(f"the part {part.name} is read")
         try:
             group[path] = open_sealed(parts_of(folder), part.name, part.seal)
         except ValueError as error:
@@ -99,6 +102,7 @@ def fetch(storage: Storage, folders: Mapping[str, Path], snapshot: TaskSnapshot,
     for name in names:
         for part in snapshot.stores[name].parts:
             here = parts_of(folders[name])
+            step(f"the part {part.name} of store {name!r} is fetched")
             if not _is_whole(here, part):
                 here.put(part.name, _read(storage, snapshot, name, part))
                 fetched += part.seal.size

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException, TopicException
 from task_assignor.runtime.machines.records import Part, SavedStore
+from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import LocalStorage, as_arrow, open_arrow
 from task_assignor.runtime.topics import check_name
 
@@ -112,6 +113,7 @@ def parts_of(folder: Path) -> LocalStorage:
 def write_part(folder: Path, table: pa.Table) -> Part:
     """Write a table as a part with a name that nobody else has. It is not synced."""
     name = f"{uuid.uuid4().hex}.arrow"
+    step(f"{table.num_rows} rows are written into {folder}")
     data, seal = as_arrow(table)
     parts_of(folder).put(name, data)
     return Part(name, seal)
@@ -123,6 +125,7 @@ def open_part(folder: Path, part: Part, store: str) -> pa.Table:
     Raises:
         CorruptLogException: the file is missing, or is not the one that was sealed.
     """
+    step(f"the part {part.name} of store {store!r} is read")
     return open_arrow(parts_of(folder), part.name, part.seal, "snapshot", store, -1, -1)
 
 

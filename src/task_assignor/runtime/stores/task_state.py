@@ -26,6 +26,7 @@ import pyarrow as pa
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS, START, Position, position_of
 from task_assignor.runtime.machines.records import SavedStore, TaskSnapshot
+from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import (
     DamagedDocumentError,
     LocalStorage,
@@ -199,6 +200,7 @@ class TaskState:
         name = self._name_of(position)
         for store in stores:
             if store.kept != name:
+                step(f"the store {store.name!r} keeps the changes of batch {position.batch}")
                 store.keep(name)
 
     def _name_of(self, position: Position) -> str:
@@ -275,6 +277,7 @@ class TaskState:
                 for name in behind:
                     # What is half loaded is worth nothing.
                     good.pop(name, None)
+                    step(f"the store {name!r} is loaded from the snapshot {snapshot.place}")
                     self.stores[name].load(snapshot.stores[name], self._name_of(position))
                     good[name] = position
             except (CorruptLogException, KeyError, TypeError, ValueError) as error:
@@ -319,6 +322,7 @@ class TaskState:
         behind = [self.stores[name] for name in self.logged if self.lacks(name, position.batch)]
         for store in behind:
             if store.name in changes:
+                step(f"the store {store.name!r} makes the changes of batch {position.batch}")
                 if (changes[store.name].schema.metadata or {}).get(FROM_THE_BEGINNING):
                     store.clear()
                 store.apply(changes[store.name])
@@ -348,13 +352,17 @@ class TaskState:
         if self._saved is not None and self._saved.position == position and self._saved.path is not None:
             return self._saved
         self.keep()
-        stores = {name: self.stores[name].save() for name in self.logged}
+        stores = {}
+        for name in self.logged:
+            step(f"the store {name!r} is saved")
+            stores[name] = self.stores[name].save()
         document: dict[str, Any] = {
             "formatVersion": FORMAT_VERSION,
             "owner": attrs.asdict(self._owner),
             "position": attrs.astuple(position),
             "stores": {name: saved.to_json() for name, saved in stores.items()},
         }
+        step(f"the snapshot is written into {self._folder}")
         path = self._folder / "snapshots" / f"{position.batch:012d}-{position.generation:08d}.json"
         LocalStorage(path.parent, is_durable=False).put(path.name, as_document(document))
         self._saved = Snapshot(position, stores, path)

@@ -1,0 +1,72 @@
+"""What a client does with its tasks at the moment, and what the coordinator was told of it. Plain values, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from task_assignor.runtime.machines.protocol import Running, Work
+from task_assignor.sdk import TaskId
+
+SHARE: Final = "share"
+_PROCESS: Final = "process"
+_SYNC: Final = "sync"
+
+Steps = Mapping[tuple[str, TaskId], tuple[int, str]]
+"""Kind of a work and its task -> how often it has got on since it began, and what it does now."""
+
+
+class Works:
+    """Everything that a client has begun and not ended. At most one of a kind per task."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._now: dict[tuple[str, TaskId], tuple[int, Work]] = {}
+        self._told: set[int] = set()
+        """Numbers of those that the coordinator believes to run."""
+        self._has_news = False
+
+    def __contains__(self, work: tuple[str, TaskId]) -> bool:
+        return work in self._now
+
+    def begin(self, kind: str, task: TaskId) -> None:
+        """A work begins."""
+        self._begun += 1
+        self._now[kind, task] = (self._begun, Work(kind, task))
+
+    def end(self, kind: str, task: TaskId) -> None:
+        """It has ended, if it has begun."""
+        self._now.pop((kind, task), None)
+
+    def await_disk(self, task: TaskId) -> None:
+        """A task is processed, but its files have to reach the disk before that is told: it counts as being processed."""
+        number, work = self._now.pop((_PROCESS, task))
+        self._now[_SYNC, task] = (number, attrs.evolve(work, steps=work.steps + 1, doing="its files are synced"))
+
+    def answer(self, task: TaskId) -> None:
+        """The coordinator is sent what came of a task's job, which says that it has ended."""
+        self.end(_SYNC, task)
+        self._told &= {number for (_, other), (number, _) in self._now.items() if other != task}
+
+    def get_on(self, steps: Steps) -> None:
+        """How far they are."""
+        for key, (count, doing) in steps.items():
+            if key in self._now and self._now[key][1].steps != count:
+                number, work = self._now[key]
+                self._now[key] = (number, attrs.evolve(work, steps=count, doing=doing))
+                self._has_news = True
+
+    def leave(self) -> None:
+        """The coordinator that was told does not listen any more, and answers do not count."""
+        self._told = set()
+        self._now = {key: found for key, found in self._now.items() if key[0] != _SYNC}
+
+    def news(self) -> Running | None:
+        """What to tell the coordinator; None: what it knows is right."""
+        works = dict(self._now.values())
+        if works.keys() == self._told and not self._has_news:
+            return None
+        self._told, self._has_news = set(works), False
+        return Running(works)

@@ -1,0 +1,49 @@
+"""How the works of a client get on: code in the thread of one says what it does now, and another thread looks.
+
+What waits for a disk, a network or somebody else's code says so before it does (`step`). Who does not say anything for too
+long hangs, and the last words tell where. In a thread that does no work of a client, `step` does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from task_assignor.runtime.machines.works import Steps as StepsOfWorks
+from task_assignor.sdk import TaskId
+
+_here = threading.local()
+
+
+class Steps:
+    """The works of a client that are done at the moment. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._works: dict[tuple[str, TaskId], list[tuple[int, str]]] = {}
+
+    @contextmanager
+    def of(self, kind: str, task: TaskId) -> Iterator[None]:
+        """What is done inside, in this thread, is a work of this kind."""
+        # The last of these says how far it is; to put a whole pair there needs no lock.
+        self._works[kind, task] = _here.last = [(0, "")]
+        try:
+            yield
+        finally:
+            _here.last = None
+            del self._works[kind, task]
+
+    def now(self) -> StepsOfWorks:
+        """How far they are."""
+        return {key: last[0] for key, last in self._works.copy().items()}
+
+
+def step(doing: str = "") -> None:
+    """The work of this thread has got on, and now does this.
+
+    Args:
+        doing: as a sentence, for the message if it never gets any further; "": it runs a processor's code.
+    """
+    last: list[tuple[int, str]] | None = getattr(_here, "last", None)
+    if last is not None:
+        last[0] = (last[0][0] + 1, doing)
