@@ -210,8 +210,9 @@ def _run(rate: int, seconds: float, folder: Path) -> Outcome:
     import numpy as np
 
     from task_assignor.runtime import BatchesCommitted, RunEvent
-    from task_assignor.runtime.commits import RunLayout, open_committed
+    from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed
     from task_assignor.runtime.outputs import committed_outputs
+    from task_assignor.sdk import TaskId
 
     app = _application(folder)
     spawn = multiprocessing.get_context("spawn")
@@ -249,10 +250,20 @@ def _run(rate: int, seconds: float, folder: Path) -> Outcome:
             writer.join()
     layout = RunLayout(folder / "run")
     latencies = []
-    for record, task, file in committed_outputs(folder / "run", "pairs"):
-        rows = open_committed(layout, file, "output", "pairs", task.partition, 0)
+    # The rows of a task come in the order of its commits, whichever files have been merged.
+    records = list(CommitLog(folder / "run").records())
+    commits: dict[TaskId, list[int]] = {task: [] for record in records for task in record.tasks}
+    for record in records:
+        for task, commit in record.tasks.items():
+            commits[task] += [record.number] * (commit.outputs["pairs"].rows if "pairs" in commit.outputs else 0)
+    seen = dict.fromkeys(commits, 0)
+    for one in committed_outputs(folder / "run", "pairs"):
+        rows = open_committed(layout, one.file, "output", "pairs", one.task.partition, one.first)
         sent = np.maximum(rows.column("sent").to_numpy(), rows.column("sent_right").to_numpy())
-        latencies.append(visible[record.number] - sent[sent > begun[0] + seconds * BEGIN])
+        of_rows = commits[one.task][seen[one.task] : seen[one.task] + rows.num_rows]
+        seen[one.task] += rows.num_rows
+        took = np.array([visible[number] for number in of_rows]) - sent
+        latencies.append(took[sent > begun[0] + seconds * BEGIN])
     found = np.sort(np.concatenate(latencies)) * 1000
     cpu = (_used() - before - writer_cpu[0]) / seconds
     return Outcome(found, total[0], seconds, cpu, len(visible))

@@ -41,7 +41,9 @@ def check_commit(world: World, record: CommitRecord) -> None:
 
 
 def check_everything_is_done(world: World) -> None:
-    """All rows of all sources are in committed batches."""
+    """All rows of all sources are in committed batches, and readers of outputs see these."""
+    following = world.commits[world.checkpoint.number + 1 :]
+    world.work.outputs.check(world.checkpoint, following, world.committed)
     read: dict[tuple[str, int], int] = {}
     for record in world.commits:
         for task, commit in record.tasks.items():

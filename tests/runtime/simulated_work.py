@@ -39,6 +39,7 @@ from task_assignor.runtime.retention import obsolete
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
+from tests.runtime.simulated_outputs import SimulatedOutputs
 
 Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
@@ -210,6 +211,7 @@ class Work:
         self._written_by: dict[tuple[TaskId, int, int], SimulatedClient] = {}
         self.restored: list[Restored] = []
         self.fed = Fed(commits)
+        self.outputs = SimulatedOutputs(chance)
         self.shared = Shared()
         self.overtaken = 0
         self._parts = 0
@@ -254,8 +256,10 @@ class Work:
         assert name not in self.files, f"two tries wrote the same file {name}"
         self.files[name] = lineage
         self._written_by[name] = client
-        path = f"{task}/{order.batch}-{order.generation}"
-        outputs = {"out": FileRef(path, Seal(rows, rows, ""))}
+        where = f"{task.partition}/{order.batch:012d}-{order.generation:08d}.arrow"
+        path = f"output/out-{task.subtopology}/{where}"
+        outputs = {f"out-{task.subtopology}": FileRef(path, Seal(rows, 10 + rows, ""))}
+        self.outputs.write(path, order.batch, order.generation)
         changelogs = {}
         if _store(task):
             changes = changelog_path(_store(task), *name)
@@ -264,7 +268,9 @@ class Work:
         routed = {}
         if task.subtopology == 0:
             split = order.batch % (rows + 1)
-            routed = {"fed": RoutedFile(FileRef(f"fed by {path}", Seal(rows, 1, "")), (split, rows - split))}
+            fed = f"repartition/fed/{where}"
+            self.outputs.write(fed, order.batch, order.generation)
+            routed = {"fed": RoutedFile(FileRef(fed, Seal(rows, 1, "")), (split, rows - split))}
         self.fed.check(order)
         result = TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
         return attrs.evolve(result, repartitions=routed)

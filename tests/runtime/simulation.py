@@ -513,18 +513,30 @@ class World:
                     assert number == last.number
                     # It comes as it comes from a file, and not always in time.
                     plain = json.loads(json.dumps(state), object_hook=_with_tuples)
-                    if self.random.random() < 0.8:
-                        before, now = self.checkpoint, Checkpoint(number, last.epoch, last.generation, (), {}, plain)
-                        self.checkpoint = now
-                        # If the coordinator is killed before, the next one does it.
-                        if self.random.random() < 0.9:
-                            self.work.shared.clean(before, now)
+                    if self.random.random() < 0.8 and not self._write_checkpoint(last, plain):
+                        self._restart_coordinator()
+                        return
                 case DeleteFiles(names):
                     self.work.fed.delete(names)
+                    self.work.outputs.delete(names)
                 case Announce(happened):
                     self.events.append(happened)
                 case Finished():
                     self.finished.append(instruction)
+
+    def _write_checkpoint(self, last: CommitRecord, state: dict[str, Any]) -> bool:
+        """Whether the coordinator has lived until it was written."""
+        before = self.checkpoint
+        records = self.commits[before.number + 1 :]
+        now = self.work.outputs.checkpoint(before, Checkpoint(last.number, last.epoch, last.generation), records, state)
+        if now is not None:
+            self.checkpoint = now
+            # If the coordinator is killed before, the next one does it.
+            if self.random.random() < 0.9:
+                self.work.shared.clean(before, now)
+                self.work.outputs.clean(before, now, records)
+        self.work.outputs.check(self.checkpoint, self.commits[self.checkpoint.number + 1 :], self.committed)
+        return now is not None
 
     def _forget(self, record: CommitRecord) -> None:
         if record.rebalance is not None:

@@ -110,6 +110,18 @@ def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
     assert reasons == {"the sender is no member any more"}
 
 
+def test_files_of_outputs_are_merged_and_those_that_nothing_names_are_deleted() -> None:
+    """Here, too, the simulation reaches what it is there for; what readers see is checked at every checkpoint."""
+    merged = deleted = 0
+    for seed in range(40):
+        world = World(seed, clients=4, faults=8, assignor=ScatteringAssignor)
+        _finish(world)
+        merged += world.work.outputs.merged
+        deleted += world.work.outputs.orphans
+    assert merged > 100
+    assert deleted > 20
+
+
 def test_shared_snapshots_do_occur_and_what_led_to_them_is_deleted() -> None:
     """Also such as are refused, since the task has gone to somebody else meanwhile."""
     deleted, committed, refused = 0, 0, set()

@@ -26,6 +26,7 @@ from task_assignor.runtime.commits import (
     RunLayout,
     read_application,
 )
+from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.event_lines import EventLines
@@ -45,7 +46,7 @@ from task_assignor.runtime.machines.events import (
 )
 from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.records import FORMAT_VERSION, CommitRecord
+from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint, CommitRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
@@ -173,6 +174,10 @@ class _Recorder:
         """A record was written, in this time."""
         self._metrics.commit_took(seconds)
         self._manifests.take(record)
+
+    def checkpointed(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint was written. Called in another thread."""
+        self._manifests.take_checkpoint(checkpoint)
 
     def poll(self) -> None:
         """Time has passed."""
@@ -358,7 +363,9 @@ class StreamsApplication:
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
             self._topics = {name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()}
-            commits = CommitLog(self._layout.run_dir)
+            options = self._options
+            upkeep = Upkeep(options.compression, retention_ms=options.output_retention_ms)
+            commits = CommitLog(self._layout.run_dir, upkeep)
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
             starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
@@ -466,6 +473,7 @@ class StreamsApplication:
                     announce,
                     poll,
                     recorder.committed,
+                    recorder.checkpointed,
                     self._watcher() if is_continuous else None,
                 )
             is_done = True

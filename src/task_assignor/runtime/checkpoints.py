@@ -5,20 +5,27 @@ history, in few files: `history/<first>-<last>.json`, of which neighbours of lik
 checkpoint before it are deleted, so that there is always a second one to go on from, if one is damaged. The first record
 of every epoch stays: that is what a coordinator runs into that was replaced while it slept. What else can be deleted then
 is in `retention`.
+
+The files of outputs are listed in the checkpoint, so who reads an output needs no history; small ones are merged when a
+checkpoint is written (`compaction`). Those that were merged are named in `replaced/<number>-<ms since the epoch>.json` when
+the checkpoint that replaced them is the second newest, and deleted when that is long enough ago for all who may have listed
+them before.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
+from task_assignor.runtime.compaction import Compaction, Upkeep
 from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
-from task_assignor.runtime.retention import FOLDERS, obsolete
+from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
 from task_assignor.runtime.storage import Storage, as_document, open_document
 from task_assignor.sdk import StreamsException
 
@@ -26,6 +33,7 @@ _log = logging.getLogger(__name__)
 COMMITS: Final = "commits"
 CHECKPOINTS: Final = "checkpoints"
 HISTORY: Final = "history"
+REPLACED: Final = "replaced"
 NEW_RUN: Final = "Maybe restore the file from a copy; without it the run needs a new run_dir."
 
 
@@ -39,10 +47,15 @@ class Checkpoints:
 
     Args:
         storage: folder of the run.
+        upkeep: how files of outputs are merged, of the coordinator that writes.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, upkeep: Upkeep | None = None) -> None:
         self._storage = storage
+        self._upkeep = upkeep or Upkeep()
+        self._compaction = Compaction(storage, self._upkeep)
+        self._looks_for_orphans = True
+        """Somebody has died, or was replaced: files may be there that nothing names."""
 
     def newest(self) -> Checkpoint:
         """The newest checkpoint that can be read; number -1: there is none.
@@ -94,12 +107,15 @@ class Checkpoints:
                 f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {NEW_RUN}"
             ) from error
 
-    def write(self, checkpoint: Checkpoint, replaced: Sequence[CommitRecord]) -> None:
+    def write(self, checkpoint: Checkpoint, replaced: Sequence[CommitRecord]) -> Checkpoint | None:
         """Write a checkpoint, then delete what nobody needs any more.
 
         Args:
-            checkpoint: the checkpoint; its history is that of the one before and what this one adds.
+            checkpoint: the checkpoint; its history and its files are those of the one before and what this one adds.
             replaced: the records since the one before.
+
+        Returns:
+            The checkpoint as it was written; None: it cannot be, and that was told.
 
         Raises:
             OSError: the storage says no.
@@ -108,25 +124,38 @@ class Checkpoints:
         before = self.newest()
         numbers = [record.number for record in replaced]
         assert numbers == list(range(numbers[0], checkpoint.number + 1)), f"records are missing among {numbers}"
-        if numbers[0] != before.number + 1:
+        if not numbers[0] <= before.number + 1 <= numbers[-1]:
             _log.warning(
                 "No checkpoint is written: the newest one is %d, this one would follow %d. Maybe another coordinator runs "
                 "on the same folder, or a checkpoint was damaged; the next run tidies up",
                 before.number,
                 numbers[0] - 1,
             )
-            return
+            return None
+        # A coordinator that was replaced may have written one of its last records meanwhile.
+        replaced = replaced[before.number + 1 - numbers[0] :]
+        self._list_replaced(before)
+        files, written = files_after(before, replaced)
+        merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch)
         history = [*before.history]
         records = list(replaced)
         while history and _records_in(history[-1]) <= len(records):
             records[:0] = self.segment(history.pop())
         segment = f"{HISTORY}/{records[0].number:012d}-{records[-1].number:012d}.json"
         self._storage.put(segment, as_document({"records": [record.to_json() for record in records]}))
-        checkpoint = attrs.evolve(checkpoint, history=(*history, segment))
+        checkpoint = attrs.evolve(
+            checkpoint,
+            history=(*history, segment),
+            at_ms=replaced[-1].committed_at_ms,
+            outputs=files.to_json(),
+            replaced=tuple(merged),
+            written=written,
+        )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint.to_json()))
-        self._tidy(before, checkpoint)
+        self._tidy(before, checkpoint, replaced)
+        return checkpoint
 
-    def _tidy(self, before: Checkpoint, now: Checkpoint) -> None:
+    def _tidy(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:
         """Delete what neither of these two checkpoints needs; what a crash leaves is found the next time.
 
         Never what is newer: a coordinator that was replaced may wake up here, and all that is newer is the other one's.
@@ -144,6 +173,45 @@ class Checkpoints:
                 old.append(name)
         files = (name for folder in FOLDERS for name in self._storage.list_below(folder))
         self._storage.delete([*old, *obsolete(files, before, now)])
+        self._delete_replaced(before, now)
+        self._delete_orphans(before, now, records)
+
+    def _list_replaced(self, counts: Checkpoint) -> None:
+        """Write down what a checkpoint has replaced, which counts; another one follows it."""
+        if counts.replaced:
+            name = f"{REPLACED}/{counts.number:012d}-{counts.at_ms:013d}.json"
+            self._storage.put(name, as_document({"files": list(counts.replaced)}))
+
+    def _delete_replaced(self, before: Checkpoint, now: Checkpoint) -> None:
+        """Delete files that were replaced so long ago that nobody reads them any more."""
+        due = []
+        for name in self._storage.list(REPLACED):
+            number, _, at_ms = name.rpartition("/")[2].removesuffix(".json").partition("-")
+            is_list = number.isdecimal() and at_ms.isdecimal()
+            if is_list and int(number) <= before.number and int(at_ms) + self._upkeep.retention_ms <= now.at_ms:
+                due.append(name)
+        if due:
+            needed = {path for found in (before, now) for path in OutputFiles.from_json(found.outputs).paths()}
+            self._storage.delete([path for path in self._replaced_in(due) if path not in needed])
+            self._storage.delete(due)
+
+    def _replaced_in(self, lists: Iterable[str]) -> Iterator[str]:
+        for name in lists:
+            try:
+                yield from open_document(self._storage, name)["files"]
+            except (OSError, ValueError, KeyError) as error:
+                # What was in it is found as orphans, one day.
+                _log.warning("The list %s cannot be read: %s", self._storage.locate(name), error)
+
+    def _delete_orphans(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:
+        """Delete files that nothing names; looked for after somebody may have left some, since all files are listed for it."""
+        if before.epoch != now.epoch or before.generation != now.generation:
+            self._looks_for_orphans = True
+        if self._looks_for_orphans:
+            names = (name for folder in WRITTEN for name in self._storage.list_below(folder))
+            found = orphans(names, before, now, records, set(self._replaced_in(self._storage.list(REPLACED))))
+            self._storage.delete(found.gone)
+            self._looks_for_orphans = found.is_unsure
 
     def _opens_an_epoch(self, name: str) -> bool:
         return bool(open_document(self._storage, name).get("openedBy"))

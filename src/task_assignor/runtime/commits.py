@@ -14,17 +14,21 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, commit_name
+from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
+from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import (
     FORMAT_VERSION,
+    OUTPUT,
+    REPARTITION,
     Checkpoint,
     CommitRecord,
     FileRef,
@@ -45,7 +49,7 @@ from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.text import is_url
 
 _log = logging.getLogger(__name__)
-
+T = TypeVar("T")
 
 APPLICATION: Final = "application.json"
 """What application the folder belongs to."""
@@ -87,7 +91,7 @@ class RunLayout:
 
     def output(self, name: str, task: TaskId, batch: int, generation: int, ending: str = ".arrow") -> str:
         """Name of the file with the rows that a task gave for an output in a batch."""
-        return f"output/{name}/{task.partition}/{_file(batch, generation, ending)}"
+        return f"{OUTPUT}/{name}/{task.partition}/{_file(batch, generation, ending)}"
 
     def changelog(self, store: str, task: TaskId, batch: int, generation: int) -> str:
         """Name of the file with the changes of a task's store in a batch."""
@@ -95,7 +99,7 @@ class RunLayout:
 
     def repartition(self, topic: str, task: TaskId, batch: int, generation: int) -> str:
         """Name of the file with the rows that a task gave for a repartition topic in a batch."""
-        return f"repartition/{topic}/{task.partition}/{_file(batch, generation)}"
+        return f"{REPARTITION}/{topic}/{task.partition}/{_file(batch, generation)}"
 
     def client(self, name: str, run_id: str) -> Path:
         """State directory of a client, unless it has one of its own: it is on a disk, whatever holds the run."""
@@ -113,17 +117,18 @@ class CommitLog:
 
     Args:
         run_dir: folder of the run.
+        upkeep: how it is kept small, of the coordinator that writes.
 
     Raises:
         CommitLogException: the folder cannot be one.
     """
 
-    def __init__(self, run_dir: str | Path) -> None:
+    def __init__(self, run_dir: str | Path, upkeep: Upkeep | None = None) -> None:
         self.layout = RunLayout(run_dir)
         self._storage = self.layout.storage
         self._recent: list[CommitRecord] = []
         """The records since the last checkpoint, of the coordinator that writes."""
-        self._checkpoints = Checkpoints(self._storage)
+        self._checkpoints = Checkpoints(self._storage, upkeep)
         self._columns: dict[str, dict[str, str]] = {}
         """Output -> column -> type, of all commits; of the coordinator that writes."""
 
@@ -144,19 +149,37 @@ class CommitLog:
         Raises:
             CommitLogException: one is missing or cannot be read.
         """
+
+        def read(checkpoint: Checkpoint) -> list[CommitRecord]:
+            history = (record for name in checkpoint.history for record in self._checkpoints.segment(name))
+            return [*history, *self.records_after(checkpoint)]
+
+        yield from self._at_newest(read)
+
+    def output_files(self) -> OutputFiles:
+        """The files that hold the rows of outputs.
+
+        Raises:
+            CommitLogException: a checkpoint or a record is missing or cannot be read.
+        """
+
+        def read(checkpoint: Checkpoint) -> OutputFiles:
+            return files_after(checkpoint, self.records_after(checkpoint))[0]
+
+        return self._at_newest(read)
+
+    def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
+        """What is read from the newest checkpoint on; again, if a newer one has replaced what is missing."""
         while True:
             checkpoint = self._checkpoints.newest()
             try:
-                history = [record for name in checkpoint.history for record in self._checkpoints.segment(name)]
-            except FileNotFoundError as error:
-                # A newer checkpoint may have replaced it meanwhile.
-                newer = self._checkpoints.newest()
-                if newer.number == checkpoint.number:
-                    raise CommitLogException(f"The commit log lacks a file: {error}. {NEW_RUN}") from None
-                continue
-            break
-        yield from history
-        yield from self.records_after(checkpoint)
+                return read(checkpoint)
+            except (FileNotFoundError, CommitLogException) as error:
+                if self._checkpoints.newest().number != checkpoint.number:
+                    continue
+                if isinstance(error, CommitLogException):
+                    raise
+                raise CommitLogException(f"The commit log lacks a file: {error}. {NEW_RUN}") from None
 
     def records_after(self, checkpoint: Checkpoint) -> Iterator[CommitRecord]:
         """The records that follow a checkpoint, oldest first.
@@ -329,12 +352,15 @@ class CommitLog:
         except CommitLogException:
             return ""
 
-    def write_checkpoint(self, number: int, state: Mapping[str, Any]) -> None:
+    def write_checkpoint(self, number: int, state: Mapping[str, Any]) -> Checkpoint | None:
         """Put a checkpoint in the place of the records up to a number; may run while others are appended.
 
         Args:
             number: the last record that it replaces.
             state: what the records up to there have led to.
+
+        Returns:
+            The checkpoint; None: there is none.
 
         Raises:
             OSError: the disk says no; all is as it was then, or the next checkpoint will tidy up.
@@ -342,12 +368,13 @@ class CommitLog:
         """
         replaced = [record for record in self._recent if record.number <= number]
         if not replaced:
-            return
+            return None
         last = replaced[-1]
         columns = {output: dict(found) for output, found in self._columns.items()}
-        self._checkpoints.write(Checkpoint(number, last.epoch, last.generation, (), columns, state), replaced)
+        written = self._checkpoints.write(Checkpoint(number, last.epoch, last.generation, (), columns, state), replaced)
         # In place: others are appended meanwhile.
         del self._recent[: len(replaced)]
+        return written
 
     def _check_is_there(self, whose: str, what: str, path: str, seal: Seal) -> None:
         try:

@@ -1,17 +1,19 @@
 """Lists of committed Parquet files, for engines that know nothing of our commits: `manifest/<output>/files.txt` in a run folder.
 
-Each line is the path or URL of a file, in the order of the commits, as Hive's symlink tables have it. A list has the rows of
-all commits up to one of them; it follows a commit within about a second, and is complete when the run has ended.
+Each line is the path or URL of a file, by task, then batch, as Hive's symlink tables have it. A list has the rows of all
+commits up to one of them; it follows a commit within about a second, and is complete when the run has ended. Files that are
+not in it any more, since they were merged, stay for `output_retention_ms`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from task_assignor.runtime.commits import RunLayout
-from task_assignor.runtime.machines.records import CommitRecord
-from task_assignor.runtime.outputs import committed_files
+from task_assignor.runtime.commits import CommitLog, RunLayout
+from task_assignor.runtime.machines.output_files import OutputFiles, files_after
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
 
 
 def manifest_name(output: str) -> str:
@@ -20,7 +22,7 @@ def manifest_name(output: str) -> str:
 
 
 class Manifests:
-    """Keeps the lists of a run.
+    """Keeps the lists of a run. Its methods may be called from any thread.
 
     Args:
         run_dir: the folder, whose commits so far are read.
@@ -35,26 +37,34 @@ class Manifests:
         self._storage = RunLayout(run_dir).storage
         self._write = write
         self._lock = threading.Lock()
-        self._files = {output: committed_files(run_dir, output) for output in outputs}
-        for output in self._files:
-            self._changed(output)
+        self._outputs = tuple(outputs)
+        self._files = CommitLog(run_dir).output_files() if self._outputs else OutputFiles()
+        self._recent: list[CommitRecord] = []
+        """The records since the last checkpoint."""
+        self._changed(self._outputs)
 
     def take(self, record: CommitRecord) -> None:
         """A record was committed."""
-        for output, files in self._files.items():
-            found = [
-                self._storage.locate(file.path)
-                for task in sorted(record.tasks)
-                if (file := record.tasks[task].outputs.get(output)) is not None and not file.topic
-            ]
-            if found:
-                with self._lock:
-                    files += found
-                self._changed(output)
-
-    def _changed(self, output: str) -> None:
-        def content() -> bytes:
+        if self._outputs:
             with self._lock:
-                return "".join(f"{file}\n" for file in self._files[output]).encode()
+                self._recent.append(record)
+                self._files.take(record)
+            self._changed(
+                output for output in self._outputs if any(output in commit.outputs for commit in record.tasks.values())
+            )
 
-        self._write(manifest_name(output), content)
+    def take_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint was written: some files were merged."""
+        if self._outputs:
+            with self._lock:
+                self._recent = [record for record in self._recent if record.number > checkpoint.number]
+                self._files = files_after(checkpoint, self._recent)[0]
+            self._changed(self._outputs)
+
+    def _changed(self, outputs: Iterable[str]) -> None:
+        for output in outputs:
+            self._write(manifest_name(output), partial(self._content, output))
+
+    def _content(self, output: str) -> bytes:
+        with self._lock:
+            return "".join(f"{self._storage.locate(found.file.path)}\n" for found in self._files.of(output)).encode()

@@ -70,6 +70,8 @@ class RuntimeOptions:
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many failures in a row the run fails.
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
+        output_retention_ms: small files of outputs are merged into larger ones; for so long at least the small ones stay
+            for those who have listed them before. A query that reads an output while the run goes on may take so long.
         compression: of output and changelog files: None, "lz4" or "zstd".
         rack_from_host: a client whose rack nobody gives, neither its spec nor `client.rack` nor TASK_ASSIGNOR_RACK in its
             environment, has the name of its host as rack.
@@ -97,6 +99,7 @@ class RuntimeOptions:
     max_attempts: int = attrs.field(default=10, validator=positive)
     max_assignment_retries: int = attrs.field(default=20, validator=positive)
     checkpoint_every_commits: int = attrs.field(default=256, validator=positive)
+    output_retention_ms: int = attrs.field(default=600_000, validator=_not_negative)
     compression: str | None = attrs.field(default=None, validator=_compression)
     rack_from_host: bool = False
     validate_state: bool = False

@@ -1,21 +1,24 @@
-"""Reading what a run has committed: its outputs as Arrow tables. What is committed is known in `commits`."""
+"""Reading what a run has committed: its outputs as Arrow tables. What is committed is known in `commits`.
+
+Rows come by task, within a task in the order in which it gave them: whichever batches were committed together, and whichever
+files were merged, changes nothing.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed, read_application
-from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.records import CommitRecord, FileRef
-from task_assignor.sdk import TaskId
+from task_assignor.runtime.errors import CommitLogException, CorruptLogException
+from task_assignor.runtime.machines.output_files import OutputFile
 
 
-def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[CommitRecord, TaskId, FileRef]]:
-    """The files of an output that count, by commit, then task.
+def committed_outputs(run_dir: str | Path, output: str) -> list[OutputFile]:
+    """The files of an output that count, by task, then batch.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
@@ -26,26 +29,26 @@ def committed_outputs(run_dir: str | Path, output: str) -> Iterator[tuple[Commit
         raise CommitLogException(
             f"The run in {run_dir} has no output {output!r}; its outputs: {', '.join(sorted(known))}."
         )
-    for record in CommitLog(run_dir).records():
-        for task in sorted(record.tasks):
-            file = record.tasks[task].outputs.get(output)
-            if file is not None and file.topic:
-                raise CommitLogException(
-                    f"The output {output!r} of the run in {run_dir} is the topic {file.topic!r} of "
-                    f"{read_application(layout)['topicsRoot']}. Maybe read it from there, with isolation.level=read_committed."
-                )
-            if file is not None:
-                yield record, task, file
+    files = CommitLog(run_dir).output_files()
+    topic = files.topic(output)
+    if topic:
+        raise CommitLogException(
+            f"The output {output!r} of the run in {run_dir} is the topic {topic!r} of "
+            f"{read_application(layout)['topicsRoot']}. Maybe read it from there, with isolation.level=read_committed."
+        )
+    return list(files.of(output))
 
 
 def committed_files(run_dir: str | Path, output: str) -> list[str]:
-    """Paths or URLs of the Arrow files of an output that count, by commit, then task.
+    """Paths or URLs of the files of an output that count, by task, then batch.
+
+    While the run goes on small files are merged into larger ones; those that are listed here stay for `output_retention_ms`.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
     """
     storage = RunLayout(run_dir).storage
-    return [storage.locate(file.path) for _, _, file in committed_outputs(run_dir, output)]
+    return [storage.locate(found.file.path) for found in committed_outputs(run_dir, output)]
 
 
 def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
@@ -56,31 +59,45 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
         CorruptLogException: a committed file cannot be read.
     """
     layout = RunLayout(run_dir)
-    files = committed_outputs(run_dir, output)
-    declared = read_application(layout)["outputs"].get(output)
-    if declared is not None:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(declared)))
-    # One file for each set of columns: they differ at most in columns that have only nulls in some batches.
-    examples = {file.columns: (record, task, file) for record, task, file in files}
-    schemas = [
-        open_committed(layout, file, "output", output, task.partition, record.tasks[task].batch).schema
-        for record, task, file in examples.values()
-    ]
-    return pa.unify_schemas(schemas) if schemas else None
+    while True:
+        files = committed_outputs(run_dir, output)
+        declared = read_application(layout)["outputs"].get(output)
+        if declared is not None:
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(declared)))
+        # One file for each set of columns: they differ at most in columns that have only nulls in some batches.
+        examples = {found.file.columns: found for found in files}
+        tables = _open(run_dir, output, list(examples.values()))
+        if tables is not None:
+            return pa.unify_schemas([table.schema for table in tables]) if tables else None
+
+
+def _open(run_dir: str | Path, output: str, files: Sequence[OutputFile]) -> list[pa.Table] | None:
+    """The tables of some files; None: one was merged with others meanwhile, so that there is another list of files now.
+
+    Raises:
+        CorruptLogException: a file cannot be read, and counts.
+    """
+    layout = RunLayout(run_dir)
+    try:
+        return [
+            open_committed(layout, found.file, "output", output, found.task.partition, found.first) for found in files
+        ]
+    except CorruptLogException:
+        if set(files) <= set(committed_outputs(run_dir, output)):
+            raise
+        return None
 
 
 def read_output(run_dir: str | Path, output: str) -> pa.Table:
-    """All committed rows of an output, by commit, then task; uncommitted files are not looked at.
+    """All committed rows of an output, by task, then as the task gave them; uncommitted files are not looked at.
 
     Raises:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
         CorruptLogException: a committed file is missing or is not what was committed.
     """
-    layout = RunLayout(run_dir)
-    tables = [
-        open_committed(layout, file, "output", output, task.partition, record.tasks[task].batch)
-        for record, task, file in committed_outputs(run_dir, output)
-    ]
+    tables = None
+    while tables is None:
+        tables = _open(run_dir, output, committed_outputs(run_dir, output))
     if not tables:
         schema = output_schema(run_dir, output)
         return pa.table({}) if schema is None else schema.empty_table()

@@ -1,5 +1,8 @@
 """Which files of a run nobody needs any more, by the two newest checkpoints. What is in a storage others know.
 
+Files of outputs that were merged into larger ones are also needed by who has listed them before: that is a matter of time,
+and `checkpoints` sees to it.
+
 A run goes on from the newest checkpoint or, if that one is damaged, from the one before it; so what either of them needs
 stays. Tasks that were processed twice and snapshots that were never committed leave files that no document names: such a
 file has the number of its batch in its name, and goes when what is committed has come past it.
@@ -10,15 +13,27 @@ checkpoints, or is of later batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import attrs
+
+from task_assignor.runtime.machines.output_files import OutputFiles, merged_at, written_by
 from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS
-from task_assignor.runtime.machines.records import CHANGELOG, SNAPSHOTS, Checkpoint
+from task_assignor.runtime.machines.records import (
+    CHANGELOG,
+    OUTPUT,
+    REPARTITION,
+    SNAPSHOTS,
+    Checkpoint,
+    CommitRecord,
+)
 from task_assignor.sdk import TaskId
 
 FOLDERS: Final = (CHANGELOG, SNAPSHOTS)
 """Where such files may be."""
+WRITTEN: Final = (OUTPUT, REPARTITION)
+"""Where tasks and checkpoints write files that must be named by something."""
 
 
 def obsolete(names: Iterable[str], before: Checkpoint, now: Checkpoint) -> list[str]:
@@ -50,6 +65,71 @@ def _snapshots(checkpoint: Checkpoint) -> Iterator[tuple[str, list[Mapping[str, 
     """Of each task its partition and its snapshots, newest first."""
     for task, found in checkpoint.state.get("tasks", {}).items():
         yield str(TaskId.parse(task).partition), found["snapshots"]
+
+
+@attrs.frozen
+class Orphans:
+    """Files that nothing names.
+
+    Args:
+        gone: those that will never count.
+        is_unsure: there are others, of which this cannot be said yet.
+    """
+
+    gone: list[str]
+    is_unsure: bool
+
+
+def orphans(
+    names: Iterable[str],
+    before: Checkpoint,
+    now: Checkpoint,
+    records: Iterable[CommitRecord],
+    replaced: Collection[str],
+) -> Orphans:
+    """Files of outputs and repartition topics that nothing names: of tries that were lost, of merges that came to nothing.
+
+    A batch counts once. So what it left under another generation will never count, whoever wrote it and is still to write
+    it; what is of batches that do not count yet is left alone, since it may be somebody's work of this moment.
+
+    Args:
+        names: all files in the folders.
+        before: the checkpoint before the newest one.
+        now: the newest checkpoint.
+        records: the records between them.
+        replaced: files that were replaced by others, and stay for a while.
+    """
+    named = {*replaced, *before.replaced, *now.replaced}
+    for checkpoint in (before, now):
+        named.update(OutputFiles.from_json(checkpoint.outputs).paths())
+        for partitions in checkpoint.state.get("repartitions", {}).values():
+            named.update(piece[0][0] for _, pieces in partitions for piece in pieces)
+    for record in records:
+        for commit in record.tasks.values():
+            named.update(written_by(commit))
+    gone: list[str] = []
+    is_unsure = False
+    for name in names:
+        if name in named:
+            continue
+        merged = merged_at(name)
+        if merged is None:
+            counts_up_to = now.written.get(name.rpartition("/")[0], -1)
+            is_gone = _batch(name) <= counts_up_to
+        else:
+            # Of a coordinator that has taken over, or of one that was replaced.
+            is_gone = merged <= before.number
+        if is_gone:
+            gone.append(name)
+        elif merged is not None or _generation(name) < now.generation:
+            is_unsure = True
+    return Orphans(gone, is_unsure)
+
+
+def _generation(name: str) -> int:
+    """The generation under which a task wrote a file; of what is none of ours, beyond all."""
+    number = name.rpartition("/")[2].partition(".")[0].partition("-")[2]
+    return int(number) if number.isdecimal() else 1 << 62
 
 
 def _batch(name: str) -> int:

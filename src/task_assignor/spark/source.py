@@ -166,13 +166,13 @@ def rows_of_output(run: str | Path, output: str) -> Rows:
         # Nothing declared and nothing committed; an output that is not known is an error here.
         schema = read_output(run_dir, output).schema
     parts: dict[str, list[Piece]] = {}
-    for record, task, file in committed_outputs(run_dir, output):
-        pieces = parts.setdefault(str(task), [])
+    for found in committed_outputs(run_dir, output):
+        pieces = parts.setdefault(str(found.task), [])
+        # Merged files have the rows of those that they were made of, in their order: positions stay.
         position = pieces[-1].position + pieces[-1].stop if pieces else 0
-        batch = record.tasks[task].batch
-        pieces.append(
-            Piece(run_dir, file.path, "output", output, task.partition, batch, file.seal, position, 0, file.seal.rows)
-        )
+        where = (found.task.partition, found.first)
+        file = found.file
+        pieces.append(Piece(run_dir, file.path, "output", output, *where, file.seal, position, 0, file.rows))
     return Rows(schema, parts)
 
 

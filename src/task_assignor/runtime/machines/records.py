@@ -10,7 +10,7 @@ import attrs
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 
 @attrs.frozen
@@ -173,6 +173,8 @@ class SavedStore:
 
 CHANGELOG: Final = "changelog"
 SNAPSHOTS: Final = "snapshots"
+OUTPUT: Final = "output"
+REPARTITION: Final = "repartition"
 
 
 def changelog_path(store: str, task: TaskId, batch: int, generation: int) -> str:
@@ -484,6 +486,10 @@ class Checkpoint:
         history: names of the files that hold what the records said, in order.
         columns: output -> column -> type, so far.
         state: how far every task is.
+        at_ms: when the record was committed, milliseconds since the epoch.
+        outputs: the files that hold the rows of outputs (`OutputFiles.to_json`).
+        replaced: files of outputs that count no more, since their rows are in others; the checkpoint before has them.
+        written: folder of outputs or repartition topics -> the last batch of which a file was committed there.
     """
 
     number: int = -1
@@ -492,6 +498,10 @@ class Checkpoint:
     history: tuple[str, ...] = ()
     columns: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     state: Mapping[str, Any] = attrs.field(factory=dict)
+    at_ms: int = 0
+    outputs: Mapping[str, Any] = attrs.field(factory=dict)
+    replaced: tuple[str, ...] = ()
+    written: Mapping[str, int] = attrs.field(factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The content of its file."""
@@ -503,6 +513,10 @@ class Checkpoint:
             "history": list(self.history),
             "columns": {output: dict(columns) for output, columns in self.columns.items()},
             "state": dict(self.state),
+            "atMs": self.at_ms,
+            "outputs": dict(self.outputs),
+            "replaced": list(self.replaced),
+            "written": dict(self.written),
         }
 
     @classmethod
@@ -517,4 +531,8 @@ class Checkpoint:
             tuple(document["history"]),
             document["columns"],
             document["state"],
+            document["atMs"],
+            document["outputs"],
+            tuple(document["replaced"]),
+            document["written"],
         )

@@ -45,7 +45,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 )
 from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.protocol import ToClient
-from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, listen
 from task_assignor.runtime.shells.watcher import Watcher
@@ -96,12 +96,17 @@ class _Writer:
                 _log.debug("A message could not be sent: %s", error)
 
 
-def _write_checkpoint(commits: CommitLog, number: int, state: Mapping[str, Any]) -> None:
+def _write_checkpoint(
+    commits: CommitLog, number: int, state: Mapping[str, Any], written: Callable[[Checkpoint], None]
+) -> None:
     try:
-        commits.write_checkpoint(number, state)
-    except (OSError, StreamsException):
+        checkpoint = commits.write_checkpoint(number, state)
+    except Exception:  # noqa: BLE001 -- nobody else would hear of it
         # It saves time and space later, nothing more.
         _log.warning("The checkpoint of commit %d could not be written", number, exc_info=True)
+    else:
+        if checkpoint is not None:
+            written(checkpoint)
 
 
 def _delete(commits: CommitLog, names: Sequence[str]) -> None:
@@ -161,6 +166,7 @@ class CoordinatorServer:
         announce: Callable[[RunEvent], None],
         poll: Callable[[], None],
         committed: Callable[[CommitRecord, float], None],
+        checkpointed: Callable[[Checkpoint], None],
         growing: Watcher | None = None,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
@@ -172,6 +178,7 @@ class CoordinatorServer:
             announce: told of every event.
             poll: called now and then; looks after the launcher, and raises StreamsException if that has given up.
             committed: told of every record that was written, and how long that took, seconds.
+            checkpointed: told of every checkpoint that was written, in another thread.
             growing: looks how far the sources reach; None: they stay as they are.
 
         Returns:
@@ -183,7 +190,7 @@ class CoordinatorServer:
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, announce, committed)
+            self._carry_out(coordinator.handle(event), leader, commits, announce, committed, checkpointed)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -232,6 +239,7 @@ class CoordinatorServer:
         commits: CommitLog,
         announce: Callable[[RunEvent], None],
         committed: Callable[[CommitRecord, float], None],
+        checkpointed: Callable[[Checkpoint], None],
     ) -> None:
         for instruction in instructions:
             match instruction:
@@ -247,7 +255,7 @@ class CoordinatorServer:
                         commits.append(record)
                         committed(record, time.monotonic() - began)
                 case StoreCheckpoint(number, state):
-                    self._checkpoints.submit(_write_checkpoint, commits, number, state)
+                    self._checkpoints.submit(_write_checkpoint, commits, number, state, checkpointed)
                 case DeleteFiles(names):
                     self._checkpoints.submit(_delete, commits, names)
                 case Announce(event):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from task_assignor.runtime.storage.base import Data, Storage
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 PARQUET: Final = ".parquet"
 """How the names of Parquet files end; all others are Arrow's."""
+_CHUNK_BYTES: Final = 32 << 20
+"""Row groups and record batches of files that are made of many."""
 _ADVICE: Final = "or run the application again with a new run_dir, which computes everything anew."
 
 
@@ -48,6 +51,46 @@ def as_parquet(table: pa.Table, compression: str | None = None) -> tuple[pa.Buff
     pq.write_table(table, sink, compression=compression or "snappy")
     data = sink.getvalue()
     return data, Seal(int(table.num_rows), data.size, checksum_of(data))
+
+
+def as_one_file(
+    tables: Iterable[pa.Table], schema: pa.Schema, compression: str | None = None, *, is_parquet: bool
+) -> tuple[pa.Buffer, Seal]:
+    """Many tables of one schema as one file in memory, and its seal; they are held in memory for a moment each.
+
+    Raises:
+        pyarrow.ArrowException: they cannot be in one file.
+    """
+    sink = pa.BufferOutputStream()
+    if is_parquet:
+        writer = pq.ParquetWriter(sink, schema, compression=compression or "snappy")
+    else:
+        options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
+        writer = pa.ipc.new_file(sink, schema, options=options)
+    rows = 0
+    with writer:
+        # A file of Arrow has one dictionary for each column, so it must be known before anything is written.
+        has_dictionaries = not is_parquet and "dictionary<" in str(schema)
+        for table in _in_chunks(tables, None if has_dictionaries else _CHUNK_BYTES):
+            writer.write_table(table)
+            rows += table.num_rows
+    data = sink.getvalue()
+    return data, Seal(rows, data.size, checksum_of(data))
+
+
+def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Table]:
+    """The same rows in tables of at least so many bytes, but for the last; None: in one."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if least is not None and size >= least:
+            yield pa.concat_tables(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        whole = pa.concat_tables(held)
+        yield whole if least is None else whole.combine_chunks()
 
 
 def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> pa.Table:
