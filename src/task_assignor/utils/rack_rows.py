@@ -10,7 +10,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk.columns import Int64Array, StateColumns, csr_rows
+from task_assignor.engine.classes import Classes, labels_of_lists
+from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of
+from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.utils.result import Skipped, SkipReason
 
@@ -143,13 +145,11 @@ def grouped(rows: RackRows, group: Int64Array, groups: int) -> GroupedRows:
         group: (N,) group of each item.
         groups: number of groups.
     """
-    pair, row = np.unique(rows.row * groups + group, return_inverse=True)
+    pair, row = distinct_and_numbers(rows.row * groups + group)
     base, of_group = pair // groups, pair % groups
-    size = np.bincount(rows.entry_row, minlength=len(rows))
-    entry = ranges((np.cumsum(size) - size)[base], size[base])
-    entry_row = np.repeat(np.arange(len(pair)), size[base])
+    entry_row, entry = _listed(offsets_of(rows.entry_row, len(rows)), base)
     cells = RackRows(
-        row.reshape(-1),
+        row,
         rows.partitions[base],
         entry_row,
         rows.entry_rack[entry] * groups + of_group[entry_row],
@@ -172,50 +172,29 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions 
     """
     racks = max(len(columns.clients.racks), 1)
     set_ids, set_offsets, set_racks = _reduced_rack_sets(columns)
-    count = len(tasks)
-    rows = csr_rows(columns.tasks.partition_offsets, tasks)
-    of_task = np.repeat(
-        np.arange(count), columns.tasks.partition_offsets[tasks + 1] - columns.tasks.partition_offsets[tasks]
-    )
+    of_task, rows = _listed(columns.tasks.partition_offsets, tasks)
     counts = counted_rows(columns, partitions)[rows] & (columns.tasks.partition_rack_set[rows] >= 0)
     sets = set_ids[columns.tasks.partition_rack_set[rows[counts]]]
-    different = max(len(set_offsets) - 1, 1)
-    # One row of rack sets per task, in order, whatever the order of the task's partitions.
-    keys = np.sort(of_task[counts] * different + sets)
-    of_task, sets = keys // different, keys % different
-    lengths = np.bincount(of_task, minlength=count)
-    starts = np.cumsum(lengths) - lengths
-    label = _labels(lengths, starts, sets, different)
-    _, first, row = np.unique(label, return_index=True, return_inverse=True)
-    row = row.reshape(-1)
+    alike, of_row, members = _alike(len(tasks), of_task[counts], sets)
     # Entries of a row: the racks of the rack sets of one of its tasks, counted.
-    of_row = np.repeat(np.arange(len(first)), lengths[first])
-    members = sets[ranges(starts[first], lengths[first])]
-    sizes = np.diff(set_offsets)[members]
-    entry_keys = np.repeat(of_row, sizes) * racks + set_racks[csr_rows(set_offsets, members)]
-    entries, local = np.unique(entry_keys, return_counts=True)
-    return RackRows(row, lengths[first], entries // racks, entries % racks, local.astype(np.int64), racks)
+    of_member, entries = _listed(set_offsets, members)
+    keys, local = np.unique(of_row[of_member] * racks + set_racks[entries], return_counts=True)
+    partitions_of = np.bincount(of_row, minlength=len(alike))
+    return RackRows(alike.of, partitions_of, keys // racks, keys % racks, local.astype(np.int64), racks)
 
 
-def ranges(starts: Int64Array, lengths: Int64Array) -> Int64Array:
-    """The numbers from each start on, as many as the length beside it, one range after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return cast(Int64Array, np.arange(total) + np.repeat(starts - (ends - lengths), lengths))
+def _listed(offsets: Int64Array, keys: AnyIntArray) -> tuple[Int64Array, Int64Array]:
+    """(position in `keys`, row) of all rows of the keys, in a table grouped by `offsets`."""
+    return np.repeat(np.arange(len(keys)), np.diff(offsets)[keys]), csr_rows(offsets, keys)
 
 
-def _labels(lengths: Int64Array, starts: Int64Array, sets: Int64Array, different: int) -> Int64Array:
-    """One number per task, equal for equal rows of rack sets, in an order that only the rows decide."""
-    label = lengths.copy()
-    position = 0
-    while True:
-        longer = np.flatnonzero(lengths > position)
-        if not len(longer):
-            return label
-        fresh = int(label.max()) + 1
-        _, number = np.unique(label[longer] * different + sets[starts[longer] + position], return_inverse=True)
-        label[longer] = fresh + number.reshape(-1)
-        position += 1
+def _alike(items: int, item: Int64Array, value: Int64Array) -> tuple[Classes, Int64Array, Int64Array]:
+    """Classes of items that have the same values in any order, and (class, value) of all that one of each has."""
+    width = int(value.max(initial=0)) + 1
+    item, value = np.divmod(np.sort(item * width + value), width)
+    alike = Classes.alike(labels_of_lists(items, item, value))
+    of_class, rows = _listed(offsets_of(item, items), alike.first)
+    return alike, of_class, value[rows]
 
 
 def _reduced_rack_sets(columns: StateColumns) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -224,11 +203,5 @@ def _reduced_rack_sets(columns: StateColumns) -> tuple[Int64Array, Int64Array, I
     names = itertools.chain.from_iterable(columns.tasks.rack_sets)
     racks = np.fromiter((number_of.get(name, -1) for name in names), dtype=np.int64)
     of_set = np.repeat(np.arange(len(columns.tasks.rack_sets)), [len(each) for each in columns.tasks.rack_sets])
-    different = len(number_of) + 1
-    keys = np.sort((of_set * different + racks)[racks >= 0])
-    of_set, racks = keys // different, keys % different
-    lengths = np.bincount(of_set, minlength=len(columns.tasks.rack_sets))
-    starts = np.cumsum(lengths) - lengths
-    _, first, number = np.unique(_labels(lengths, starts, racks, different), return_index=True, return_inverse=True)
-    offsets = np.concatenate([[0], np.cumsum(lengths[first])])
-    return number.reshape(-1), offsets, racks[ranges(starts[first], lengths[first])]
+    alike, of_class, rack = _alike(len(columns.tasks.rack_sets), of_set[racks >= 0], racks[racks >= 0])
+    return alike.of, offsets_of(of_class, len(alike)), rack
