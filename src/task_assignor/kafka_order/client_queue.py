@@ -95,24 +95,16 @@ class ClientQueue:
         self._heap: _Heap | None = None
         self._lightest: _Lightest | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every poll from now on takes the exact minimum: the queue's inside makes no difference any more."""
-        return self._left <= 0
-
     def poll(self, candidates: Collection[int]) -> int:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
-        if not candidates:
-            if self._left > 0:
-                if self._log or self._heap is not None:
-                    self._forget()
-                self._is_first_filling = False
-                self._is_doubtful = False
-            return -1
         if self._left <= 0:
-            if isinstance(candidates, AllBut):
-                return self._least_loaded(candidates)
-            return least_loaded(candidates, self.counts, self.threads)
+            return self._least_loaded(candidates)
+        if not candidates:
+            if self._log or self._heap is not None:
+                self._forget()
+            self._is_first_filling = False
+            self._is_doubtful = False
+            return -1
         if self._is_doubtful:
             if self._heap is None:
                 self._heap = self._built()
@@ -158,7 +150,7 @@ class ClientQueue:
         self._polled = -1
 
     def _least_loaded(self, candidates: Collection[int]) -> int:
-        if not isinstance(candidates, AllBut):
+        if not isinstance(candidates, AllBut) or not len(candidates):
             return least_loaded(candidates, self.counts, self.threads)
         if self._lightest is None:
             self._lightest = _Lightest(count / own for count, own in zip(self.counts, self.threads, strict=True))

@@ -6,19 +6,18 @@ public face is in `refiner.py`.
 
 from __future__ import annotations
 
-import bisect
 import enum
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 
 import attrs
 import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
-from task_assignor.kafka_order.least_loaded import least_loaded
-from task_assignor.sdk.arrays import csr_rows, order_by, rows_of, values_of
+from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import (
     LATEST_OFFSET,
     BoolArray,
@@ -125,7 +124,9 @@ def refine_columns(
     placed = np.flatnonzero((active_owner >= 0) & columns.tasks.has_changelog)
     behind = placed[lags.are_behind(placed, active_owner[placed])]
     behind = behind[order_by(lags.caught_up_count[behind], behind)]
-    plan.move_actives(behind, owner, standbys, lags.rows_of(behind))
+    rows = lags.rows_of(behind)
+    pairs = zip(behind.tolist(), owner[behind].tolist(), strict=True)
+    owner[behind] = [plan.move_active(task, wanted, standbys.of(task), rows) for task, wanted in pairs]
     active_moves = plan.take_moves()
 
     pair_task, pair_client = standbys.pairs()
@@ -141,7 +142,9 @@ def refine_columns(
     # Kafka fills a new queue of clients for the standbys.
     plan.queue = ClientQueue(columns.clients.process_ids, plan.queue.counts, threads)
     order = poll_order(lags.caught_up_count[pair_task] * max(len(columns.tasks), 1) + pair_task)
-    plan.move_standbys(pair_task[order], pair_client[order], owner, standbys, lags.rows_of(pair_task))
+    tasks, rows = pair_task[order], lags.rows_of(pair_task)
+    for task, wanted, runs_on in zip(tasks.tolist(), pair_client[order].tolist(), owner[tasks].tolist(), strict=True):
+        plan.move_standby(task, wanted, runs_on, standbys.of(task), rows)
     pair_task, pair_client = standbys.pairs()
     return Refined(owner, pair_task, pair_client, active_moves, plan.take_moves())
 
@@ -209,15 +212,14 @@ class Lags:
         caught_up = rows[self._is_caught_up[rows]]
         return LagRows(
             clients=len(self._columns.clients),
-            offsets=offsets_of(pairs.task[rows], all_tasks),
-            client=pairs.client[rows],
-            lag=pairs.lag[rows],
-            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks),
-            caught_up_client=pairs.client[caught_up],
+            offsets=offsets_of(pairs.task[rows], all_tasks).tolist(),
+            client=pairs.client[rows].tolist(),
+            lag=pairs.lag[rows].tolist(),
+            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks).tolist(),
+            caught_up_client=pairs.client[caught_up].tolist(),
             default=self._default,
             has_others=self._has_others,
             others_caught_up=self._others_caught_up,
-            are_listed=not self._others_caught_up[wanted].any(),
         )
 
 
@@ -225,54 +227,39 @@ class Lags:
 class LagRows:
     """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default.
 
-    `are_listed`: clients that are caught up on one of the tasks have a row for it.
+    In lists, of which single entries are read faster than of arrays.
     """
 
     clients: int
-    offsets: Int64Array
-    client: Int32Array
-    lag: Int64Array
-    caught_up_offsets: Int64Array
-    caught_up_client: Int32Array
+    offsets: list[int]
+    client: list[int]
+    lag: list[int]
+    caught_up_offsets: list[int]
+    caught_up_client: list[int]
     default: Int64Array
     has_others: BoolArray
     others_caught_up: BoolArray
-    are_listed: bool
 
-    def _rows(self, task: int) -> slice:
-        return slice(int(self.offsets[task]), int(self.offsets[task + 1]))
-
-    def _others(self, rows: slice) -> Iterator[int]:
-        listed = set(self.client[rows].tolist())
-        return (client for client in range(self.clients) if client not in listed)
+    def _others(self, listed: Iterable[int]) -> Iterator[int]:
+        known = set(listed)
+        return (client for client in range(self.clients) if client not in known)
 
     def caught_up(self, task: int) -> list[int] | AllBut:
         """The clients that are caught up, in no particular order."""
-        found: list[int] = self.caught_up_client[
-            self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]
-        ].tolist()
+        found = self.caught_up_client[self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]]
         if not self.others_caught_up[task]:
             return found
-        return AllBut(self.clients, set(self.client[self._rows(task)].tolist()).difference(found))
-
-    def all_caught_up(self, tasks: Int32Array | Int64Array) -> tuple[Int64Array, Int64Array]:
-        """(position in `tasks`, client) of all that are caught up and have a row."""
-        counts = np.diff(self.caught_up_offsets)[tasks]
-        rows = csr_rows(self.caught_up_offsets, tasks)
-        return np.repeat(np.arange(len(tasks)), counts), self.caught_up_client[rows].astype(np.int64)
+        return AllBut(self.clients, set(self.client[self.offsets[task] : self.offsets[task + 1]]).difference(found))
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
-        rows = self._rows(task)
-        clients = self.client[rows].tolist()
+        start, stop = self.offsets[task], self.offsets[task + 1]
         if not self.has_others[task]:
-            return iter(clients)
-        first, last = (
-            np.searchsorted(self.lag[rows], self.default[task], "left"),
-            np.searchsorted(self.lag[rows], self.default[task], "right"),
-        )
-        tied = heapq.merge(clients[first:last], self._others(rows))
-        return itertools.chain(clients[:first], tied, clients[last:])
+            return iter(self.client[start:stop])
+        default = int(self.default[task])
+        first, last = (bisect(self.lag, default, start, stop) for bisect in (bisect_left, bisect_right))
+        tied = heapq.merge(self.client[first:last], self._others(self.client[start:stop]))
+        return itertools.chain(self.client[start:first], tied, self.client[last:stop])
 
 
 class _Plan:
@@ -282,21 +269,14 @@ class _Plan:
         self.queue = queue
         self._left = warm_ups_left
         self._moves: list[int] = []
-        self._noted: list[Int64Array] = []
         self.warm_ups: list[tuple[int, int]] = []
         """(task, client) of the warm-ups for active tasks."""
 
     def take_moves(self) -> Moves:
         """The movements since the last call."""
-        self._note(*np.zeros((4, 0), dtype=np.int64))
-        table = np.concatenate(self._noted)
-        self._noted = []
-        return Moves(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
-
-    def _note(self, *columns: Int64Array | Int32Array) -> None:
-        """Write down the movements one by one, if there are any, then these."""
-        self._noted += [np.array(self._moves, dtype=np.int64).reshape(-1, 4), np.stack(columns, axis=1)]
+        table = np.array(self._moves, dtype=np.int64).reshape(-1, 4)
         self._moves = []
+        return Moves(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
     def _copy_to(self, placed: int, wanted: int) -> MoveKind:
         """One more copy on `placed`; the one on `wanted` stays if there is a warm-up left."""
@@ -334,105 +314,16 @@ class _Plan:
         self._moves += (task, wanted, placed, kind)
         return placed
 
-    def move_actives(self, tasks: Int64Array, owner: Int32Array, standbys: _StandbySets, lags: LagRows) -> None:
-        """`move_active` for all these tasks, of which no two are the same; `owner` is changed.
-
-        A task without a caught-up standby empties Kafka's queue and fills it again, and so is placed by loads alone. All in
-        a row are placed at once; but for the last one, from which on the queue is looked at.
-        """
-        wanted = owner[tasks].astype(np.int64)
-        row, client = lags.all_caught_up(tasks)
-        is_standby = standbys.have(tasks[row], client)
-        swaps = np.zeros(len(tasks), dtype=np.bool_)
-        swaps[row[is_standby]] = True
-        offered = is_standby | ~swaps[row]
-        candidates = _Candidates.of(row[offered], client[offered], wanted)
-        stops, done = [*np.flatnonzero(swaps).tolist(), len(tasks)], 0
-        while done < len(tasks):
-            stop = stops[bisect.bisect_left(stops, done)]
-            stop -= stop < len(tasks)
-            if self.queue.is_plain:
-                stop = len(tasks)
-            if self._left > 0 or not lags.are_listed or stop <= done:
-                task = int(tasks[done])
-                owner[task] = self.move_active(task, int(wanted[done]), standbys.of(task), lags)
-                done += 1
-                continue
-            part = slice(done, stop)
-            # Where nobody is caught up it does not depend on loads who is furthest.
-            furthest = {one: next(lags.by_lag(int(tasks[one]))) for one in candidates.missing(part)}
-            for one, placed in furthest.items():
-                swaps[one] = placed in standbys.of(int(tasks[one]))
-            owner[tasks[part]] = found = self._settled(part, candidates, ~swaps[part], furthest.__getitem__)
-            kind = np.where(swaps[part], MoveKind.SWAP, MoveKind.NO_WARM_UP_LEFT)
-            self._note(tasks[part], wanted[part], found, kind)
-            changed = np.flatnonzero(swaps[part])
-            standbys.replace(tasks[part][changed], found[changed], wanted[part][changed])
-            done = stop
-
-    def move_standbys(
-        self, tasks: Int32Array, clients: Int32Array, owner: Int32Array, standbys: _StandbySets, lags: LagRows
-    ) -> None:
-        """`move_standby` for all these pairs of task and client: at once, where loads alone count from there on."""
-        done = 0
-        while done < len(tasks) and not (self._left <= 0 and self.queue.is_plain and lags.are_listed):
-            task = int(tasks[done])
-            self.move_standby(task, int(clients[done]), int(owner[task]), standbys.of(task), lags)
-            done += 1
-        tasks, clients = tasks[done:], clients[done:]
-        row, client = lags.all_caught_up(tasks)
-        # Of a task with several standbys that move, those before count.
-        several = np.bincount(tasks, minlength=len(owner))[tasks] > 1
-        offered = (client != owner[tasks[row]]) & ~standbys.have(tasks[row], client) & ~several[row]
-        candidates = _Candidates.of(row[offered], client[offered], clients)
-
-        def ask(number: int) -> int:
-            task, wanted = int(tasks[number]), int(clients[number])
-            placed = self._other_standby(task, wanted, int(owner[task]), standbys.of(task), lags)
-            if placed >= 0 and several[number]:
-                standbys.of(task).remove(wanted)
-                standbys.of(task).add(placed)
-            return placed
-
-        placed = self._settled(slice(0, len(tasks)), candidates, np.ones(len(tasks), dtype=np.bool_), ask)
-        moved = placed >= 0
-        alone = moved & ~several
-        standbys.replace(tasks[alone], clients[alone], placed[alone])
-        kind = np.full(int(moved.sum()), MoveKind.NO_WARM_UP_LEFT)
-        self._note(tasks[moved], clients[moved], placed[moved], kind)
-
-    def _settled(
-        self, part: slice, candidates: _Candidates, is_copied: BoolArray, ask: Callable[[int], int]
-    ) -> Int64Array:
-        """Row by row the candidate of least load, which has one more task from then on, and the wanted client one fewer.
-
-        Args:
-            part: which rows.
-            candidates: who can have them.
-            is_copied: whether loads change, for each of these rows.
-            ask: says who it is for rows without candidates; -1: nothing happens.
-        """
-        counts, threads, chosen = self.queue.counts, self.queue.threads, []
-        stops, clients = candidates.stops, candidates.clients
-        start = stops[part.start - 1] if part.start else 0
-        for number, copied in enumerate(is_copied.tolist(), part.start):
-            stop = stops[number]
-            if stop - start == 1:
-                placed = clients[start]
-            elif start == stop:
-                placed = ask(number)
-            else:
-                placed = least_loaded(clients[start:stop], counts, threads)
-            start = stop
-            chosen.append(placed)
-            if copied and placed >= 0:
-                counts[placed] += 1
-                counts[candidates.wanted[number]] -= 1
-        return np.array(chosen, dtype=np.int64)
-
     def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
         """Keep the standby on a client that is further, if there is one that has the task in no role."""
-        placed = self._other_standby(task, wanted, owner, standbys, lags)
+        caught_up, holders = lags.caught_up(task), {owner, *standbys}
+        if isinstance(caught_up, AllBut):
+            placed = self.queue.poll(caught_up.without(holders))
+        else:
+            placed = self.queue.poll([client for client in caught_up if client not in holders])
+        if placed < 0:
+            further = itertools.takewhile(lambda client: client != wanted, lags.by_lag(task))
+            placed = next((client for client in further if client not in holders), -1)
         if placed < 0:
             return
         standbys.add(placed)
@@ -442,79 +333,20 @@ class _Plan:
         self.queue.offer(placed, wanted)
         self._moves += (task, wanted, placed, kind)
 
-    def _other_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> int:
-        """A client that is further than the wanted one and has the task in no role; -1: there is none."""
-        caught_up, holders = lags.caught_up(task), standbys | {owner}
-        if isinstance(caught_up, AllBut):
-            placed = self.queue.poll(caught_up.without(holders))
-        else:
-            placed = self.queue.poll([client for client in caught_up if client not in holders])
-        if placed >= 0:
-            return placed
-        further = itertools.takewhile(lambda client: client != wanted, lags.by_lag(task))
-        return next((client for client in further if client not in holders), -1)
-
-
-@attrs.frozen(eq=False)
-class _Candidates:
-    """Who can have rows, in lists, of which one entry is read faster than of an array.
-
-    Args:
-        stops: where the candidates of each row end.
-        clients: candidates, row by row.
-        wanted: the client of each row that loses a task.
-    """
-
-    stops: list[int]
-    clients: list[int]
-    wanted: list[int]
-
-    @classmethod
-    def of(cls, row: Int64Array, client: Int64Array, wanted: Int64Array | Int32Array) -> _Candidates:
-        """From pairs, sorted by row."""
-        return cls(offsets_of(row, len(wanted))[1:].tolist(), client.tolist(), wanted.tolist())
-
-    def missing(self, part: slice) -> list[int]:
-        """The rows that have none."""
-        stops = np.array(self.stops[part], dtype=np.int64)
-        start = self.stops[part.start - 1] if part.start else 0
-        rows: list[int] = (part.start + np.flatnonzero(np.diff(stops, prepend=start) == 0)).tolist()
-        return rows
-
 
 class _StandbySets:
     """Standbys per task: sets where they may change, columns for the rest."""
 
     def __init__(self, task: Int32Array, client: Int32Array, tasks: int) -> None:
-        self._tasks = tasks
-        self._fill(task, client)
-
-    def _fill(self, task: Int32Array, client: Int32Array) -> None:
-        order = order_by(task, client)
-        self._task, self._client = task[order], client[order]
-        self._offsets = offsets_of(self._task, self._tasks)
+        self._tasks, self._task, self._client = tasks, task, client
+        self._offsets, self._clients = offsets_of(task, tasks).tolist(), client.tolist()
         self._sets: dict[int, set[int]] = {}
 
     def of(self, task: int) -> set[int]:
         """The clients that have a standby of the task; the caller may change the set."""
         if task not in self._sets:
-            self._sets[task] = set(self._client[self._offsets[task] : self._offsets[task + 1]].tolist())
+            self._sets[task] = set(self._clients[self._offsets[task] : self._offsets[task + 1]])
         return self._sets[task]
-
-    def have(self, task: Int64Array | Int32Array, client: Int64Array) -> BoolArray:
-        """(N,) whether the client has a standby of the task."""
-        keys, wanted = (_keys(*pairs) for pairs in (self.pairs(), (task, client)))
-        return rows_of(keys, wanted) >= 0
-
-    def replace(self, task: Int64Array | Int32Array, client: Int64Array | Int32Array, other: Int64Array) -> None:
-        """Of these pairs of task and client, each one there, another client has the standby from now on."""
-        if not len(task):
-            return
-        own_task, own_client = self.pairs()
-        rows = rows_of(_keys(own_task, own_client), _keys(task, client))
-        own_client = own_client.copy()
-        own_client[rows] = other
-        self._fill(own_task, own_client)
 
     def pairs(self) -> tuple[Int32Array, Int32Array]:
         """(task, client) as they are now, sorted by task, then client."""
@@ -529,9 +361,3 @@ class _StandbySets:
         client = np.concatenate([self._client[kept], holders])
         order = order_by(task, client)
         return task[order], client[order]
-
-
-def _keys(task: Int64Array | Int32Array, client: Int64Array | Int32Array) -> Int64Array:
-    """A number for each pair, that orders as they do."""
-    keys: Int64Array = (task.astype(np.int64) << 32) | client
-    return keys
