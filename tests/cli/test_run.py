@@ -161,6 +161,10 @@ def test_a_file_that_defines_no_application_is_told_what_is_expected(
         (["json.py"], "The name of the file json.py is that of a module that is in use. Maybe rename it."),
         (["two-words.py"], "The name of the file two-words.py cannot be that of a module. Maybe rename it."),
         (["gone.py", "--conf", "a=b"], "--conf is for Spark, which this run does not start."),
+        (["gone.py", "--pinned"], "--pinned is for Spark, which this run does not start."),
+        (["gone.py", "--pinned", "--master", "processes"], "--pinned is for Spark, which this run does not start."),
+        (["gone.py", "--pinned", "--master", "local", "--until", "stopped"], "--pinned is for bounded runs"),
+        (["gone.py", "--until", "tomorrow"], "The --until ('tomorrow') must be 'available-now' or 'stopped'."),
         (["gone.py", "--master", "processes", "--conf", "a"], "What follows --conf ('a') must be KEY=VALUE"),
     ],
 )
@@ -173,7 +177,15 @@ def test_what_is_wrong_with_the_arguments_is_said(run: Runner, tmp_path: Path, a
     assert said in done.err
 
 
-def test_a_master_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        ("mars", "The --master ('mars') must be 'processes' or a master of Spark"),
+        ("sc://localhost:15002", "is a server of Spark Connect, where the coordinator could not be in the driver"),
+    ],
+)
+def test_a_master_that_cannot_be_is_refused(tmp_path: Path, master: str, said: str) -> None:
     app = write_app(tmp_path, "doubling")
-    _, err = start(tmp_path, str(app), "--master", "mars").communicate(timeout=600)
-    assert "The --master ('mars') must be 'processes' or a master of Spark" in err
+    _, err = start(tmp_path, str(app), "--master", master).communicate(timeout=600)
+    assert said in err
+    assert "Traceback" not in err

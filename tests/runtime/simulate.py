@@ -34,6 +34,7 @@ def simulate(seed: int) -> World:
         changes=chance.choice((0, 3, 6)),
         storage_faults=chance.choice((0, 3)),
         assignor=chance.choice((None, None, ScatteringAssignor, HesitatingAssignor)),
+        places=chance.choice((0, 0, 0.5, 1)),
     )
     world.run()
     errors = [finished.error for finished in world.finished]

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from task_assignor.runtime.machines.client import ClientMachine, Outcome
+from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
+from task_assignor.runtime.machines.client_values import Outcome
 from task_assignor.runtime.machines.protocol import (
     START,
     Position,

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
-from task_assignor.runtime.machines.client import (
+from task_assignor.runtime.machines.client import ClientMachine
+from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed
+from task_assignor.runtime.machines.client_values import (
     Answered,
     ClientEvent,
     ClientInstruction,
-    ClientMachine,
     ClientPhase,
     Connect,
     Connected,
@@ -32,7 +33,6 @@ from task_assignor.runtime.machines.client import (
     SendToCoordinator,
     StartHeartbeats,
 )
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Announce,
@@ -100,6 +100,7 @@ class World:
         assignor: makes the assignor; None: the sticky one.
         idle_ms: None: sources are as long as they are; else they grow while the run goes on, which is stopped when all of
             them are read, and this is `max.task.idle.ms`.
+        places: so likely a client does each task in a place of its own.
     """
 
     def __init__(
@@ -115,8 +116,10 @@ class World:
         changes: int = 0,
         storage_faults: int = 0,
         idle_ms: int | None = None,
+        places: float = 0.0,
     ) -> None:
         self.random = random.Random(seed)
+        self.places = places
         self.faults = faults
         self.changes = changes
         self.storage_faults = storage_faults
@@ -209,7 +212,8 @@ class World:
         )
 
     def _start_client(self, spec: ClientSpec) -> None:
-        machine = ClientMachine(spec.threads, snapshot_bytes=2)
+        has_places = self.places > 0 and self.random.random() < self.places
+        machine = ClientMachine(spec.threads, snapshot_bytes=2, place_heartbeats=3 * has_places)
         client = SimulatedClient(spec, machine, self.disks[spec.name])
         self.clients.append(client)
         self._carry_out_client(client, machine.start())

@@ -12,10 +12,23 @@ import pytest
 from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
 from task_assignor.runtime.machines.client import (
     MAX_LOSSES,
+    ClientMachine,
+)
+from task_assignor.runtime.machines.client_task import (
+    ClientTask,
+    Job,
+    JobKind,
+    Restore,
+    Share,
+    ShareDone,
+    SnapshotFailed,
+    SnapshotWritten,
+    TaskState,
+)
+from task_assignor.runtime.machines.client_values import (
     Answered,
     ClientEvent,
     ClientInstruction,
-    ClientMachine,
     ClientPhase,
     Connect,
     Connected,
@@ -29,17 +42,6 @@ from task_assignor.runtime.machines.client import (
     SendToCoordinator,
     StartHeartbeats,
     StateLost,
-)
-from task_assignor.runtime.machines.client_task import (
-    ClientTask,
-    Job,
-    JobKind,
-    Restore,
-    Share,
-    ShareDone,
-    SnapshotFailed,
-    SnapshotWritten,
-    TaskState,
 )
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -81,8 +83,10 @@ HELLO = Hello("c", "pid", "run", 1, None, {}, None, "attempt", "host", 1, {A: (P
 class _Machine(ClientMachine):
     """What it says of its jobs is kept apart."""
 
-    def __init__(self, threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0) -> None:
-        super().__init__(threads, snapshot_bytes, snapshot_heartbeats)
+    def __init__(
+        self, threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
+    ) -> None:
+        super().__init__(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
         self.told: list[Running] = []
 
     def handle(self, event: ClientEvent) -> list[ClientInstruction]:
@@ -96,9 +100,11 @@ class _Machine(ClientMachine):
         return others
 
 
-def _member(threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0) -> _Machine:
+def _member(
+    threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
+) -> _Machine:
     """A client without tasks; the changelogs of a batch have 100 bytes."""
-    machine = _Machine(threads, snapshot_bytes, snapshot_heartbeats)
+    machine = _Machine(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
     machine.start()
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))
@@ -503,7 +509,7 @@ def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> Non
     program = (
         "import sys\nfrom task_assignor.runtime.shells import client_shell\n"
         "assert 'pandas' not in sys.modules\n"
-        "client_shell._ClientShell = lambda *_: sys.exit('pandas' not in sys.modules)\n"
+        "client_shell.TasksHere = lambda *_: sys.exit('pandas' not in sys.modules)\n"
         "from types import SimpleNamespace as Some\n"
         "client_shell.run_client(Some(topology=Some(sub_topologies=())), '')\n"
     )
@@ -579,3 +585,75 @@ def test_a_restore_that_was_overtaken_by_a_newer_snapshot_is_tried_again_with_it
     assert isinstance(run, RunJob)
     (again,) = machine.handle(JobDone(run.job, failure))
     assert again == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, third))), "and nobody is told"
+
+
+# Places.
+
+
+def test_a_task_holds_its_place_from_its_first_order_to_its_last() -> None:
+    machine = _member(place_heartbeats=2)
+    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
+    first, other = _order(A, 0), _order(B, 0)
+    (job,) = machine.handle(Received(Process((first, other))))
+    assert job == RunJob(Job(JobKind.PROCESS, A, order=first))
+    # B waits, though A has no order at the moment.
+    result = _result(first)
+    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
+    last = attrs.evolve(_order(A, 1, base=result.position), is_last=True)
+    (job,) = machine.handle(Received(Process((last,))))
+    assert job == RunJob(Job(JobKind.PROCESS, A, order=last))
+    told, close = machine.handle(JobDone(job.job, _result(last)))
+    assert (told, close) == (SendToCoordinator(TaskDone(_result(last))), RunJob(Job(JobKind.CLOSE, A)))
+    assert machine.handle(JobDone(close.job, TaskClosed(A))) == [RunJob(Job(JobKind.PROCESS, B, order=other))]  # type: ignore[union-attr]
+    machine.validate_state()
+    # It is not restored for nothing: only if there is an order again.
+    assert machine.handle(Received(_committed({A: _result(last).position}))) == []
+
+
+def test_an_order_that_was_not_carried_out_to_its_end_keeps_the_place() -> None:
+    """Late rows of another source may still come before what is left of it."""
+    machine = _member(place_heartbeats=2)
+    machine.handle(Received(_assign(1, {A: START}, {})))
+    order = attrs.evolve(_order(A, 0), is_last=True)
+    (job,) = machine.handle(Received(Process((order,))))
+    assert isinstance(job, RunJob)
+    result = attrs.evolve(_result(order), offsets={"t": (0, 5)})
+    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
+
+
+def test_a_task_without_work_gives_its_place_to_one_that_waits_and_is_restored_later() -> None:
+    machine = _member(place_heartbeats=2)
+    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
+    result = _process(machine, _order(A, 0))
+    machine.handle(Received(_committed({A: result.position})))
+
+    def beat() -> list[ClientInstruction]:
+        return machine.handle(HeartbeatDue())[1:]
+
+    assert (beat(), beat(), beat()) == ([], [], []), "nobody waits"
+    order = _order(B, 0)
+    assert machine.handle(Received(Process((order,)))) == []
+    assert beat() == [RunJob(Job(JobKind.CLOSE, A))]
+    again = attrs.evolve(_order(A, 1, base=result.position))
+    assert machine.handle(Received(Process((again,)))) == []
+    assert machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A))) == [
+        RunJob(Job(JobKind.PROCESS, B, order=order))
+    ]
+    done = attrs.evolve(_result(order))
+    machine.handle(JobDone(Job(JobKind.PROCESS, B, order=order), done))
+    assert [beat(), beat()] == [[], [RunJob(Job(JobKind.CLOSE, B))]]
+    (restore,) = machine.handle(JobDone(Job(JobKind.CLOSE, B), TaskClosed(B)))
+    assert restore == RunJob(Job(JobKind.RESTORE, A, restore=_restore(result.position)))
+
+
+def test_standbys_get_no_place_and_a_lost_place_is_free() -> None:
+    machine = _member(place_heartbeats=2)
+    assert machine.handle(Received(_assign(1, {A: START}, {B: Position(3, 1, 9)}))) == [
+        SendToCoordinator(TaskReady(Restored(A, START), "active"))
+    ]
+    order = _order(A, 0)
+    (job,) = machine.handle(Received(Process((order,))))
+    assert isinstance(job, RunJob)
+    (again,) = machine.handle(JobDone(job.job, StateLost(TaskFailure(A, "client", "its place is gone"))))
+    assert again == RunJob(Job(JobKind.RESTORE, A, restore=_restore(START)))
+    machine.validate_state()

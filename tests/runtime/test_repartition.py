@@ -69,7 +69,7 @@ class CountPairs(Processor):
         return new
 
 
-def _topology(pairs: Repartitioned = PAIRS) -> Topology:
+def counting_topology(pairs: Repartitioned = PAIRS) -> Topology:
     join = WindowedJoin(
         left="left", right="right", before_ms=BEFORE_MS, after_ms=AFTER_MS, left_grace_ms=None, right_grace_ms=None
     )
@@ -79,7 +79,7 @@ def _topology(pairs: Repartitioned = PAIRS) -> Topology:
     return Topology([count, join.sub_topology("join", output=pairs)])
 
 
-def _counts(root: Path) -> dict[str, int]:
+def last_counts(root: Path) -> dict[str, int]:
     """The last count of each value: the highest, since they only grow."""
     rows = read_output(root / "run", "counts-out").to_pylist()
     found: dict[str, int] = {}
@@ -89,16 +89,16 @@ def _counts(root: Path) -> dict[str, int]:
     return found
 
 
-def _expected(left: pa.Table, right: pa.Table) -> dict[str, int]:
+def expected_counts(left: pa.Table, right: pa.Table) -> dict[str, int]:
     return dict(Counter(plain_join(left, right).column("value_right").to_pylist()))
 
 
 def test_an_aggregation_by_another_key_after_a_join_is_exact(tmp_path: Path) -> None:
     left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
     watch = Watch()
-    app = application(tmp_path, _topology(), clients=2)
+    app = application(tmp_path, counting_topology(), clients=2)
     app.run(watch)
-    assert _counts(tmp_path) == _expected(left, right)
+    assert last_counts(tmp_path) == expected_counts(left, right)
     commits = list(CommitLog(tmp_path / "run").records())
     tasks = {str(task) for record in commits for task in record.tasks}
     assert tasks == {"0_0", "0_1", "0_2", "1_0", "1_1"}
@@ -114,7 +114,7 @@ def test_an_aggregation_by_another_key_after_a_join_is_exact(tmp_path: Path) -> 
 def test_offsets_of_a_repartition_topic_follow_commits_and_tasks(tmp_path: Path) -> None:
     """Whoever reads it later, what is at an offset stays: each row is read once, in the order of the commit log."""
     write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
-    application(tmp_path, _topology()).run()
+    application(tmp_path, counting_topology()).run()
     written, read = [0, 0, 0], [0, 0, 0]
     for record in CommitLog(tmp_path / "run").records():
         for task, commit in record.tasks.items():
@@ -134,7 +134,7 @@ def test_it_is_exact_under_kills_and_after_a_stop_in_between(tmp_path: Path) -> 
     options = attrs.evolve(QUICK, max_batch_rows=40, snapshot_changelog_bytes=4_000, checkpoint_every_commits=7)
 
     def app() -> StreamsApplication:
-        return application(tmp_path, _topology(), clients=2, options=options)
+        return application(tmp_path, counting_topology(), clients=2, options=options)
 
     first = app()
     watch = Watch()
@@ -151,7 +151,7 @@ def test_it_is_exact_under_kills_and_after_a_stop_in_between(tmp_path: Path) -> 
     watch.on(BatchesCommitted, kill)
     app().run(watch)
     assert len(killed) == 2
-    assert _counts(tmp_path) == _expected(left, right)
+    assert last_counts(tmp_path) == expected_counts(left, right)
     # Whoever is killed leaves files behind that do not count; of those that do none is needed any more.
     assert not any((tmp_path / "run" / path).exists() for path in _committed_files(tmp_path))
 
@@ -167,9 +167,9 @@ def _committed_files(root: Path) -> list[str]:
 
 def test_another_number_of_partitions_is_another_run(tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=200, keys=10, partitions=2)
-    application(tmp_path, _topology(), clients=1).run()
+    application(tmp_path, counting_topology(), clients=1).run()
     with pytest.raises(CommitLogException, match="repartition topics, pairs, partitions: was 3, is 4"):
-        application(tmp_path, _topology(attrs.evolve(PAIRS, partitions=4)), clients=1).run()
+        application(tmp_path, counting_topology(attrs.evolve(PAIRS, partitions=4)), clients=1).run()
     with pytest.raises(CommitLogException, match="order of the sub-topologies"):
         application(tmp_path, join_topology(), clients=1).run()
 
@@ -177,7 +177,7 @@ def test_another_number_of_partitions_is_another_run(tmp_path: Path) -> None:
 def test_assignors_see_an_internal_topic_and_the_tasks_of_both(tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=200, keys=10, partitions=2)
     specs = {name: Topic.open(tmp_path / "topics", name).spec for name in ("left", "right")}
-    tasks = _topology().bind("mine", specs)
+    tasks = counting_topology().bind("mine", specs)
     assert [str(task) for task in tasks] == ["0_0", "0_1", "0_2", "1_0", "1_1"]
     sources = {
         str(task): sorted(found.topic_partition.topic for found in info.topic_partitions if found.is_source)

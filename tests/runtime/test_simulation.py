@@ -53,6 +53,15 @@ def test_clients_come_and_go_while_others_and_disks_fail(
     _finish(world)
 
 
+@given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from((0.5, 1.0)))
+@settings(max_examples=examples(40))
+def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
+    seed: int, clients: int, places: float
+) -> None:
+    """Fewer places than tasks, and tasks that read what others write: somebody has to make room."""
+    _finish(World(seed, clients=clients, faults=5, changes=3, storage_faults=2, places=places))
+
+
 def test_clients_that_leave_as_they_should_cost_nothing() -> None:
     """Their batches are finished and committed: none is done twice, no order comes to nothing, nobody is lost."""
     left = 0

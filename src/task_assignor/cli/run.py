@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -41,6 +41,14 @@ def run(
             "Without it: as the application says, which is processes if it says nothing.",
         ),
     ] = None,
+    pinned: Annotated[
+        bool,
+        typer.Option(
+            "--pinned",
+            help="On Spark: each stream task is a Spark task of its own, seen on Spark's page, on the executor that the assignor "
+            "chose. For backfills and other bounded runs.",
+        ),
+    ] = False,
     clients: Annotated[int | None, typer.Option(min=1, help="How many clients; else as the application says.")] = None,
     config: Annotated[
         Path | None,
@@ -84,13 +92,16 @@ def run(
     survive_any_text()
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    goes_until = _until(until)
     conf = _spark_conf(spark_conf or [], master)
+    if pinned:
+        _check_pinned(master, goes_until)
     application = _changed(load_application(app), clients, config, settings or [], run_dir)
     with ExitStack() as held:
         if master is not None:
-            application = held.enter_context(_on(application, master, conf, verbose=verbose))
+            application = held.enter_context(_on(application, master, conf, pinned=pinned, verbose=verbose))
         _show_metrics(held, application.metrics, metrics_port, metrics_file)
-        code = _run(application, until, as_json=as_json)
+        code = _run(application, goes_until, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -106,6 +117,25 @@ def _changed(
     if over:
         changes["config"] = StreamsConfig({**application.config.originals, **over})
     return application.evolve(**changes) if changes else application
+
+
+def _until(text: str) -> Literal["available_now", "stopped"]:
+    match text.replace("-", "_"):
+        case "available_now":
+            return "available_now"
+        case "stopped":
+            return "stopped"
+    raise ConfigException(f"The --until ({shown(text)}) must be 'available-now' or 'stopped'.")
+
+
+def _check_pinned(master: str | None, until: str) -> None:
+    if master is None or master == PROCESSES:
+        raise ConfigException("--pinned is for Spark, which this run does not start. Maybe add --master local[3,1000].")
+    if until == "stopped":
+        raise ConfigException(
+            "--pinned is for bounded runs: with --until stopped each task would hold a slot of Spark for ever. Maybe leave one of "
+            "the two out."
+        )
 
 
 def _spark_conf(texts: list[str], master: str | None) -> dict[str, str]:
@@ -124,7 +154,7 @@ def _spark_conf(texts: list[str], master: str | None) -> dict[str, str]:
 
 @contextmanager
 def _on(
-    application: StreamsApplication, master: str, conf: dict[str, str], *, verbose: bool
+    application: StreamsApplication, master: str, conf: dict[str, str], *, pinned: bool, verbose: bool
 ) -> Iterator[StreamsApplication]:
     """The application with a launcher for the master."""
     from task_assignor.runtime import LocalProcessLauncher
@@ -132,17 +162,28 @@ def _on(
     if master == PROCESSES:
         yield application.evolve(launcher=LocalProcessLauncher())
         return
-    if not master.startswith(("local", "spark:", "yarn", "k8s:", "mesos:")):
+    if master.startswith("sc://"):
+        raise ConfigException(
+            f"The --master ({shown(master)}) is a server of Spark Connect, where the coordinator could not be in the driver. Expected "
+            "is the cluster's own master, such as spark://host:7077."
+        )
+    if not master.startswith(("local", "spark://", "yarn", "k8s://")):
         raise ConfigException(
             f"The --master ({shown(master)}) must be {PROCESSES!r} or a master of Spark, such as local[3,1000] or "
             "spark://host:7077."
         )
-    from task_assignor.spark import SparkLauncher, spark_session
+    from task_assignor.spark import PinnedLauncher, SparkLauncher, spark_session
 
     name = application.config.application_id
-    spark = spark_session(master, clients=len(application.clients), app_name=name, config=conf, verbose=verbose)
+    slots = sum(spec.threads for spec in application.clients) if pinned else len(application.clients)
+    if pinned:
+        conf = {"spark.ui.enabled": "true", **conf}
+    spark = spark_session(master, clients=slots, app_name=name, config=conf, verbose=verbose)
+    page = spark.sparkContext.uiWebUrl
+    if pinned and page:
+        write_to_stderr(f"Spark's page shows the tasks: {page}\n")
     try:
-        yield application.evolve(launcher=SparkLauncher(spark))
+        yield application.evolve(launcher=PinnedLauncher(spark) if pinned else SparkLauncher(spark))
     finally:
         spark.stop()
 
@@ -157,16 +198,15 @@ def _show_metrics(held: ExitStack, metrics: Metrics, port: int | None, file: Pat
         held.enter_context(metrics_in_file(metrics, file))
 
 
-def _run(application: StreamsApplication, until: str, *, as_json: bool) -> int:
+def _run(application: StreamsApplication, until: Literal["available_now", "stopped"], *, as_json: bool) -> int:
     """Run it; returns the exit code."""
     from task_assignor.runtime.shells.signals import SIGNALS
     from task_assignor.screen import RunScreen
 
-    goes_until: Any = until.replace("-", "_")
     if as_json:
-        result = application.run(until=goes_until, on_line=write_line)
+        result = application.run(until=until, on_line=write_line)
     else:
         with RunScreen() as screen:
-            result = application.run(screen.show, until=goes_until)
+            result = application.run(screen.show, until=until)
         write_line(str(result))
     return _INTERRUPTED if result.stopped == SIGNALS[signal.SIGINT] else 0

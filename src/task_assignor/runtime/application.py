@@ -465,7 +465,7 @@ class StreamsApplication:
 
             with stopping_on_signals(server.request_stop):
                 bootstraps = tuple(self._bootstrap(spec, run_id, server.port, authkey) for spec in self._clients)
-                self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps))
+                self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps, is_continuous))
                 error = server.run(
                     coordinator,
                     leader,

@@ -10,6 +10,7 @@ except ImportError as error:
 from task_assignor.spark.java import Java, JavaNotFoundError, find_java, prepare_java
 from task_assignor.spark.jobs import SparkJobError
 from task_assignor.spark.launcher import SparkLauncher
+from task_assignor.spark.pinned_launcher import PinnedLauncher
 from task_assignor.spark.results import read_results
 from task_assignor.spark.session import SparkSessionError, check_session, spark_session
 from task_assignor.spark.source import register_source
@@ -18,6 +19,7 @@ from task_assignor.spark.topics import read_topic, write_topic
 __all__ = [
     "Java",
     "JavaNotFoundError",
+    "PinnedLauncher",
     "SparkJobError",
     "SparkLauncher",
     "SparkSessionError",

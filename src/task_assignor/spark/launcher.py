@@ -29,6 +29,7 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.sdk.text import counted, named
+from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session
 from task_assignor.spark.shipping import ship_package
@@ -95,7 +96,7 @@ class SparkLauncher:
         check_session(self.spark, len(plan.bootstraps))
         ship_package(self.spark)
         self._is_started = True
-        self._interrupt_handler = _leave_interrupts_to_python()
+        self._interrupt_handler = leave_interrupts_to_python()
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
         slots = self.capacity()
@@ -144,13 +145,12 @@ class SparkLauncher:
         """Clients whose executors are being decommissioned; looks every half second."""
         if self._stopping or not self._is_due("departing"):
             return ()
-        scheduler: Any = self.spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
         found = []
         for name, job in sorted(self._jobs.items()):
             if job.departs or not job.runs:
                 continue
             for executor in running_executors(self.spark, job.group):
-                if scheduler.getExecutorDecommissionState(executor).isDefined():
+                if is_decommissioned(self.spark, executor):
                     job.departs = True
                     found.append(Departure(name, f"executor {executor} is being decommissioned"))
         return found
@@ -217,7 +217,7 @@ class SparkLauncher:
             logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
 
 
-def _leave_interrupts_to_python() -> Any:
+def leave_interrupts_to_python() -> Any:
     """Have Ctrl-C raise KeyboardInterrupt and nothing else, so that the run ends in order; returns the handler before.
 
     Spark's handler would cancel all jobs first, the clients among them, and from inside whatever call it interrupts.
@@ -237,7 +237,6 @@ def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
     """
 
     def run(payloads: Iterable[bytes]) -> Iterable[str]:
-        import os
         import time
 
         from pyspark import TaskContext
@@ -249,32 +248,11 @@ def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
             time.sleep(0.2)
 
         from task_assignor.runtime import run_client
-        from task_assignor.spark.launcher import executor_id
+        from task_assignor.spark.where import executor_process, spark_attempt
 
         bootstrap = pickle.loads(payload)
-        attempt = (
-            f"spark task {context.taskAttemptId()} (stage {context.stageId()}, attempt {context.attemptNumber()}, "
-            f"executor {executor_id()}, process {os.getpid()})"
-        )
+        attempt = spark_attempt(executor_process()[0])
         run_client(bootstrap, attempt)
         yield attempt
 
     return run
-
-
-def executor_id() -> str:
-    """Id of the Spark executor that runs this Python worker; `driver` in local mode, `unknown` where /proc is missing."""
-    process = "self"
-    try:
-        for _ in range(6):
-            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                arguments = file.read().split("\0")
-            if "--executor-id" in arguments:
-                return arguments[arguments.index("--executor-id") + 1]
-            if any(argument.startswith("org.apache.spark.deploy.SparkSubmit") for argument in arguments):
-                return "driver"
-            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                process = file.read().rsplit(")", 1)[1].split()[1]
-    except OSError:
-        pass
-    return "unknown"

@@ -4,11 +4,13 @@ Its shell (`client_shell`) brings events (messages, finished jobs, a lost connec
 (send, run a job, connect, end). At most `threads` jobs run at a time, at most one per task. Orders (after a snapshot, if
 one is due) and restores come in the order in which they were asked for, those of an assignment for active tasks first;
 then other snapshots. The states of a task are in `client_task`.
+
+A client may do each task in a place of its own (a Spark task), of which there are as many as threads. There a task holds its
+place from its first order to its last, and standbys, which would never end, get none.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping
 
 import attrs
@@ -24,6 +26,25 @@ from task_assignor.runtime.machines.client_task import (
     SnapshotWritten,
     TaskState,
 )
+from task_assignor.runtime.machines.client_values import (
+    Answered,
+    ClientEvent,
+    ClientInstruction,
+    ClientPhase,
+    Connect,
+    Connected,
+    Disconnected,
+    End,
+    HeartbeatDue,
+    JobDone,
+    LeaveRequested,
+    Outcome,
+    Received,
+    RunJob,
+    SendToCoordinator,
+    StartHeartbeats,
+    StateLost,
+)
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
@@ -31,7 +52,6 @@ from task_assignor.runtime.machines.protocol import (
     GivenBack,
     Goodbye,
     Heartbeat,
-    Hello,
     Leave,
     Position,
     Process,
@@ -51,147 +71,12 @@ from task_assignor.runtime.machines.protocol import (
     Welcome,
 )
 from task_assignor.runtime.machines.records import TaskSnapshot
-from task_assignor.runtime.machines.works import SHARE, Steps, Works
+from task_assignor.runtime.machines.works import SHARE, Works
 from task_assignor.sdk import TaskId
 
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
 _STEPS = 8
-
-
-class ClientPhase(enum.Enum):
-    """Where a client is in its life."""
-
-    CONNECTING = "connecting"
-    """It has no connection; its tasks are kept, but nothing of them counts."""
-    JOINING = "joining"
-    """It has said hello."""
-    MEMBER = "member"
-    """It has tasks, or waits for them."""
-    STOPPING = "stopping"
-    """It writes its last snapshots."""
-    ENDED = "ended"
-    """It is gone."""
-
-
-# Events.
-
-
-@attrs.frozen
-class Connected:
-    """There is a connection; `hello` says who the client is, but for the states that it has in memory."""
-
-    hello: Hello
-
-
-@attrs.frozen
-class Disconnected:
-    """The connection is lost."""
-
-    reason: str
-
-
-@attrs.frozen
-class Received:
-    """A message came."""
-
-    message: ToClient
-
-
-@attrs.frozen
-class StateLost:
-    """What a store had on disk could not be read any more; the task's stores are empty now, and can be built anew.
-
-    Args:
-        failure: what to tell if that happens again and again.
-    """
-
-    failure: TaskFailure
-
-
-Outcome = Restored | TaskResult | TaskFailure | SnapshotWritten | SnapshotFailed | StateLost | TaskClosed
-
-
-@attrs.frozen
-class JobDone:
-    """A job is finished.
-
-    Args:
-        job: the job.
-        outcome: what came of it.
-    """
-
-    job: Job
-    outcome: Outcome
-
-
-@attrs.frozen
-class Answered:
-    """The answer to an order was sent that had to wait for the disk: `TaskDone`, or `TaskFailed` in its place."""
-
-    task: TaskId
-
-
-@attrs.frozen
-class HeartbeatDue:
-    """It is time to say that the client lives, and how far it is with what it does."""
-
-    steps: Steps = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class LeaveRequested:
-    """Whoever runs the client wants it to end: after its batches, and when its tasks are with others."""
-
-    reason: str
-
-
-ClientEvent = Connected | Disconnected | Received | JobDone | ShareDone | Answered | HeartbeatDue | LeaveRequested
-
-
-# Instructions.
-
-
-@attrs.frozen
-class RunJob:
-    """Run a job, then bring `JobDone`."""
-
-    job: Job
-
-
-@attrs.frozen
-class SendToCoordinator:
-    """Send a message, or drop it without a connection; `TaskDone` when its files are durable, then bring `Answered`."""
-
-    message: ToCoordinator
-
-
-@attrs.frozen
-class StartHeartbeats:
-    """Have it said that this process lives, whatever its own threads do, until `Connect` or `End`."""
-
-    member_id: str
-
-
-@attrs.frozen
-class Connect:
-    """Find the coordinator (again), then bring `Connected`; if that fails for too long, end."""
-
-
-@attrs.frozen
-class End:
-    """The client is done.
-
-    Args:
-        reason: why.
-        was_told: it was told to stop, because the run is over; else whoever launched it may start another one.
-    """
-
-    reason: str
-    was_told: bool
-
-
-ClientInstruction = RunJob | Share | SendToCoordinator | StartHeartbeats | Connect | End
 
 
 class ClientMachine:
@@ -201,10 +86,22 @@ class ClientMachine:
         threads: jobs that may run at the same time.
         snapshot_bytes: a task's state is written when its changelogs have grown by so much; 0: never for that.
         snapshot_heartbeats: and after so many heartbeats, if they have grown at all; 0: never for that.
+        place_heartbeats: each task is done in a place of its own, with its state in memory, which it gives to one that waits
+            when it has had nothing to do for so many heartbeats; 0: they are all done in one place.
     """
 
-    def __init__(self, threads: int = 1, snapshot_bytes: int = 64 << 20, snapshot_heartbeats: int = 120) -> None:
+    def __init__(
+        self,
+        threads: int = 1,
+        snapshot_bytes: int = 64 << 20,
+        snapshot_heartbeats: int = 120,
+        place_heartbeats: int = 0,
+    ) -> None:
         self._threads = threads
+        self._has_places = place_heartbeats > 0
+        self._place_heartbeats = place_heartbeats
+        self._places: set[TaskId] = set()
+        """Tasks that hold a place."""
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_heartbeats = snapshot_heartbeats
         self._heartbeats = 0
@@ -290,6 +187,7 @@ class ClientMachine:
             case HeartbeatDue(steps):
                 self._heartbeats += 1
                 self._works.get_on(steps)
+                self._see_idle_places()
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
             case LeaveRequested(reason):
@@ -417,6 +315,8 @@ class ClientMachine:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
         task.job = None
         self._running.remove(job.task)
+        if job.kind is JobKind.CLOSE or isinstance(outcome, StateLost):
+            self._places.discard(job.task)
         # An order that was given under an older membership is not answered; what nobody waits for may fail in silence.
         is_wanted = self._phase is ClientPhase.MEMBER
         is_answer = is_wanted and task.order is not None and task.order == job.order
@@ -449,6 +349,8 @@ class ClientMachine:
                 task.losses = 0
                 assert job.order is not None
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
+                is_all = dict(outcome.offsets) == dict(job.order.ranges)
+                task.may_end = self._has_places and is_all and job.order.is_last
                 if is_answer:
                     task.order = None
                     yield SendToCoordinator(TaskDone(outcome))
@@ -462,8 +364,9 @@ class ClientMachine:
                     yield SendToCoordinator(outcome)
                 return
             case TaskClosed():
-                # It came back while it was being closed.
+                # It came back while it was being closed, or has only given its place away.
                 task.position = START
+                task.may_end = False
             case SnapshotWritten():
                 task.snapshot = task.position or START
                 self._snapshot_was_tried(task)
@@ -508,6 +411,8 @@ class ClientMachine:
             task.job = job
             if job.kind in (JobKind.PROCESS, JobKind.RESTORE):
                 task.waits_since = 0
+            if self._has_places and job.kind is not JobKind.CLOSE:
+                self._places.add(job.task)
             self._running.add(job.task)
             self._works.begin(job.kind.value, job.task)
             yield RunJob(job)
@@ -515,7 +420,7 @@ class ClientMachine:
     def _most_urgent(self) -> Job | None:
         free = [task for _, task in sorted(self._tasks.items()) if task.job is None]
         for task in free:
-            if task.state is TaskState.CLOSING:
+            if task.state is TaskState.CLOSING or (task.may_end and task.order is None):
                 return Job(JobKind.CLOSE, task.task)
         if self._phase is ClientPhase.STOPPING:
             return self._last_snapshot(free)
@@ -523,6 +428,8 @@ class ClientMachine:
             return None
         # In turn: where there always is another order, standbys would never get theirs.
         for task in sorted(free, key=lambda task: task.waits_since):
+            if not self._may_begin(task):
+                continue
             if task.order is not None and task.is_current:
                 # A due snapshot comes first: under load there is always another batch, and it would never be written.
                 if self._snapshot_is_due(task):
@@ -531,6 +438,23 @@ class ClientMachine:
             if task.role and not task.is_current and not task.awaits_commit and task.can_be_restored:
                 return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
+
+    def _may_begin(self, task: ClientTask) -> bool:
+        """It needs no place of its own, has one, or has use for one that is free."""
+        if not self._has_places or task.task in self._places:
+            return True
+        return task.order is not None and len(self._places) < self._threads
+
+    def _see_idle_places(self) -> None:
+        """A task that has had nothing to do for a while gives its place to one that waits: it may wait for what that one writes."""
+        if self._phase is not ClientPhase.MEMBER or not self._places:
+            return
+        waiting = any(task.order is not None and task.task not in self._places for task in self._tasks.values())
+        for task_id in self._places:
+            task = self._tasks[task_id]
+            task.idle_heartbeats = 0 if task.order is not None or task.job is not None else task.idle_heartbeats + 1
+            if waiting and task.idle_heartbeats >= self._place_heartbeats:
+                task.may_end = True
 
     def _snapshot_was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
         # One that failed is tried again after some time, also if nothing changes any more.
@@ -587,6 +511,8 @@ class ClientMachine:
         """Raise AssertionError if something holds that never may."""
         assert self._running == {task.task for task in self._tasks.values() if task.job is not None}
         assert len(self._running) <= self._threads
+        assert self._places <= self._tasks.keys()
+        assert len(self._places) <= self._threads
         for task in self._tasks.values():
             task.validate()
         if self._phase in (ClientPhase.CONNECTING, ClientPhase.JOINING):

@@ -162,6 +162,10 @@ class ClientTask:
     """Heartbeats of the client when the last one was written or tried."""
     losses: int = 0
     """How often its state was lost since it last processed a batch."""
+    may_end: bool = False
+    """Its place, with what it has in memory, is not needed any more."""
+    idle_heartbeats: int = 0
+    """For so many heartbeats it has had nothing to do in its place."""
 
     def become(self, state: TaskState) -> None:
         """Change the state: the only place where that happens.

@@ -80,7 +80,8 @@ class Orders:
         """Order the next batch of a task from its owner; `rows` is what `Progress.next_ranges` gives."""
         base = progress.position(task)
         pieces = progress.pieces(task, rows[0])
-        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces)
+        is_last = progress.is_last(task, rows[0])
+        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last)
         self._open[task] = OpenOrder(order, owner.member_id, now_ms)
         return order
 
@@ -166,7 +167,7 @@ class Orders:
             member.name,
             str(member.process_id),
             member.member_id,
-            member.hello.attempt,
+            result.attempt or member.hello.attempt,
             result.generation,
             result.offsets,
             result.outputs,

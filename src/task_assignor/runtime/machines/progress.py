@@ -331,6 +331,11 @@ class Progress:
         ranges = {topic: (start, start + min(left.get(topic, 0), max_rows)) for topic, start in starts.items()}
         return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows or topic in awaited)
 
+    def is_last(self, task: TaskId, ranges: Mapping[str, tuple[int, int]]) -> bool:
+        """Nothing is left for a task behind these rows, and no repartition topic that it reads will get more."""
+        ends = {topic: self._ends[topic][task.partition] for topic in self._tasks[task].sources}
+        return not self._open_repartitions.intersection(ends) and all(ranges[topic][1] == ends[topic] for topic in ends)
+
     def begin_commit(self, number: int) -> None:
         """A commit is made, or was made.
 

@@ -173,6 +173,7 @@ class TaskOrder:
         base: where the task's state must be before.
         more: source topics that have rows beyond those, or are waited for.
         pieces: source topic -> where its rows are, of those that are repartition topics and have some.
+        is_last: no source has rows beyond those now, and nobody is about to write some.
     """
 
     task: TaskId
@@ -182,6 +183,7 @@ class TaskOrder:
     base: Position
     more: frozenset[str] = frozenset()
     pieces: Mapping[str, tuple[Piece, ...]] = attrs.field(factory=dict)
+    is_last: bool = False
 
 
 @attrs.frozen
@@ -201,6 +203,7 @@ class TaskResult:
         is_found: it was not made now, but had been before, where others than the coordinator make it visible; it may reach
             beyond the order.
         repartitions: repartition topic -> its file.
+        attempt: what executed it, if that is not what executes its client.
     """
 
     task: TaskId
@@ -214,6 +217,7 @@ class TaskResult:
     seconds: float = 0.0
     is_found: bool = False
     repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
+    attempt: str = ""
 
     @property
     def files(self) -> list[FileRef]:

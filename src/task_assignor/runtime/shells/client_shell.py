@@ -5,32 +5,25 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import queue
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import attrs
-import pyarrow as pa
 
-from task_assignor.runtime import processors
-from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.commits import RunLayout
-from task_assignor.runtime.errors import ClientException, TaskCorruptedException, TaskMigratedException
-from task_assignor.runtime.log import Log
-from task_assignor.runtime.machines.client import (
+from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.machines.client import ClientMachine
+from task_assignor.runtime.machines.client_task import Job, Share, ShareDone
+from task_assignor.runtime.machines.client_values import (
     Answered,
     ClientEvent,
     ClientInstruction,
-    ClientMachine,
     Connect,
     Connected,
     Disconnected,
@@ -38,45 +31,30 @@ from task_assignor.runtime.machines.client import (
     HeartbeatDue,
     JobDone,
     LeaveRequested,
-    Outcome,
     Received,
     RunJob,
     SendToCoordinator,
     StartHeartbeats,
-    StateLost,
 )
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
     Hello,
-    TaskClosed,
     TaskDone,
-    TaskFailed,
     TaskResult,
     ToCoordinator,
 )
-from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.machines.works import SHARE
-from task_assignor.runtime.repartition import RepartitionLog
-from task_assignor.runtime.shells.heartbeat import HeartbeatProcess
+from task_assignor.runtime.shells.heartbeat import HeartbeatProcess, Heartbeats
 from task_assignor.runtime.shells.launcher import ClientBootstrap
-from task_assignor.runtime.shells.places import rack_of, tags_of
+from task_assignor.runtime.shells.tasks import Tasks, TasksHere, prepare_process
 from task_assignor.runtime.shells.transport import Channel, connect
-from task_assignor.runtime.steps import Steps, step
-from task_assignor.runtime.storage import BackgroundWriter
-from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.task import (
-    StreamTask,
-    TaskEnvironment,
-    failure_of,
-    local_positions,
-    positions_on_disk,
-    share_snapshot,
-)
+from task_assignor.runtime.steps import Steps
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import named
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.1
+_IDLE_PLACE_MS = 2_000
+"""So long a task may hold a place without work while others wait for one."""
 
 
 def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
@@ -96,20 +74,14 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
             has taken its name. Whoever launched it may start another one.
         TopicException: a topic cannot be opened.
     """
-    # One task is one thread: several clients share a machine, and polars would start a thread per core in each.
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    # At its first conversion pyarrow imports pandas, where that is installed: not while a processor's time is measured.
-    pa.scalar(0)
-    if any(_is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
-        # They compute with it, and to import it takes as long as many batches.
-        importlib.import_module("polars")
-    shell = _ClientShell(bootstrap, attempt)
+    prepare_process(bootstrap)
+    shell = ClientShell(bootstrap, attempt, TasksHere(bootstrap))
     with _leaving_at_sigterm(shell):
         return shell.run()
 
 
 @contextmanager
-def _leaving_at_sigterm(shell: _ClientShell) -> Iterator[None]:
+def _leaving_at_sigterm(shell: ClientShell) -> Iterator[None]:
     """SIGTERM means to leave in order; a second one, to end at once. Only a process's first thread can hear it."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -126,10 +98,6 @@ def _leaving_at_sigterm(shell: _ClientShell) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _is_ready_made(factory: object) -> bool:
-    return getattr(factory, "__module__", "").startswith(processors.__name__)
-
-
 @attrs.frozen
 class _ReadyToSend:
     """A message that had to wait for the disk, about a task."""
@@ -138,45 +106,60 @@ class _ReadyToSend:
     message: ToCoordinator
 
 
-class _ClientShell:
-    def __init__(self, bootstrap: ClientBootstrap, attempt: str) -> None:
+@attrs.frozen
+class _GiveUp:
+    """Whoever runs the client cannot go on with it."""
+
+    reason: str
+
+
+class ClientShell:
+    """A client around its tasks.
+
+    Args:
+        bootstrap: who it is, where the coordinator is, what is computed.
+        attempt: what executes it, for the commit records.
+        tasks: its tasks.
+        has_places: each of them is done in a place of its own.
+        heartbeats: says that the client of a member id lives; it is asked for whenever the client joins.
+    """
+
+    def __init__(
+        self,
+        bootstrap: ClientBootstrap,
+        attempt: str,
+        tasks: Tasks,
+        *,
+        has_places: bool = False,
+        heartbeats: Callable[[str], Heartbeats] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._attempt = attempt
-        self._writer = BackgroundWriter(RunLayout(bootstrap.run_dir).storage, bootstrap.spec.threads + 1)
-        layout = RunLayout(bootstrap.run_dir)
-        topics: dict[str, Log] = {
-            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic)) for topic in bootstrap.topology.sources
-        }
-        specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
-        topics |= {
-            name: RepartitionLog(specs[name], layout, bootstrap.run_id) for name in bootstrap.topology.repartitions
-        }
-        self._environment = TaskEnvironment(
-            bootstrap.application_id,
-            bootstrap.run_id,
-            bootstrap.run_dir,
-            Path(bootstrap.state_dir),
-            topics,
-            bootstrap.options.compression,
-            StoreMemory(bootstrap.options.state_memory_bytes),
-            self._writer.put_all,
-            bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
-        )
+        self._tasks = tasks
+        self._new_heartbeats = heartbeats or (lambda member_id: HeartbeatProcess(bootstrap, member_id, os.getpid()))
         options = bootstrap.options
-        heartbeats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
-        self._machine = ClientMachine(bootstrap.spec.threads, options.snapshot_changelog_bytes, heartbeats)
-        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent | _ReadyToSend]] = queue.SimpleQueue()
+        beats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
+        place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
+        threads = bootstrap.spec.threads
+        self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, place_beats)
+        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent | _ReadyToSend | _GiveUp]] = (
+            queue.SimpleQueue()
+        )
         self._channel: Channel | None = None
-        self._heartbeats: HeartbeatProcess | None = None
-        self._tasks: dict[TaskId, StreamTask] = {}
+        self._heartbeats: Heartbeats | None = None
         self._steps = Steps()
-        self._workers = ThreadPoolExecutor(bootstrap.spec.threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
-        self._syncs = ThreadPoolExecutor(bootstrap.spec.threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
+        self._workers = ThreadPoolExecutor(threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
+        self._syncs = ThreadPoolExecutor(threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
         self._ended: str | None = None
         self._was_told = False
 
     def run(self) -> str:
+        """Run until it is told to stop; gives why.
+
+        Raises:
+            ClientException: it ended although nobody told it to.
+        """
         interval = self._bootstrap.options.heartbeat_interval_ms / 1000
         self._carry_out(self._machine.start())
         due = time.monotonic() + interval
@@ -189,6 +172,9 @@ class _ClientShell:
                 self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
+                if isinstance(event, _GiveUp):
+                    self._ended = event.reason
+                    break
                 if isinstance(event, _ReadyToSend):
                     self._send(event.message)
                     event = Answered(event.task)
@@ -200,7 +186,7 @@ class _ClientShell:
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._syncs.shutdown(wait=False, cancel_futures=True)
         self._shares.shutdown(wait=False, cancel_futures=True)
-        self._writer.close()
+        self._tasks.close()
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
@@ -209,11 +195,15 @@ class _ClientShell:
         """End after the batches, when others have the tasks. May be called from any thread and from a signal handler."""
         self._events.put((None, LeaveRequested(reason)))
 
+    def give_up(self, reason: str) -> None:
+        """End at once, without a word to the coordinator. May be called from any thread."""
+        self._events.put((None, _GiveUp(reason)))
+
     def _carry_out(self, instructions: list[ClientInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case RunJob(job):
-                    self._workers.submit(self._run_job, job)
+                    self._workers.submit(self._do, job)
                 case Share():
                     self._shares.submit(self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):
@@ -249,7 +239,7 @@ class _ClientShell:
 
     def _start_heartbeats(self, member_id: str) -> None:
         try:
-            self._heartbeats = HeartbeatProcess(self._bootstrap, member_id, os.getpid())
+            self._heartbeats = self._new_heartbeats(member_id)
         except OSError as error:
             # What this process says itself counts too, as long as it can say it.
             _log.warning("No heartbeat process for %s: %s", named("client", self._bootstrap.spec.name), error)
@@ -284,88 +274,32 @@ class _ClientShell:
             self._events.put((self._channel, Disconnected(f"{type(error).__name__}: {error}")))
 
     def _hello(self) -> Hello:
-        spec = self._bootstrap.spec
+        spec, where = self._bootstrap.spec, self._tasks.surroundings()
         return Hello(
             spec.name,
             str(spec.process_id(self._bootstrap.application_id)),
             self._bootstrap.run_id,
             spec.threads,
-            rack_of(spec, os.environ, self._bootstrap.options),
-            tags_of(spec, os.environ),
+            where.rack,
+            where.tags,
             spec.host_info,
             self._attempt,
-            socket.gethostname(),
-            os.getpid(),
-            local_positions(self._environment),
+            where.host,
+            where.pid,
+            where.positions,
         )
 
     # Jobs; these run in the workers' threads, at most one per task.
 
-    def _run_job(self, job: Job) -> None:
+    def _do(self, job: Job) -> None:
         with self._steps.of(job.kind.value, job.task):
-            outcome = self._do(job)
+            outcome = self._tasks.do(job)
         self._events.put((None, JobDone(job, outcome)))
 
-    def _do(self, job: Job) -> Outcome:
-        if job.kind is JobKind.CLOSE:
-            self._close(job.task)
-            return TaskClosed(job.task, positions_on_disk(self._environment, job.task))
-        try:
-            task = self._tasks.get(job.task)
-            if task is None:
-                step("its stores are opened")
-                sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
-                task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
-            if job.kind is JobKind.SNAPSHOT:
-                return self._snapshot(task)
-            if job.order is not None:
-                return task.process(job.order)
-            assert job.restore is not None
-            return task.restore(job.restore)
-        except TaskCorruptedException as error:
-            _log.warning("The state of task %s on disk is damaged and built anew: %s", job.task, error)
-            return StateLost(failure_of(job.task, error))
-        except TaskMigratedException as error:
-            _log.warning("Task %s begins again from what is committed: %s", job.task, error)
-            return StateLost(failure_of(job.task, error))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
-            _log.debug("Task %s failed", job.task, exc_info=True)
-            return failure_of(job.task, error)
-
     def _make_durable(self, result: TaskResult, channel: Channel | None) -> None:
-        """A result is told only when no power failure can take its files away."""
-        message: ToCoordinator = TaskDone(result)
-        try:
-            self._writer.wait(file.path for file in result.files if not file.topic)
-        except Exception as error:  # noqa: BLE001 - it travels to the application
-            message = TaskFailed(failure_of(result.task, error))
-        self._events.put((channel, _ReadyToSend(result.task, message)))
-
-    def _close(self, task_id: TaskId) -> None:
-        task = self._tasks.pop(task_id, None)
-        if task is not None:
-            try:
-                task.close()
-            except BaseException:  # noqa: BLE001 - it is gone anyhow
-                _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
-
-    @staticmethod
-    def _snapshot(task: StreamTask) -> SnapshotWritten | SnapshotFailed:
-        try:
-            return task.snapshot()
-        except OSError as error:
-            # A snapshot saves time and space later, nothing more.
-            _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)
-            return SnapshotFailed(text_of(error))
+        self._events.put((channel, _ReadyToSend(result.task, self._tasks.make_durable(result))))
 
     def _share(self, job: Share) -> None:
-        outcome: TaskSnapshot | SnapshotFailed
-        try:
-            with self._steps.of(SHARE, job.task):
-                outcome = share_snapshot(self._environment, job.task, job.written, job.newest)
-        except Exception as error:  # noqa: BLE001 - it travels to the application; the task goes on
-            _log.warning(
-                "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir, exc_info=True
-            )
-            outcome = SnapshotFailed(text_of(error))
+        with self._steps.of(SHARE, job.task):
+            outcome = self._tasks.share(job)
         self._events.put((None, ShareDone(job.task, outcome)))

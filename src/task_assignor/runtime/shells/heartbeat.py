@@ -11,6 +11,7 @@ import inspect
 import os
 import subprocess
 from multiprocessing import spawn
+from typing import Protocol
 
 from task_assignor.runtime.machines.protocol import Alive, Gone
 from task_assignor.runtime.shells.launcher import ClientBootstrap
@@ -91,6 +92,17 @@ def beat(parent: int, descriptor: int, interval_s: float, patience_s: float, ali
         os.write(descriptor, gone)
     except OSError:
         pass
+
+
+class Heartbeats(Protocol):
+    """Says that a client lives, for one membership."""
+
+    @property
+    def runs(self) -> bool:
+        """It is there."""
+
+    def end(self) -> None:
+        """End it; what it would say is not wanted any more."""
 
 
 class HeartbeatProcess:

@@ -97,11 +97,13 @@ class LaunchPlan:
         application_id: `application.id`.
         run_id: identity of the run folder.
         bootstraps: one per client, in the order in which the user gave them.
+        is_continuous: the run goes on until it is stopped.
     """
 
     application_id: str
     run_id: str
     bootstraps: tuple[ClientBootstrap, ...]
+    is_continuous: bool = False
 
     def bootstrap(self, client: str) -> ClientBootstrap:
         """The bootstrap of a client by name."""

@@ -1,0 +1,206 @@
+"""The tasks of a client as its shell sees them, and those of this process: jobs are carried out, what to do is decided elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime import processors
+from task_assignor.runtime.blame import text_of
+from task_assignor.runtime.commits import RunLayout
+from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
+from task_assignor.runtime.log import Log
+from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
+from task_assignor.runtime.machines.client_values import Outcome, StateLost
+from task_assignor.runtime.machines.protocol import Position, TaskClosed, TaskDone, TaskFailed, TaskResult
+from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.repartition import RepartitionLog
+from task_assignor.runtime.shells.launcher import ClientBootstrap
+from task_assignor.runtime.shells.places import rack_of, tags_of
+from task_assignor.runtime.steps import step
+from task_assignor.runtime.storage import BackgroundWriter
+from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.task import (
+    StreamTask,
+    TaskEnvironment,
+    failure_of,
+    local_positions,
+    positions_on_disk,
+    share_snapshot,
+)
+from task_assignor.sdk import TaskId
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Surroundings:
+    """Where tasks are.
+
+    Args:
+        rack: its rack, if known.
+        tags: its tags.
+        host: the machine.
+        pid: the operating system process.
+        positions: task -> the states on its disk, newest first; some may not count.
+    """
+
+    rack: str | None
+    tags: Mapping[str, str]
+    host: str
+    pid: int
+    positions: Mapping[TaskId, tuple[Position, ...]]
+
+
+class Tasks(Protocol):
+    """The tasks of a client. Its methods come from several threads, but only one job of a task at a time."""
+
+    def surroundings(self) -> Surroundings:
+        """Where they are, asked whenever the client joins."""
+
+    def do(self, job: Job) -> Outcome:
+        """Carry out a job, in the calling thread."""
+
+    def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
+        """What is told of a result, when no power failure can take its files away."""
+
+    def share(self, job: Share) -> TaskSnapshot | SnapshotFailed:
+        """Write a snapshot into the folder of the run."""
+
+    def close(self) -> None:
+        """End; jobs that hang are left to themselves."""
+
+
+def prepare_process(bootstrap: ClientBootstrap) -> None:
+    """Import what tasks need, before any time is measured."""
+    # One task is one thread: several clients share a machine, and polars would start a thread per core in each.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    # At its first conversion pyarrow imports pandas, where that is installed: not while a processor's time is measured.
+    pa.scalar(0)
+    if any(_is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
+        # They compute with it, and to import it takes as long as many batches.
+        importlib.import_module("polars")
+
+
+def _is_ready_made(factory: object) -> bool:
+    return getattr(factory, "__module__", "").startswith(processors.__name__)
+
+
+class TasksHere:
+    """Tasks in this process.
+
+    Args:
+        bootstrap: what is computed, and where files are.
+
+    Raises:
+        TopicException: a topic cannot be opened.
+    """
+
+    def __init__(self, bootstrap: ClientBootstrap) -> None:
+        self._bootstrap = bootstrap
+        layout = RunLayout(bootstrap.run_dir)
+        self._writer = BackgroundWriter(layout.storage, bootstrap.spec.threads + 1)
+        topics: dict[str, Log] = {
+            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic)) for topic in bootstrap.topology.sources
+        }
+        specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
+        topics |= {
+            name: RepartitionLog(specs[name], layout, bootstrap.run_id) for name in bootstrap.topology.repartitions
+        }
+        self._environment = TaskEnvironment(
+            bootstrap.application_id,
+            bootstrap.run_id,
+            bootstrap.run_dir,
+            Path(bootstrap.state_dir),
+            topics,
+            bootstrap.options.compression,
+            StoreMemory(bootstrap.options.state_memory_bytes),
+            self._writer.put_all,
+            bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
+        )
+        self._tasks: dict[TaskId, StreamTask] = {}
+
+    def surroundings(self) -> Surroundings:
+        """This process, and what is on its disk."""
+        spec = self._bootstrap.spec
+        return Surroundings(
+            rack_of(spec, os.environ, self._bootstrap.options),
+            tags_of(spec, os.environ),
+            socket.gethostname(),
+            os.getpid(),
+            local_positions(self._environment),
+        )
+
+    def do(self, job: Job) -> Outcome:
+        """Carry out a job; what goes wrong is an outcome too."""
+        if job.kind is JobKind.CLOSE:
+            self._close(job.task)
+            return TaskClosed(job.task, positions_on_disk(self._environment, job.task))
+        try:
+            task = self._tasks.get(job.task)
+            if task is None:
+                step("its stores are opened")
+                sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
+                task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
+            if job.kind is JobKind.SNAPSHOT:
+                return self._snapshot(task)
+            if job.order is not None:
+                return task.process(job.order)
+            assert job.restore is not None
+            return task.restore(job.restore)
+        except TaskCorruptedException as error:
+            _log.warning("The state of task %s on disk is damaged and built anew: %s", job.task, error)
+            return StateLost(failure_of(job.task, error))
+        except TaskMigratedException as error:
+            _log.warning("Task %s begins again from what is committed: %s", job.task, error)
+            return StateLost(failure_of(job.task, error))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
+            _log.debug("Task %s failed", job.task, exc_info=True)
+            return failure_of(job.task, error)
+
+    def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
+        """Wait for the result's files."""
+        try:
+            self._writer.wait(file.path for file in result.files if not file.topic)
+        except Exception as error:  # noqa: BLE001 - it travels to the application
+            return TaskFailed(failure_of(result.task, error))
+        return TaskDone(result)
+
+    def _close(self, task_id: TaskId) -> None:
+        task = self._tasks.pop(task_id, None)
+        if task is not None:
+            try:
+                task.close()
+            except BaseException:  # noqa: BLE001 - it is gone anyhow
+                _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
+
+    @staticmethod
+    def _snapshot(task: StreamTask) -> SnapshotWritten | SnapshotFailed:
+        try:
+            return task.snapshot()
+        except OSError as error:
+            # A snapshot saves time and space later, nothing more.
+            _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)
+            return SnapshotFailed(text_of(error))
+
+    def share(self, job: Share) -> TaskSnapshot | SnapshotFailed:
+        """Write a snapshot into the folder of the run, while the task goes on."""
+        try:
+            return share_snapshot(self._environment, job.task, job.written, job.newest)
+        except Exception as error:  # noqa: BLE001 - it travels to the application; the task goes on
+            _log.warning(
+                "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir, exc_info=True
+            )
+            return SnapshotFailed(text_of(error))
+
+    def close(self) -> None:
+        """End the threads that write."""
+        self._writer.close()

@@ -1,0 +1,84 @@
+"""Spark's executors: which there are, and Spark jobs of one Spark task that ask for one of them. What runs there is told by others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import attrs
+from pyspark import RDD
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Executor:
+    """An executor that can be given Spark tasks.
+
+    Args:
+        executor_id: its id; "driver" in local mode.
+        host: where it is.
+        slots: Spark tasks that it runs at the same time.
+        leaves: it is being decommissioned, and is given no more Spark tasks.
+    """
+
+    executor_id: str
+    host: str
+    slots: int
+    leaves: bool = attrs.field(default=False, eq=False)
+
+    def __str__(self) -> str:
+        return f"executor {self.executor_id} on {self.host}"
+
+
+def live_executors(spark: SparkSession) -> list[Executor]:
+    """The executors that live, by id."""
+    context = spark.sparkContext
+    scala: Any = context._jsc.sc()  # noqa: SLF001 (Spark has no public way to its executors)
+    cores = int(context.getConf().get("spark.task.cpus") or 1)
+    told = scala.statusStore().executorList(True)
+    found = []
+    for number in range(told.size()):
+        one = told.apply(number)
+        executor_id = str(one.id())
+        slots = int(one.totalCores()) // cores
+        if slots:
+            host = str(one.hostPort()).rpartition(":")[0]
+            found.append(Executor(executor_id, host, slots, is_decommissioned(spark, executor_id)))
+    return sorted(found, key=lambda one: (len(one.executor_id), one.executor_id))
+
+
+def is_decommissioned(spark: SparkSession, executor_id: str) -> bool:
+    """The executor is about to go away: Spark gives it no more Spark tasks."""
+    scheduler: Any = spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
+    return bool(scheduler.getExecutorDecommissionState(executor_id).isDefined())
+
+
+def run_on(spark: SparkSession, executor: Executor, payload: bytes, function: Callable[[Iterable[bytes]], T]) -> T:
+    """Run a Spark job of one Spark task that Spark is asked to run on an executor.
+
+    That is a wish and no order: if the executor has no slot for longer than `spark.locality.wait`, another one gets it. What
+    runs there has to look where it is.
+
+    Args:
+        spark: the session.
+        executor: the executor.
+        payload: what the function is given.
+        function: travels by pickle.
+    """
+    context = spark.sparkContext
+    jvm: Any = context._jvm  # noqa: SLF001 (only the JVM's side can say where a Spark task should run)
+
+    def sequence(one: object) -> Any:
+        return jvm.PythonUtils.toSeq([one])
+
+    place = f"executor_{executor.host}_{executor.executor_id}"
+    row = jvm.scala.Tuple2(pickle.dumps(payload), sequence(place))
+    kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    rows = context._jsc.sc().makeRDD(sequence(row), kind)  # noqa: SLF001
+    found: RDD[bytes] = RDD(rows.toJavaRDD(), context, CPickleSerializer())
+    (outcome,) = found.mapPartitions(lambda payloads: [function(payloads)]).collect()
+    return outcome

@@ -1,0 +1,219 @@
+"""The Spark task that is a stream task: it does what its client in the driver tells it. Where it must run, others decide; it looks."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import attrs
+
+from task_assignor.runtime import ClientBootstrap
+from task_assignor.runtime.machines.client_task import Job, Share
+from task_assignor.runtime.machines.client_values import Outcome
+from task_assignor.runtime.machines.protocol import TaskFailed, TaskResult
+from task_assignor.runtime.machines.works import SHARE
+from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_process
+from task_assignor.runtime.shells.transport import Channel, connect
+from task_assignor.runtime.steps import Steps, step
+from task_assignor.sdk import TaskId
+from task_assignor.spark.where import executor_process, spark_attempt
+
+
+@attrs.frozen
+class Pinned:
+    """What a Spark task is told.
+
+    Args:
+        executor: the executor it belongs on.
+        work: `Look` or `Serve`, pickled: elsewhere nobody looks into it.
+    """
+
+    executor: str
+    work: bytes
+
+
+@attrs.frozen
+class Look:
+    """Say what there is for a client."""
+
+    bootstrap: ClientBootstrap
+
+
+@attrs.frozen
+class Serve:
+    """Be a stream task, until told that it is over.
+
+    Args:
+        bootstrap: the client.
+        address: where the client listens.
+        authkey: secret of that connection.
+        token: what the client knows it by.
+    """
+
+    bootstrap: ClientBootstrap
+    address: tuple[str, int]
+    authkey: bytes = attrs.field(repr=False)
+    token: str
+
+
+@attrs.frozen
+class Misplaced:
+    """Spark ran it elsewhere, so nothing was done.
+
+    Args:
+        executor: where it ran.
+    """
+
+    executor: str
+
+
+@attrs.frozen
+class Opened:
+    """It runs where it should.
+
+    Args:
+        token: the one that it was given.
+    """
+
+    token: str
+
+
+@attrs.frozen
+class Request:
+    """Something to do.
+
+    Args:
+        number: what the answer is known by.
+        work: what to do; a share is done beside jobs.
+    """
+
+    number: int
+    work: Job | Share
+
+
+@attrs.frozen
+class Reply:
+    """What came of a request."""
+
+    number: int
+    outcome: Any
+
+
+@attrs.frozen
+class Stepped:
+    """A request has got on.
+
+    Args:
+        number: which.
+        doing: what is done for it now.
+    """
+
+    number: int
+    doing: str
+
+
+def pinned_function() -> Callable[[Iterable[bytes]], Any]:
+    """What each Spark task does; made inside another function so that it travels by value."""
+
+    def run(payloads: Iterable[bytes]) -> Any:
+        (payload,) = payloads
+        from task_assignor.spark.pinned_worker import do_here
+
+        return do_here(payload)
+
+    return run
+
+
+def do_here(payload: bytes) -> Surroundings | Misplaced | str:
+    """Do what a Spark task is told, if this is the right executor."""
+    told: Pinned = pickle.loads(payload)
+    executor, process = executor_process()
+    if executor != told.executor:
+        return Misplaced(executor)
+    work: Look | Serve = pickle.loads(told.work)
+    if isinstance(work, Look):
+        # The client is the executor, not this Python worker.
+        return attrs.evolve(TasksHere(work.bootstrap).surroundings(), pid=process)
+    return _serve(work, spark_attempt(executor))
+
+
+def _serve(told: Serve, attempt: str) -> str:
+    prepare_process(told.bootstrap)
+    channel = connect(told.address, told.authkey, timeout_s=10)
+    try:
+        channel.send(Opened(told.token))
+        interval_s = told.bootstrap.options.heartbeat_interval_ms / 1000
+        return _Worker(TasksHere(told.bootstrap), channel, attempt, interval_s).run()
+    finally:
+        channel.close()
+        channel.release()
+
+
+class _Worker:
+    def __init__(self, tasks: TasksHere, channel: Channel, attempt: str, interval_s: float) -> None:
+        self._tasks = tasks
+        self._interval_s = interval_s
+        self._steps = Steps()
+        self._numbers: dict[tuple[str, TaskId], int] = {}
+        """Kind and task of what is done now -> the number of its request."""
+        self._over = threading.Event()
+        self._channel = channel
+        self._attempt = attempt
+        self._lock = threading.Lock()
+        self._batches = self._rows = 0
+
+    def run(self) -> str:
+        """Serve requests until there are no more; gives a summary."""
+        threading.Thread(target=self._tell_steps, name="steps", daemon=True).start()
+        with ThreadPoolExecutor(1, thread_name_prefix="share") as shares:
+            while True:
+                try:
+                    request: Request | None = self._channel.receive()
+                except (EOFError, OSError):
+                    break  # Nobody waits for an answer any more.
+                if request is None:
+                    break
+                if isinstance(request.work, Share):
+                    shares.submit(self._carry_out, request.number, SHARE, request.work)
+                else:
+                    self._carry_out(request.number, request.work.kind.value, request.work)
+        self._over.set()
+        self._tasks.close()
+        return f"{self._batches} batches, {self._rows} rows"
+
+    def _do(self, job: Job) -> Outcome:
+        outcome = self._tasks.do(job)
+        if not isinstance(outcome, TaskResult):
+            return outcome
+        step("its files are synced")
+        durable = self._tasks.make_durable(outcome)
+        if isinstance(durable, TaskFailed):
+            return durable.failure
+        self._batches += 1
+        self._rows += sum(end - start for start, end in outcome.offsets.values())
+        return attrs.evolve(outcome, attempt=self._attempt)
+
+    def _carry_out(self, number: int, kind: str, work: Job | Share) -> None:
+        self._numbers[kind, work.task] = number
+        with self._steps.of(kind, work.task):
+            outcome = self._tasks.share(work) if isinstance(work, Share) else self._do(work)
+        self._send(Reply(number, outcome))
+
+    def _send(self, message: Reply | Stepped) -> None:
+        with self._lock:
+            self._channel.send(message)
+
+    def _tell_steps(self) -> None:
+        """What hangs is ended by the coordinator; so it has to hear of what does not."""
+        told: dict[int, int] = {}
+        with suppress(OSError):
+            while not self._over.wait(self._interval_s):
+                now = {self._numbers[key]: found for key, found in self._steps.now().items()}
+                for number, (count, doing) in now.items():
+                    if told.get(number) != count:
+                        self._send(Stepped(number, doing))
+                told = {number: count for number, (count, _) in now.items()}

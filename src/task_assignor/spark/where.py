@@ -1,0 +1,38 @@
+"""Where a Spark task runs, as it finds out itself: Spark's Python interface does not tell."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def spark_attempt(executor: str) -> str:
+    """What executes this, as commits tell it; in a Spark task only."""
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    return (
+        f"spark task {context.taskAttemptId()} (stage {context.stageId()}, attempt {context.attemptNumber()}, "
+        f"executor {executor}, process {os.getpid()})"
+    )
+
+
+def executor_process() -> tuple[str, int]:
+    """Id and process of the Spark executor that runs this Python worker.
+
+    In local mode the id is `driver`; where /proc is missing it is `unknown`.
+    """
+    process = "self"
+    try:
+        for _ in range(6):
+            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                arguments = file.read().split("\0")
+            if "--executor-id" in arguments:
+                return arguments[arguments.index("--executor-id") + 1], int(process)
+            if any(argument.startswith("org.apache.spark.deploy.SparkSubmit") for argument in arguments):
+                return "driver", int(process)
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                process = file.read().rsplit(")", 1)[1].split()[1]
+    except OSError:
+        pass
+    return "unknown", os.getpid()

@@ -1,0 +1,160 @@
+"""A program for tests: a join on a cluster, in the middle of which something happens to an executor. Prints what came of it as JSON.
+
+Arguments: master, folder, launcher, what happens (see `TROUBLE`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from task_assignor import StreamsConfig
+from task_assignor.runtime import (
+    BatchesCommitted,
+    ClientJoined,
+    ClientLeft,
+    RunEvent,
+    RuntimeOptions,
+    StreamsApplication,
+    Topology,
+    WindowedJoin,
+    write_topic,
+)
+from task_assignor.spark import PinnedLauncher, SparkLauncher, read_results, spark_session
+
+ROWS = 20_000
+BATCH_ROWS = 100
+
+
+def where_it_is(_: object) -> str | None:
+    import importlib.util
+
+    found = importlib.util.find_spec("task_assignor")
+    return "nowhere" if found is None else found.origin
+
+
+def executor_process(application: str, executor: str) -> int:
+    for entry in Path("/proc").iterdir():
+        try:
+            arguments = (entry / "cmdline").read_text().split("\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        is_of_it = "--executor-id" in arguments and application in arguments
+        if is_of_it and arguments[arguments.index("--executor-id") + 1] == executor:
+            return int(entry.name)
+    raise AssertionError(f"there is no executor {executor}")
+
+
+def worker_of(executor: int) -> int:
+    """The process that has started an executor's."""
+    return int(Path(f"/proc/{executor}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+TROUBLE: dict[str, Callable[[int], None]] = {
+    "kill": lambda executor: os.kill(executor, signal.SIGKILL),
+    "terminate": lambda executor: os.kill(executor, signal.SIGTERM),
+    "decommission": lambda executor: os.kill(worker_of(executor), signal.SIGPWR),
+    "nothing": lambda _: None,
+}
+
+
+def main(master: str, folder: str, launcher: str, trouble: str) -> None:
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for name, step in (("left", 7919), ("right", 104_729)):
+        numbers = pl.int_range(ROWS, eager=True)
+        table = pl.DataFrame({"key": numbers * step % 500, "time": numbers, name: numbers}).to_arrow()
+        write_topic(f"{folder}/topics", name, table, partitions=4, key=["key"], timestamp="time")
+    spark = spark_session(
+        master,
+        clients=2,
+        config={
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.cores": 1,
+            "spark.executor.memory": "512m",
+            "spark.decommission.enabled": "true",
+        },
+    )
+    before = spark.sparkContext.parallelize([0], 1).map(where_it_is).collect()
+    executors: dict[str, list[str]] = {}
+    left: dict[str, str] = {}
+    troubled: list[str] = []
+    began = joined_again = 0.0
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal began, joined_again
+        match event:
+            case ClientJoined():
+                (executor,) = re.findall(r"executor (\S+?),? ", event.attempt)
+                executors.setdefault(event.client, []).append(executor)
+                if troubled and event.client == "client-1":
+                    joined_again = time.monotonic()
+            case ClientLeft():
+                left[event.client] = event.reason
+            case BatchesCommitted() if event.commit >= 20 and not troubled:
+                troubled.append(executors["client-1"][-1])
+                began = time.monotonic()
+                TROUBLE[trouble](executor_process(str(spark.sparkContext.applicationId), troubled[0]))
+
+    launchers: dict[str, Callable[[Any], Any]] = {"resident": SparkLauncher, "pinned": PinnedLauncher}
+    join = WindowedJoin(left="left", right="right", before_ms=50, after_ms=50)
+    result = StreamsApplication(
+        Topology([join.sub_topology("join", output="pairs")]),
+        StreamsConfig({"application.id": "cluster", "num.standby.replicas": 1}),
+        topics_root=f"{folder}/topics",
+        run_dir=f"{folder}/run",
+        clients=2,
+        launcher=launchers[launcher](spark),
+        options=RuntimeOptions(max_batch_rows=BATCH_ROWS, startup_timeout_ms=300_000),
+    ).run(on_event=on_event)
+    found = pl.from_arrow(read_results(spark, f"{folder}/run", "pairs").toArrow())
+    assert isinstance(found, pl.DataFrame)
+    one, other = (pl.scan_ipc(f"{folder}/topics/{name}/*/*.arrow") for name in ("left", "right"))
+    window = (pl.col("time_right") - pl.col("time")).is_between(-50, 50)
+    expected = one.join(other, on="key").filter(window).select("left", "right").collect()
+    after = spark.sparkContext.parallelize([0], 1).map(where_it_is).collect()
+    by_executor: Counter[str] = Counter()
+    misplaced = []
+    owners = {record.generation: record.clients for record in result.commits.rebalances()}
+    for record in result.commits.records():
+        for task, commit in record.tasks.items():
+            (executor,) = re.findall(r"executor (\S+),", commit.attempt)
+            by_executor[executor] += 1
+            if (
+                executor not in executors[commit.client]
+                or task not in owners[commit.generation][commit.member_id][1].active
+            ):
+                misplaced.append([str(task), commit.attempt])
+    sys.stdout.write(
+        json.dumps(
+            {
+                "equal": expected.sort("left", "right").equals(found.select("left", "right").sort("left", "right")),
+                "lost": [lost.client for lost in result.lost_clients],
+                "left": left,
+                "troubled": troubled,
+                "executors": sorted(by_executor),
+                "clients": executors,
+                "misplaced": misplaced,
+                "restores": [[one.origin, one.rows, one.role] for one in result.restores if one.batch >= 0],
+                "back_after_s": round(joined_again - began, 1) if joined_again else None,
+                "refused": len(result.refused_results),
+                "before": before,
+                "after": after,
+            }
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,192 @@
+"""Pinned jobs: each stream task is a Spark task where the assignor put it, with the results of any other run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    ClientException,
+    CommitLog,
+    ProcessorException,
+    RuntimeOptions,
+    StreamsApplication,
+    SubTopology,
+    Topology,
+    read_output,
+)
+from task_assignor.sdk import ConfigException, TaskId
+from task_assignor.spark import PinnedLauncher, SparkSessionError
+from task_assignor.spark.executors import Executor, live_executors, run_on
+from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
+from tests.runtime.support import (
+    DiesAtRow,
+    FailsAtRow,
+    Watch,
+    in_order,
+    join_topology,
+    plain_join,
+    settings,
+    write_streams,
+)
+from tests.runtime.test_repartition import counting_topology, expected_counts, last_counts
+
+pytestmark = pytest.mark.spark
+
+ATTEMPT = re.compile(r"spark task (\d+) \(stage (\d+), attempt (\d+), executor (\S+), process (\d+)\)")
+PATIENT = RuntimeOptions(
+    max_batch_rows=200,
+    heartbeat_interval_ms=50,
+    session_timeout_ms=60_000,
+    startup_timeout_ms=600_000,
+    validate_state=True,
+)
+
+
+def application(
+    spark: SparkSession, root: Path, topology: Topology, *, clients: int = 2, options: RuntimeOptions = PATIENT
+) -> StreamsApplication:
+    return StreamsApplication(
+        topology,
+        settings(num_standby_replicas=1),
+        topics_root=root / "topics",
+        run_dir=root / "run",
+        clients=clients,
+        launcher=PinnedLauncher(spark),
+        options=options,
+    )
+
+
+def attempts(run_dir: Path) -> dict[str, list[tuple[str, ...]]]:
+    """Task -> the attempts of Spark tasks that have done its batches: attempt, stage, number, executor, process."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for record in CommitLog(run_dir).records():
+        for task, commit in record.tasks.items():
+            match = ATTEMPT.fullmatch(commit.attempt)
+            assert match is not None
+            if match.groups() not in found.setdefault(str(task), []):
+                found[str(task)].append(match.groups())
+    return found
+
+
+def jobs_of(spark: SparkSession, stage: int) -> str:
+    """What Spark's page calls the job of a stage."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = [jobs.apply(number) for number in range(jobs.size())]
+    (job,) = (job for job in found if job.stageIds().contains(stage))
+    return str(job.description().get())
+
+
+def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(spark: SparkSession, tmp_path: Path) -> None:
+    """There are more tasks than slots: one follows the other, and keeps its state from its first batch to its last."""
+    left, right = write_streams(tmp_path / "topics", rows=4_000, keys=50, partitions=5)
+    app = application(spark, tmp_path, join_topology())
+
+    result = app.run()
+
+    assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
+    assert result.batches > 10
+    found = attempts(tmp_path / "run")
+    assert sorted(found) == [f"0_{number}" for number in range(5)]
+    assert {len(spark_tasks) for spark_tasks in found.values()} == {1}
+    for task, ((_, stage, number, executor, _),) in found.items():
+        assert (number, executor) == ("0", "driver")
+        assert f"Task {task} (join) of test: client-" in jobs_of(spark, int(stage))
+    owners = {record.generation: record.clients for record in CommitLog(tmp_path / "run").rebalances()}
+    for record in CommitLog(tmp_path / "run").records():
+        for task_id, commit in record.tasks.items():
+            assert task_id in owners[commit.generation][commit.member_id][1].active
+    # Nothing is left to be done, and it can be asked again.
+    assert app.evolve(launcher=PinnedLauncher(spark)).run().rows_in == 0
+
+
+def test_a_task_goes_on_after_its_last_commit_when_its_spark_task_is_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=8_000, keys=50, partitions=2)
+    watch = Watch()
+    killed: list[int] = []
+
+    def kill(event: BatchesCommitted) -> None:
+        if not killed and TaskId(0, 1) in event.batches and event.commit > 6:
+            (spark_task,) = attempts(tmp_path / "run")["0_1"]
+            killed.append(int(spark_task[-1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    watch.on(BatchesCommitted, kill)
+
+    result = application(spark, tmp_path, join_topology()).run(watch)
+
+    assert len(killed) == 1
+    assert result.lost_clients == ()
+    assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
+    found = attempts(tmp_path / "run")
+    assert len(found["0_0"]) == 1
+    assert len(found["0_1"]) == 2
+
+
+def test_a_task_that_waits_for_another_gives_its_slot_away(spark: SparkSession, tmp_path: Path) -> None:
+    """One slot, and a task that reads what others write: it holds the slot for as long as it has something to do."""
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    application(spark, tmp_path, counting_topology(), clients=1).run()
+    assert last_counts(tmp_path) == expected_counts(left, right)
+
+
+def test_an_error_of_a_processor_ends_the_run_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    topology = Topology([SubTopology("failing", "left", FailsAtRow, [], ["out"])])
+    with pytest.raises(ProcessorException, match="delay per mile of a flight of 0 miles") as caught:
+        application(spark, tmp_path, topology).run()
+    for place in ("FailsAtRow", "topic left, partition", "in FailsAtRow.process_batch: raise ZeroDivisionError"):
+        assert place in str(caught.value)
+
+
+def test_a_processor_that_takes_its_process_with_it_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    topology = Topology([SubTopology("dying", "left", DiesAtRow, [], ["out"])])
+    with pytest.raises(ClientException, match=r"The Spark task of task 0_\d on executor driver .* has ended: "):
+        application(spark, tmp_path, topology).run()
+
+
+def test_what_spark_runs_elsewhere_does_nothing_there(spark: SparkSession) -> None:
+    """Its own work is not even looked at."""
+    (here,) = live_executors(spark)
+    payload = pickle.dumps(Pinned("7", b"no pickle"))
+    assert run_on(spark, here, payload, pinned_function()) == Misplaced("driver")
+    assert run_on(spark, Executor("7", "nowhere", 1), payload, pinned_function()) == Misplaced("driver")
+
+
+def test_a_run_without_an_end_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    app = application(spark, tmp_path, join_topology())
+    with pytest.raises(ConfigException, match=r"Pinned Spark tasks are for bounded runs.*SparkLauncher"):
+        app.run(until="stopped")
+
+
+def test_more_slots_than_there_are_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    with pytest.raises(SparkSessionError, match="has 5 slots"):
+        application(spark, tmp_path, join_topology(), clients=7).run()
+
+
+def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=8_000, keys=50, partitions=3)
+    watch = Watch()
+    first = application(spark, tmp_path, join_topology(), options=attrs.evolve(PATIENT, stop_timeout_ms=60_000))
+    watch.on(BatchesCommitted, lambda event: event.commit > 4 and first.request_stop("enough"))
+    result = first.run(watch)
+    assert result.stopped == "enough"
+    assert 0 < result.rows_in < 12_000
+    rest = application(spark, tmp_path, join_topology()).run()
+    assert result.rows_in + rest.rows_in == 12_000
+    assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
