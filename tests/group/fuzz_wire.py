@@ -1,17 +1,22 @@
 """Feeds the decoders with damaged messages: `python -m tests.group.fuzz_wire --inputs 10000000` (`make fuzz`).
 
-Both ways begin with the recorded messages: with atheris installed the inputs are steered by coverage (in one process),
-else they are random changes. A decoder may answer with a value, which can be written and read again, or with
-`WireFormatException`; all else ends the run.
+Each input is a recorded message with random changes, and every decoder gets it. It may answer with a value, which can be
+written and read again, or with `WireFormatException`; all else ends the run, and so does an input that takes more time or
+memory than its size justifies. `--steered` lets atheris look for inputs that reach new code instead, far fewer in the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
+import gc
 import random
+import resource
 import sys
 import tempfile
+import time
+import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -49,13 +54,19 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     "stream_join_epoch": (decode_stream_join_epoch, encode_stream_join_epoch),
     "copartitioned": (decode_copartitioned_user_data, encode_copartitioned_user_data),
 }
-# One task per input, so that 10 million inputs are 10 million decodings of each kind of message.
 BATCH = 50_000
+# What an input of so many bytes may take. A count that is believed, or a step that is done anew for each element, goes far beyond.
+BYTES_AT_LEAST, BYTES_PER_BYTE = 10_000, 60
+SECONDS_AT_LEAST, SECONDS_PER_BYTE = 0.25, 50e-6
+# Looking at memory takes longer than decoding; the limit of the process sees all that is really large.
+MEMORY_IS_MEASURED_EVERY = 50
+PROCESS_BYTES = 512 << 20
 
 
-def check_input(data: bytes) -> None:
-    """Give the bytes to every decoder."""
-    for decode, encode in DECODERS.values():
+def check_input(data: bytes) -> list[str]:
+    """Give the bytes to every decoder; those that made a value of them."""
+    accepted = []
+    for name, (decode, encode) in DECODERS.items():
         try:
             value = decode(data)
             # What was read as a later version, or with other letters, need not fit any more.
@@ -63,7 +74,22 @@ def check_input(data: bytes) -> None:
         except WireFormatException:
             continue
         # Topics may come in another order, but not twice.
-        assert encode(decode(again)) == again
+        assert encode(decode(again)) == again, name
+        accepted.append(name)
+    return accepted
+
+
+def check_memory(data: bytes) -> None:
+    """What a decoder allocates is in proportion to the input, whatever the counts in it say."""
+    for name, (decode, _) in DECODERS.items():
+        tracemalloc.start()
+        try:
+            with contextlib.suppress(WireFormatException):
+                decode(data)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < BYTES_AT_LEAST + BYTES_PER_BYTE * len(data), f"{name} took {peak} bytes for {len(data)}"
 
 
 def corpus() -> list[bytes]:
@@ -74,38 +100,76 @@ def corpus() -> list[bytes]:
     return sorted({bytes.fromhex(digits) for digits in found if digits})
 
 
-def damaged(message: bytes, chance: random.Random) -> bytes:
-    """The message with a few changes: bytes, counts, cuts, insertions."""
-    data = bytearray(message)
-    for _ in range(chance.randint(1, 5)):
-        place = chance.randrange(len(data) + 1)
-        kind = chance.randrange(5)
-        if kind == 0 and place < len(data):
-            data[place] ^= 1 << chance.randrange(8)
-        elif kind == 1:
-            data[place : place + 4] = chance.choice((-1, 0, 1, 2, 127, 2**15, 2**31 - 1)).to_bytes(
-                4, "big", signed=True
-            )
-        elif kind == 2:
+COUNTS = [count.to_bytes(4, "big", signed=True) for count in (-1, 0, 1, 2, 127, 2**15, 2**20, 2**31 - 1, -(2**31))]
+
+
+def damaged(messages: list[bytes], chance: random.Random) -> bytes:
+    """A message with a few changes: bits, counts, cuts, insertions, repetitions, parts of others."""
+    number = chance.random
+    data = bytearray(messages[int(number() * len(messages))])
+    for _ in range(1 + int(number() * 5)):
+        place = int(number() * (len(data) + 1))
+        size = 1 + int(number() * 8)
+        kind = int(number() * 32)
+        if kind < 8 and place < len(data):
+            data[place] ^= 1 << size - 1
+        elif kind < 14:
+            data[place : place + 4] = COUNTS[int(number() * len(COUNTS))]
+        elif kind < 18:
             del data[place:]
-        elif kind == 3:
-            data[place:place] = chance.randbytes(chance.randrange(1, 9))
-        else:
-            del data[place : place + chance.randrange(1, 9)]
+        elif kind < 22:
+            data[place:place] = chance.randbytes(size)
+        elif kind < 26:
+            del data[place : place + size]
+        elif kind < 30:
+            other = messages[int(number() * len(messages))]
+            data[place:] = other[min(place, len(other)) :]
+        elif kind < 31:
+            other = messages[int(number() * len(messages))]
+            start = int(number() * len(other))
+            data[place:place] = other[start : start + 4 * size]
+        elif len(data) < 10_000:
+            data[place:place] = data[place : place + 4 * size] * (1 << size)
     return bytes(data)
 
 
-def run_batch(seed: int, inputs: int = BATCH) -> int:
-    """Check so many inputs; the same seed gives the same ones."""
+def run_batch(seed: int, inputs: int = BATCH) -> Counter[str]:
+    """Check so many inputs; the same seed gives the same ones. How many of them there were, and how many each decoder read.
+
+    Raises:
+        AssertionError: one of them does harm; the message has its bytes.
+    """
+    limited = resource.getrlimit(resource.RLIMIT_AS)
     chance = random.Random(seed)
     messages = corpus()
-    for _ in range(inputs):
-        data = damaged(chance.choice(messages), chance)
-        try:
-            check_input(data)
-        except Exception as error:
-            raise AssertionError(f"{type(error).__name__}: {error}, for the bytes {data.hex()}") from error
-    return inputs
+    found: Counter[str] = Counter()
+    data = b""
+    # The cyclic collector would be measured with whatever input it happens to run at.
+    gc.collect()
+    gc.disable()
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (address_space() + PROCESS_BYTES, limited[1]))
+        for number in range(inputs):
+            data = damaged(messages, chance)
+            begin = time.thread_time()
+            found.update(check_input(data))
+            took = time.thread_time() - begin
+            assert took < SECONDS_AT_LEAST + SECONDS_PER_BYTE * len(data), f"{took} s for {len(data)} bytes"
+            if number % MEMORY_IS_MEASURED_EVERY == 0:
+                check_memory(data)
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__}: {error}, for the bytes {data.hex()}") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limited)
+        gc.enable()
+    found["inputs"] = inputs
+    return found
+
+
+def address_space() -> int:
+    """Bytes of addresses that the process has."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else 64 << 30
 
 
 def main() -> None:
@@ -114,17 +178,20 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=10_000_000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steered", action="store_true", help="by atheris, which has to be installed; in one process")
     options = parser.parse_args()
-    if importlib.util.find_spec("atheris") is not None:
+    if options.steered:
         run_steered(options.inputs, options.seed)
         return
-    done = 0
+    found: Counter[str] = Counter()
     with ProcessPoolExecutor(options.jobs) as pool:
-        for count in pool.map(run_batch, range(options.seed, options.seed + -(-options.inputs // BATCH))):
-            done += count
-            if done % 1_000_000 == 0:
-                print(f"{done} inputs without a crash", flush=True)  # noqa: T201
-    print(f"{done} inputs without a crash: random changes of recorded messages")  # noqa: T201
+        for batch in pool.map(run_batch, range(options.seed, options.seed + -(-options.inputs // BATCH))):
+            found += batch
+            if found["inputs"] % 1_000_000 == 0:
+                print(f"{found['inputs']} inputs without a crash", flush=True)  # noqa: T201
+    inputs = found.pop("inputs")
+    read = ", ".join(f"{name} {count}" for name, count in sorted(found.items()))
+    print(f"{inputs} inputs without a crash, each given to all decoders. They made values of: {read}.")  # noqa: T201
 
 
 def run_steered(inputs: int, seed: int) -> None:

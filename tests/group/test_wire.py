@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tracemalloc
 import uuid
 from typing import Any
 
@@ -40,7 +38,7 @@ from task_assignor.group.wire import (
     encode_subscription_info,
 )
 from task_assignor.sdk import Assignment, HostInfo, ProcessId, Subscription, TaskId, TopicPartition
-from tests.group.fuzz_wire import DECODERS, check_input
+from tests.group.fuzz_wire import DECODERS, check_input, check_memory, corpus, run_batch
 from tests.vectors import lines_of
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -222,13 +220,7 @@ def test_version_probing_reads_the_versions_alone() -> None:
     assert (found.version, found.latest_supported_version) == (12, 14)
 
 
-CORPUS = [
-    bytes.fromhex(digits)
-    for name in FILES
-    for vector in lines_of(f"wire/{name}")
-    for digits in (vector["request"].get("hex"), vector["response"].get("hex"))
-    if digits
-]
+CORPUS = corpus()
 
 
 @settings(max_examples=400)
@@ -250,22 +242,35 @@ def test_damaged_messages_give_a_value_or_the_one_error(data: st.DataObject) -> 
     check_input(bytes(message))
 
 
-@pytest.mark.parametrize("name", sorted(DECODERS))
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00", b"\x00\x00\x7f\xff"])
-def test_no_count_makes_a_decoder_allocate_more_than_its_input_justifies(name: str, count: bytes) -> None:
+def test_no_count_makes_a_decoder_allocate_more_than_its_input_justifies(count: bytes) -> None:
     # Each place of a message holds a huge count once.
-    messages = [
-        bytes.fromhex(v["response"]["hex"]) for f in FILES for v in lines_of(f"wire/{f}") if "hex" in v["response"]
-    ]
-    for message in messages[:: max(len(messages) // 25, 1)]:
+    for message in CORPUS[:: len(CORPUS) // 25]:
         for place in range(min(len(message), 120)):
-            data = message[:place] + count + message[place + 4 :]
-            tracemalloc.start()
-            with contextlib.suppress(WireFormatException):
-                DECODERS[name][0](data)
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert peak < 20_000 + 400 * len(data)
+            check_memory(message[:place] + count + message[place + 4 :])
+
+
+def test_damaged_messages_do_no_harm_and_cost_no_more_than_their_size() -> None:
+    # `make fuzz` gives the decoders ten million of them.
+    found = run_batch(seed=1_000_000, inputs=5_000)
+    assert found.keys() == {"inputs", *DECODERS}
+    assert min(found.values()) > 50, "damaged, but not beyond what a decoder reads"
+
+
+def test_the_fuzzer_notices_what_takes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believes(data: bytes) -> bytes:
+        return data + bytes(min(int.from_bytes(data[:4], "big"), 1 << 24))[:0]
+
+    def lingers(data: bytes) -> bytes:
+        return data + bytes(sum(range(30_000_000)) % 1)
+
+    def crashes(data: bytes) -> bytes:
+        return data + bytes(data[0] % 1)
+
+    for decoder, complaint in ((believes, r"took 16\d{6} bytes"), (lingers, " s for "), (crashes, "IndexError")):
+        monkeypatch.setattr("tests.group.fuzz_wire.DECODERS", {"broken": (decoder, bytes)})
+        with pytest.raises(AssertionError, match=rf"({complaint}).*, for the bytes [0-9a-f]*$"):
+            run_batch(seed=0, inputs=2_000)
 
 
 def test_a_topic_that_comes_a_hundred_thousand_times_takes_no_longer_than_so_many_topics() -> None:

@@ -312,10 +312,14 @@ class Layout:
     _readers: dict[int, Callable[[Source, int], tuple[Any, ...]]] = attrs.field(
         factory=dict, init=False, repr=False, eq=False
     )
+    _least: dict[int, int] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     def least(self, version: int, /) -> int:
         """The sum of its fields."""
-        return sum(field.kind.least(version) for field in self.fields if field.first <= version <= field.last)
+        if version not in self._least:
+            there = (field for field in self.fields if field.first <= version <= field.last)
+            self._least[version] = sum(field.kind.least(version) for field in there)
+        return self._least[version]
 
     def write(self, value: Any, version: int, /) -> bytes:
         """Field after field."""
