@@ -81,6 +81,8 @@ def check_input(data: bytes) -> list[str]:
 
 def check_memory(data: bytes) -> None:
     """What a decoder allocates is in proportion to the input, whatever the counts in it say."""
+    # Readers of a layout are made when it is read for the first time, and kept.
+    check_input(data)
     for name, (decode, _) in DECODERS.items():
         tracemalloc.start()
         try:
