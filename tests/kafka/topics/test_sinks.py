@@ -67,9 +67,23 @@ class Join:
         self.servers = cluster.bootstrap_servers
         self.application_id = unique("join")
         self.left, self.right, self.joined = unique("left"), unique("right"), unique("joined")
-        tables = write_streams_to_kafka(self.servers, self.left, self.right, rows, keys)
+        self.tables = write_streams_to_kafka(self.servers, self.left, self.right, rows, keys)
         make_topics(self.servers, self.joined, partitions=3)
-        self.expected = plain_join(*tables).to_pylist()
+
+    def add(self, rows: int, keys: int = 150) -> None:
+        """Rows after those that are there, half as many on the right."""
+        begin = max(table.column("at").to_numpy().max() for table in self.tables)
+        more = stream(rows, keys, seed=3), stream(rows // 2, keys, seed=4)
+        later = [table.set_column(1, "at", pa.array(table.column("at").to_numpy() + begin)) for table in more]
+        for name, table in zip((self.left, self.right), later, strict=True):
+            write_records(self.servers, name, table)
+        left, right = (pa.concat_tables(pair) for pair in zip(self.tables, later, strict=True))
+        self.tables = left, right
+
+    @property
+    def expected(self) -> list[dict[str, Any]]:
+        """The rows of the plain join."""
+        return plain_join(*self.tables).to_pylist()
 
     def topics(self, *more: KafkaTopic, timeout_ms: int = 60_000) -> KafkaTopics:
         known = (stream_topic(self.left), stream_topic(self.right), KafkaTopic(self.joined, key="key", timestamp="at"))

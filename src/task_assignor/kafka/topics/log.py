@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,8 @@ from task_assignor.runtime.topics import TopicSpec
 
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+CHECK_S: Final = 5.0
+"""While a topic is watched, it is looked at so often whether it still is what it was."""
 
 
 class KafkaLog:
@@ -32,16 +35,25 @@ class KafkaLog:
         topic_id: the id that Kafka gave it.
         connection: the process's connection.
         reader: the process's reader.
+        check: raises `TopicException` when the topic is not any more what the others say.
     """
 
     def __init__(
-        self, topic: KafkaTopic, spec: TopicSpec, topic_id: str, connection: Connection, reader: RecordReader
+        self,
+        topic: KafkaTopic,
+        spec: TopicSpec,
+        topic_id: str,
+        connection: Connection,
+        reader: RecordReader,
+        check: Callable[[], object],
     ) -> None:
         self.spec = spec
         self.topic_id = topic_id
         self._topic = topic
         self._connection = connection
         self._reader = reader
+        self._check = check
+        self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
         taken = {
             *(topic.key if topic.key_in == "key" else ()),
@@ -50,7 +62,15 @@ class KafkaLog:
         self._in_value = pa.schema([field for field in spec.schema if field.name not in taken])
 
     def refresh(self) -> None:
-        """Look where it ends now."""
+        """Look where it ends now, and now and then whether it still is the same topic.
+
+        Raises:
+            TopicException: it has more partitions than before, is gone, or was created anew.
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        if time.monotonic() - self._checked_s > CHECK_S:
+            self._check()
+            self._checked_s = time.monotonic()
         self._ends = self._offsets(_LATEST, "end")
 
     def start_offsets(self) -> Sequence[int]:

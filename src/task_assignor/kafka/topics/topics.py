@@ -107,13 +107,8 @@ class KafkaTopics:
                 f"{listed(known) if known else 'none'}). Maybe add KafkaTopic({name!r}, schema=…)."
             )
         clients = self._clients()
-        found = self._describe(clients.connection, name)
+        found = self._described_as(clients.connection, name, expected_id)
         topic_id = _uuid_of(found.topic_id)
-        if expected_id not in (None, topic_id):
-            raise TopicException(
-                f"The topic {name!r} in {self.address} has the id {topic_id}, not {expected_id}: it was deleted and created "
-                "anew while it was being read. Maybe run the application again with a new run_dir."
-            )
         racks = [_racks(partition) for partition in found.partitions]
         spec = TopicSpec(
             name,
@@ -123,7 +118,38 @@ class KafkaTopics:
             topic.timestamp,
             racks if any(rack is not None for rack in racks) else None,
         )
-        return KafkaLog(topic, spec, topic_id, clients.connection, clients.reader)
+        return KafkaLog(
+            topic,
+            spec,
+            topic_id,
+            clients.connection,
+            clients.reader,
+            lambda: self._described_as(clients.connection, name, topic_id, spec.partitions),
+        )
+
+    def _described_as(
+        self, connection: Connection, name: str, expected_id: str | None, partitions: int | None = None
+    ) -> Any:
+        """What Kafka says of a topic that should have this id and so many partitions.
+
+        Raises:
+            TopicException: it has not, or does not exist.
+        """
+        found = self._describe(connection, name)
+        topic_id = _uuid_of(found.topic_id)
+        if expected_id not in (None, topic_id):
+            raise TopicException(
+                f"The topic {name!r} in {self.address} has the id {topic_id}, not {expected_id}: it was deleted and created "
+                "anew while it was being read. Maybe run the application again with a new run_dir."
+            )
+        if partitions not in (None, len(found.partitions)):
+            raise TopicException(
+                f"The topic {name!r} in {self.address} has {len(found.partitions)} partitions, and had {partitions} when the run "
+                "began: somebody has added some. Keys are in other partitions from then on, so state that belongs to them would "
+                "be missed. Maybe copy the records to a new topic, and run the application with that, another application.id "
+                "and a new run_dir."
+            )
+        return found
 
     def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:  # noqa: ARG002
         """See to it that the topics of the outputs and the changelogs are there; changelogs are created where they are missing.

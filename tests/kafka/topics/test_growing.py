@@ -1,0 +1,85 @@
+"""Runs that go on while the topics of Kafka that they read grow: new records, SIGTERM, partitions that are added."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from task_assignor.runtime import BatchesCommitted, RunEvent
+from task_assignor.runtime.errors import TopicException
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.topics.records import PARTITIONS
+from tests.kafka.topics.test_sinks import Counting
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+PIECES, ROWS = 4, 300
+
+
+def test_records_are_processed_as_they_come_until_sigterm_and_the_next_run_goes_on(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    assert threading.current_thread() is threading.main_thread(), "else nobody handles the signal"
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    read, pieces = 0, 1
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal read, pieces
+        if not isinstance(event, BatchesCommitted):
+            return
+        read += event.rows_in
+        if read == pieces * ROWS:
+            pieces += 1
+            counting.add(ROWS)
+            if pieces == PIECES:
+                # What has just come may be in progress: it is committed whole, or left to the next run.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    first = counting.run(tmp_path / "run", until="stopped", on_event=on_event)
+    assert first.stopped == "SIGTERM"
+    assert (PIECES - 1) * ROWS <= first.rows_in <= PIECES * ROWS
+    assert committed(counting) == first.rows_in, "what was processed is committed in Kafka, and nothing else"
+    second = counting.run(tmp_path / "run")
+    assert first.rows_in + second.rows_in == PIECES * ROWS
+    counting.check()
+
+
+def committed(counting: Counting) -> int:
+    """The sum of the offsets that the application's group has committed."""
+    group = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id})
+    asked = [TopicPartition(counting.source, partition) for partition in range(PARTITIONS)]
+    found = sum(max(each.offset, 0) for each in group.committed(asked, 60))
+    group.close()
+    return found
+
+
+def test_partitions_that_are_added_end_the_run_with_what_to_do(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("task_assignor.kafka.topics.log.CHECK_S", 0.2)
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    is_added = False
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal is_added
+        if isinstance(event, BatchesCommitted) and not is_added:
+            is_added = True
+            for done in admin.create_partitions([NewPartitions(counting.source, PARTITIONS + 2)]).values():
+                done.result(60)
+
+    complaint = (
+        rf"The topic '{counting.source}' .* has {PARTITIONS + 2} partitions, and had {PARTITIONS} when the run began"
+    )
+    with pytest.raises(TopicException, match=complaint):
+        counting.run(tmp_path / "run", until="stopped", on_event=on_event)
+    # Neither is the next run taken in by them.
+    with pytest.raises(Exception, match="6 partitions|partitions"):
+        counting.run(tmp_path / "run")
