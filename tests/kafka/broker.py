@@ -29,6 +29,8 @@ _SETTINGS: Final = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
+    # Rows of tests are of 1970: retention, which goes by the time of records, would take them within half a minute.
+    "log.retention.ms": "-1",
     "controlled.shutdown.enable": "false",
     # Groups form at once, and members that die are noticed soon.
     "group.initial.rebalance.delay.ms": "0",
