@@ -57,11 +57,11 @@ def write_records(
 
 
 def write_streams_to_kafka(
-    servers: str, left: str, right: str, rows: int, keys: int, transactions: int = 0
+    servers: str, left: str, right: str, rows: int, keys: int, transactions: int = 0, replicas: int = 1
 ) -> tuple[pa.Table, pa.Table]:
     """Two topics like those of `tests.runtime.support.write_streams`; gives what was written."""
     tables = stream(rows, keys, seed=1), stream(rows // 2, keys, seed=2)
-    make_topics(servers, left, right, partitions=PARTITIONS)
+    make_topics(servers, left, right, partitions=PARTITIONS, replicas=replicas)
     for name, table in zip((left, right), tables, strict=True):
         write_records(servers, name, table, transactions=transactions)
     return tables

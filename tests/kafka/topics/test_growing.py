@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from task_assignor.runtime import BatchesCommitted, RunEvent
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.topics.records import PARTITIONS
 from tests.kafka.topics.test_sinks import Counting
@@ -81,5 +82,5 @@ def test_partitions_that_are_added_end_the_run_with_what_to_do(
     with pytest.raises(TopicException, match=complaint):
         counting.run(tmp_path / "run", until="stopped", on_event=on_event)
     # Neither is the next run taken in by them.
-    with pytest.raises(Exception, match="6 partitions|partitions"):
+    with pytest.raises(StreamsException, match=rf"{PARTITIONS + 2} partitions"):
         counting.run(tmp_path / "run")

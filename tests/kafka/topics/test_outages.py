@@ -1,19 +1,28 @@
-"""A broker that is gone for good under tasks that read and write topics; and a stranger with their transactional id."""
+"""Brokers that are gone for a while, or for good, under tasks that read and write topics; and strangers with their transactional id."""
 
 from __future__ import annotations
 
+import functools
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Producer
 
-from task_assignor.runtime import BatchesCommitted, RunEvent
+from task_assignor.kafka.topics import transactions
+from task_assignor.kafka.topics.connection import within
+from task_assignor.kafka.topics.transactions import TaskTransactions
+from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import missing
 from tests.kafka.jars import KafkaUnavailableError
-from tests.kafka.topics.test_sinks import Join
+from tests.kafka.topics.test_sinks import Counting, Join
+from tests.runtime.support import CountByKey
 
 Unique = Callable[[str], str]
 pytestmark = pytest.mark.kafka
@@ -57,6 +66,100 @@ def test_a_stranger_with_the_transactional_id_costs_time_and_no_rows(
 
     join.application(tmp_path / "run", clients=2).run(at_commit(2, fence))
     join.check()
+
+
+def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    join = Join(cluster, unique, rows=2_000)
+    (broker,) = cluster._brokers
+    awake = threading.Timer(8, broker.send_signal, [signal.SIGCONT])
+
+    def stop() -> None:
+        broker.send_signal(signal.SIGSTOP)
+        awake.start()
+
+    join.application(tmp_path / "run", clients=2, topics_root=join.topics(timeout_ms=240_000)).run(at_commit(2, stop))
+    awake.join()
+    join.check()
+
+
+def test_one_of_three_brokers_is_killed_and_every_row_is_there_once(unique: Unique, tmp_path: Path) -> None:
+    settings = {
+        **{f"{topic}.replication.factor": "3" for topic in ("default", "offsets.topic", "transaction.state.log")},
+        "min.insync.replicas": "2",
+        "transaction.state.log.min.isr": "2",
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+    try:
+        with KafkaCluster(["a", "b", "c"], settings) as cluster:
+            join = Join(cluster, unique, rows=2_000, replicas=3)
+            # The first one is the controller, which is there once.
+            result = join.application(tmp_path / "run", clients=2).run(at_commit(2, lambda: cluster.kill(2)))
+            assert not result.lost_clients
+            join.check()
+    except KafkaUnavailableError as error:
+        missing(str(error))
+
+
+class Once(CountByKey):
+    """Makes confluent-kafka behave once as it does when an answer has got lost."""
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+
+
+class GetsStuck(Once):
+    """A call does not come back."""
+
+    def init(self, context: TaskContext) -> None:
+        marker = Path(self._marker)
+
+        def once(seconds: float, step: Callable[[], object]) -> None:
+            if context.batch >= 2 and not marker.exists():
+                marker.touch()
+                step = threading.Event().wait
+            within(seconds, step)
+
+        setattr(transactions, "within", once)  # noqa: B010 (the name is imported there)
+
+
+class DoesNotSayWhere(Once):
+    """A record is said to be there, but not at which offset."""
+
+    def init(self, context: TaskContext) -> None:
+        marker, produce = Path(self._marker), TaskTransactions._produce
+
+        def once(self: TaskTransactions, *arguments: Any) -> None:
+            *most, note = arguments
+            if note is not None and context.batch >= 2 and not marker.exists():
+                marker.touch()
+                nowhere = SimpleNamespace(offset=lambda: OFFSET_INVALID)
+                arguments = (*most, lambda error, _: note(error, nowhere))
+            produce(self, *arguments)
+
+        TaskTransactions._produce = once  # type: ignore[assignment,method-assign]
+
+
+def test_a_batch_whose_offsets_are_not_known_is_tried_again(
+    cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(cluster, unique)
+    result = counting.run(tmp_path / "run", functools.partial(DoesNotSayWhere, str(tmp_path / "lost")))
+    assert (tmp_path / "lost").exists()
+    assert not result.lost_clients
+    counting.check()
+
+
+def test_a_call_that_does_not_come_back_is_given_up_and_the_task_begins_anew(
+    cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(cluster, unique)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": "3000"}
+    processor = functools.partial(GetsStuck, str(tmp_path / "stuck"))
+    result = counting.run(tmp_path / "run", processor, topics_settings=settings)
+    assert (tmp_path / "stuck").exists()
+    assert not result.lost_clients, "nobody waits for max.poll.interval.ms"
+    counting.check()
 
 
 def test_a_broker_that_stays_away_ends_the_run(unique: Unique, tmp_path: Path) -> None:

@@ -63,12 +63,14 @@ pytestmark = pytest.mark.kafka
 class Join:
     """A join of two topics of Kafka into a third."""
 
-    def __init__(self, cluster: KafkaCluster, unique: Unique, rows: int = 3_000, keys: int = 150) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, unique: Unique, rows: int = 3_000, keys: int = 150, replicas: int = 1
+    ) -> None:
         self.servers = cluster.bootstrap_servers
         self.application_id = unique("join")
         self.left, self.right, self.joined = unique("left"), unique("right"), unique("joined")
-        self.tables = write_streams_to_kafka(self.servers, self.left, self.right, rows, keys)
-        make_topics(self.servers, self.joined, partitions=3)
+        self.tables = write_streams_to_kafka(self.servers, self.left, self.right, rows, keys, replicas=replicas)
+        make_topics(self.servers, self.joined, partitions=3, replicas=replicas)
 
     def add(self, rows: int, keys: int = 150) -> None:
         """Rows after those that are there, half as many on the right."""
@@ -83,7 +85,8 @@ class Join:
     @property
     def expected(self) -> list[dict[str, Any]]:
         """The rows of the plain join."""
-        return plain_join(*self.tables).to_pylist()
+        rows: list[dict[str, Any]] = plain_join(*self.tables).to_pylist()
+        return rows
 
     def topics(self, *more: KafkaTopic, timeout_ms: int = 60_000) -> KafkaTopics:
         known = (stream_topic(self.left), stream_topic(self.right), KafkaTopic(self.joined, key="key", timestamp="at"))
@@ -190,12 +193,14 @@ class Counting:
         processor: Callable[[], Any] = CountByKey,
         clients: int = 2,
         options: RuntimeOptions = QUICK,
+        topics_settings: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Any:
         (sub,) = count_topology(self.source).sub_topologies
         topology = Topology([SubTopology("count", self.source, processor, stores=sub.stores, outputs=self.output)])
         topics = KafkaTopics(
-            {"bootstrap.servers": self.servers}, [stream_topic(self.source), KafkaTopic(self.output, key="key")]
+            topics_settings or {"bootstrap.servers": self.servers},
+            [stream_topic(self.source), KafkaTopic(self.output, key="key")],
         )
         application = StreamsApplication(
             topology,

@@ -137,6 +137,11 @@ class Connection:
         with self._lock:
             self._admin = None
 
+    @property
+    def request_s(self) -> float:
+        """The longest wait for one answer of a broker, in seconds."""
+        return self._settings.request_timeout_ms / 1000
+
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -166,7 +171,7 @@ class Connection:
         patience = self.patience(what)
         while True:
             try:
-                return ask(min(self._timeout_ms, self._settings.request_timeout_ms) / 1000)
+                return ask(min(self._timeout_ms / 1000, self.request_s))
             except KafkaException as error:
                 found = error.args[0]
                 if not is_passing(found):
@@ -183,6 +188,28 @@ class Connection:
 def answers(futures: Mapping[Any, Future[Any]], timeout_s: float) -> dict[Any, Any]:
     """What each future brings."""
     return {key: future.result(timeout_s) for key, future in futures.items()}
+
+
+def within(seconds: float, step: Callable[[], object]) -> None:
+    """Do something that may never come back: calls of librdkafka wait for ever when an answer gets lost (its issue 5456).
+
+    Args:
+        seconds: the longest wait.
+        step: what is done, in a thread of its own, which is left behind if need be.
+
+    Raises:
+        TimeoutError: it has not come back.
+    """
+    done: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(step())
+        except BaseException as error:  # noqa: BLE001 (it is raised where it is waited for)
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="within", daemon=True).start()
+    done.result(seconds)
 
 
 def is_passing(error: Any) -> bool:

@@ -1,9 +1,10 @@
-"""Changelog topics: created compacted where they are missing, and checked where they are there."""
+"""Changelog topics: created with the settings that they need where they are missing, and checked where they are there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
@@ -12,22 +13,31 @@ from task_assignor.kafka.topics.connection import Connection, answers
 from task_assignor.runtime.errors import TopicException
 
 _log = logging.getLogger(__name__)
-_CLEANUP = "cleanup.policy"
+COMPACTED: Final = {"cleanup.policy": "compact"}
+"""Of key-value stores: Kafka keeps the last record of each key."""
+PURGED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Of window stores: the application removes what has expired, as Kafka Streams does with repartition topics."""
+_SEGMENTS: Final = {"segment.bytes": str(50 << 20)}
+"""What is removed gives its disk back by whole segments, which have a gigabyte else."""
 
 
-def create_changelogs(connection: Connection, partitions: Mapping[str, int]) -> None:
-    """Create compacted topics, with the brokers' default number of replicas.
+def create_changelogs(connection: Connection, partitions: Mapping[str, int], windows: Collection[str]) -> None:
+    """Create topics, with the brokers' default number of replicas.
 
     Args:
         connection: the process's connection.
         partitions: topic -> number of partitions.
+        windows: those of window stores.
 
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
     """
 
     def create(timeout: float) -> None:
-        new = [NewTopic(name, count, -1, config={_CLEANUP: "compact"}) for name, count in sorted(partitions.items())]
+        new = [
+            NewTopic(name, count, -1, config={**PURGED, **_SEGMENTS} if name in windows else COMPACTED)
+            for name, count in sorted(partitions.items())
+        ]
         for future in connection.admin.create_topics(new, request_timeout=timeout).values():
             try:
                 future.result(timeout)
@@ -41,11 +51,11 @@ def create_changelogs(connection: Connection, partitions: Mapping[str, int]) -> 
         _log.info("Created the changelog topics %s", ", ".join(sorted(partitions)))
 
 
-def check_compacted(connection: Connection, names: Sequence[str]) -> None:
-    """See to it that Kafka does not throw away changes that still matter.
+def check_settings(connection: Connection, names: Collection[str], windows: Collection[str]) -> None:
+    """See to it that Kafka does not throw away changes that still matter, and lets those be removed that do not.
 
     Raises:
-        TopicException: a topic is not compacted.
+        TopicException: a topic has other settings.
         KafkaClusterException: the cluster does not answer, or refuses.
     """
     if not names:
@@ -55,11 +65,14 @@ def check_compacted(connection: Connection, names: Sequence[str]) -> None:
         "read the settings of the changelog topics",
         lambda timeout: answers(connection.admin.describe_configs(resources, request_timeout=timeout), timeout),
     )
-    policies = {resource.name: config[_CLEANUP].value for resource, config in found.items()}
-    for name in names:
-        if policies[name] != "compact":
+    for resource, config in found.items():
+        needed = PURGED if resource.name in windows else COMPACTED
+        wrong = {key: config[key].value for key, value in needed.items() if config[key].value != value}
+        if wrong:
+            has = ", ".join(f"{key}={value}" for key, value in wrong.items())
+            must = ",".join(f"{key}={needed[key]}" for key in wrong)
             raise TopicException(
-                f"The changelog topic {name!r} has {_CLEANUP}={policies[name]}, but must have {_CLEANUP}=compact: Kafka would "
-                "delete changes that still matter. Maybe kafka-configs --alter --entity-type topics --entity-name "
-                f"{name} --add-config {_CLEANUP}=compact."
+                f"The changelog topic {resource.name!r} has {has}, but must have {must}: Kafka would delete changes that still "
+                "matter, or keep those for ever that do not. Maybe kafka-configs --alter --entity-type topics --entity-name "
+                f"{resource.name} --add-config {must}."
             )

@@ -153,6 +153,15 @@ def last_stable_offset(connection: Connection, topic: str, partition: int) -> in
     return _offsets(connection, topic, [partition], _LATEST, "end")[0]
 
 
+def first_offset(connection: Connection, topic: str, partition: int) -> int:
+    """The first offset of a partition that is still there.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, [partition], _EARLIEST, "first")[0]
+
+
 def _offsets(connection: Connection, topic: str, partitions: Sequence[int], which: Any, word: str) -> list[int]:
     asked = {TopicPartition(topic, partition): which for partition in partitions}
     found = connection.ask(

@@ -28,6 +28,10 @@ _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's na
 _NO_SUCH_OFFSET: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 
 
+class RecordsGoneException(CorruptLogException):
+    """A partition does not have records any more that it once had."""
+
+
 @attrs.define(eq=False)
 class _Stream:
     """What has come of a partition."""
@@ -61,7 +65,7 @@ class RecordReader:
         """The committed records `start` (inclusive) to `end` (exclusive), in the order of their offsets.
 
         Raises:
-            CorruptLogException: the partition has no such records any more.
+            RecordsGoneException: the partition has no such records any more.
             KafkaClusterException: brokers do not answer for too long.
         """
         if start >= end:
@@ -162,7 +166,7 @@ class RecordReader:
                 self._consumer.pause([TopicPartition(topic, partition)])
 
     def _gone(self, topic: str, partition: int, offset: int) -> Exception:
-        return CorruptLogException(
+        return RecordsGoneException(
             f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
             "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
             topic,

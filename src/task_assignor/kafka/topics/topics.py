@@ -13,14 +13,15 @@ from confluent_kafka import KafkaException, TopicCollection
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, ClientSettings
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.creation import check_compacted, create_changelogs
+from task_assignor.kafka.topics.creation import check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topics import TopicSpec
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import listed
 
@@ -156,7 +157,7 @@ class KafkaTopics:
 
         Raises:
             TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
-                another number of partitions than its sub-topology has tasks, or is not compacted.
+                another number of partitions than its sub-topology has tasks, or other settings.
             KafkaClusterException: the cluster does not answer, or refuses.
         """
         if not self._outputs(topology):
@@ -177,8 +178,14 @@ class KafkaTopics:
             plan = plan_topics(topology.shapes(application_id), partitions | existing)
         except GroupException as error:
             raise TopicException(str(error)) from None
-        check_compacted(connection, sorted(existing))
-        create_changelogs(connection, plan.create)
+        windows = {
+            changelog_topic(application_id, store.name, sub.topology)
+            for sub in topology.sub_topologies
+            for store in sub.stores
+            if isinstance(store, WindowStoreSpec)
+        }
+        check_settings(connection, sorted(existing), windows)
+        create_changelogs(connection, plan.create, windows)
 
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""

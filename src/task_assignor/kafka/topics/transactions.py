@@ -18,14 +18,16 @@ from typing import Any, Final, NoReturn
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
-from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
-from task_assignor.kafka.topics.log import last_stable_offset
-from task_assignor.kafka.topics.reader import RecordReader, committed_offsets
+from task_assignor.kafka.topics.log import first_offset, last_stable_offset
+from task_assignor.kafka.topics.purging import Needed, Purging
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException, TopicException
 from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
@@ -33,11 +35,14 @@ from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
+from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.topology import SubTopology, changelog_topic
 from task_assignor.sdk import TaskId
 
 _log = logging.getLogger(__name__)
 _STEP_S: Final = 1.0
+_SPARE_S: Final = 5.0
+"""So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _TRANSACTION_MS: Final = 60_000
 _METADATA_VERSION: Final = 1
 _BEGIN_ANEW: Final = frozenset(
@@ -74,6 +79,7 @@ class _Committed:
         stream_time: newest time of all records up to there, ms.
         stores: store -> (end of its changelog before the batch, after it).
         outputs: output -> rows of the batch.
+        windows: window store -> (first offset of its changelog that is needed, newest time of all its rows, ms).
     """
 
     begin: Mapping[str, int]
@@ -81,6 +87,7 @@ class _Committed:
     stream_time: int | None
     stores: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, int]
+    windows: Mapping[str, tuple[int, int | None]] = attrs.field(factory=dict)
 
     def to_text(self) -> str:
         document = {
@@ -90,6 +97,7 @@ class _Committed:
             "time": self.stream_time,
             "stores": {store: list(ends) for store, ends in self.stores.items()},
             "outputs": dict(self.outputs),
+            "windows": {store: list(needed) for store, needed in self.windows.items()},
         }
         return json.dumps(document, separators=(",", ":"))
 
@@ -109,6 +117,7 @@ class _Committed:
             document["time"],
             {store: (before, after) for store, (before, after) in document["stores"].items()},
             document["outputs"],
+            {store: (first, newest) for store, (first, newest) in document.get("windows", {}).items()},
         )
 
 
@@ -168,6 +177,19 @@ class TaskTransactions:
         self._codecs: dict[str, ChangelogCodec] = {
             store.name: changelog_codec(store) for store in sub_topology.stores if store.logged
         }
+        self._sources = sub_topology.sources
+        self._times = {
+            store.name: store.time
+            for store in sub_topology.stores
+            if store.logged and isinstance(store, WindowStoreSpec)
+        }
+        """Window store -> its time column."""
+        self._needed: dict[str, Needed] = {}
+        self._purging = {
+            store: Purging(self._connection, self._changelogs[store], task.partition) for store in self._times
+        }
+        self._first = dict.fromkeys(self._changelogs, 0)
+        """Store -> the first offset of its changelog that is there, as far as it is known."""
         self._producer: Producer | None = None
         self._generation = -1
         """Under which the producer was made."""
@@ -199,13 +221,7 @@ class TaskTransactions:
     def _look(self, order: TaskOrder) -> Found | None:
         """Hold what Kafka has committed against what the coordinator knows."""
         group, partition = self._results.application_id, self._task.partition
-        found = self._connection.ask(
-            f"read the offsets that the group {group} has committed",
-            lambda timeout: committed_offsets(
-                self._results.group, [(topic, partition) for topic in order.ranges], timeout
-            ),
-        )
-        committed = {topic: found[topic, partition] for topic in order.ranges if (topic, partition) in found}
+        committed = self._committed()
         if not committed:
             if order.base.batch >= 0:
                 _log.warning(
@@ -215,9 +231,16 @@ class TaskTransactions:
                     self._task,
                 )
             self._ends = {store: self._end_of(topic) for store, topic in self._changelogs.items()}
+            self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
         last = self._metadata(committed)
         self._ends = {store: last.stores.get(store, (0, 0))[1] for store in self._changelogs}
+        self._needed = {
+            store: Needed.of(*last.windows[store], self._ends[store])
+            if store in last.windows
+            else self._needed_of_all(store)
+            for store in self._times
+        }
         offsets = {topic: (start, committed.get(topic, (start, ""))[0]) for topic, (start, _) in order.ranges.items()}
         for topic, (start, end) in offsets.items():
             if end < start:
@@ -230,6 +253,27 @@ class TaskTransactions:
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
+
+    def _committed(self) -> dict[str, tuple[int, str]]:
+        """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
+        group, partition = self._results.application_id, self._task.partition
+        found = self._connection.ask(
+            f"read the offsets that the group {group} has committed",
+            lambda timeout: committed_offsets(
+                self._results.group, [(topic, partition) for topic in self._sources], timeout
+            ),
+        )
+        return {topic: found[topic, partition] for topic in self._sources if (topic, partition) in found}
+
+    def _needed_of_all(self, store: str) -> Needed:
+        """What is needed of a changelog of which nothing is said: all that is there."""
+        first = first_offset(self._connection, self._changelogs[store], self._task.partition)
+        whole = FileRef.of_topic(self._changelogs[store], 0, 0, self._task.partition, first, self._ends[store])
+        return Needed.of(first, self._newest(store, self.changes(whole, store, -1)), self._ends[store])
+
+    def _newest(self, store: str, changes: pa.Table) -> int | None:
+        newest: int | None = pc.max(changes.column(self._times[store])).as_py()
+        return newest
 
     def _found(self, order: TaskOrder, offsets: Offsets, last: _Committed) -> Found:
         # Of one batch that was not recorded the changes are known; of several, all that there ever were will do.
@@ -283,6 +327,9 @@ class TaskTransactions:
                     self._produce(producer, name, *record)
             ends = self._produce_changes(producer, logged)
             stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
+            for store in self._times.keys() & ends.keys():
+                self._needed[store].add(ends[store], self._newest(store, changes[store]))
+                self._needed[store].expire(expiry_of(changes[store]))
             rows = sum(found.num_rows for found in changes.values())
             last = _Committed(
                 {topic: start for topic, (start, _) in offsets.items()},
@@ -290,6 +337,7 @@ class TaskTransactions:
                 stream_time,
                 stores,
                 {name: found.num_rows for name, found in outputs.items()},
+                {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
             )
             self._commit(producer, offsets, last.to_text())
         except KafkaException as error:
@@ -310,6 +358,8 @@ class TaskTransactions:
             },
         )
         self._ends.update(ends)
+        for store in self._times.keys() & ends.keys():
+            self._purging[store].remove(self._needed[store].first, ends[store])
         return made
 
     def _records_of(self, output: str, rows: pa.Table) -> list[tuple[bytes, bytes | None, int, int]]:
@@ -369,6 +419,13 @@ class TaskTransactions:
             else:
                 patience.check()
             left = remaining
+        unknown = [self._changelogs[store] for store, end in ends.items() if end <= 0]
+        if unknown:
+            # Of what was sent a second time, after a broker had gone, Kafka may only say that it is there already.
+            self._abort()
+            raise TaskMigratedException(
+                f"Kafka has not said at which offsets the records of {', '.join(unknown)} are; the batch is tried again."
+            )
         return ends
 
     def _produce(
@@ -407,12 +464,22 @@ class TaskTransactions:
 
         Raises:
             KafkaClusterException: they are for too long.
+            TaskMigratedException: the producer is stuck; with another one the task begins anew.
             confluent_kafka.KafkaException: the step has failed.
         """
         patience = self._connection.patience(what)
+        timeout = min(_STEP_S * 10, self._connection.request_s)
+        longest = timeout + self._connection.request_s + _SPARE_S
         while True:
             try:
-                step(_STEP_S * 10)
+                within(longest, lambda: step(timeout))
+            except TimeoutError as error:
+                # Neither can this producer abort; whoever begins anew ends its transaction.
+                self.close()
+                raise TaskMigratedException(
+                    f"Cannot {what}: confluent-kafka has not come back for {longest:.0f} s. The task begins anew with another "
+                    f"producer of the transactional id {self._transactional_id}."
+                ) from error
             except KafkaException as error:
                 found = error.args[0]
                 if found.fatal() or found.txn_requires_abort() or not is_passing(found):
@@ -422,14 +489,21 @@ class TaskTransactions:
             else:
                 return
 
+    def _abort(self) -> None:
+        """End the transaction; else readers wait until it is over by itself."""
+        producer = self._producer
+        self.close()
+        if producer is not None:
+            with suppress(KafkaException, TimeoutError):
+                within(_STEP_S * 2 + _SPARE_S, lambda: producer.abort_transaction(_STEP_S * 2))
+
     def _give_up(self, error: KafkaException) -> NoReturn:
         """The transaction has failed: what of it counts, the next owner's `begin` will see."""
-        producer, found = self._producer, error.args[0]
-        self.close()
-        if producer is not None and not found.fatal():
-            # Else readers wait until it is over by itself.
-            with suppress(KafkaException):
-                producer.abort_transaction(_STEP_S * 2)
+        found = error.args[0]
+        if found.fatal():
+            self.close()
+        else:
+            self._abort()
         if found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort():
             raise TaskMigratedException(
                 f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. Either another client has "
@@ -453,7 +527,7 @@ class TaskTransactions:
             return self._files.changes(file, store, batch)
         start, end = file.offsets
         partition = self._task.partition
-        records = self._results.reader.read(file.topic, partition, start, end)
+        records = self._changelog_records(file.topic, store, start, end)
         try:
             table = self._codecs[store].decode([(record.key(), record.value()) for record in records])
         except (ValueError, TypeError, pa.ArrowException) as error:
@@ -467,6 +541,24 @@ class TaskTransactions:
         if start == 0:
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
         return table
+
+    def _changelog_records(self, topic: str, store: str, start: int, end: int) -> list[Any]:
+        """Those between two offsets that have not been removed because they had expired.
+
+        Raises:
+            RecordsGoneException: others have been removed, too.
+        """
+        partition = self._task.partition
+        while True:
+            begin = min(max(start, self._first[store]), end)
+            try:
+                return self._results.reader.read(topic, partition, begin, end)
+            except RecordsGoneException:
+                first, committed = first_offset(self._connection, topic, partition), self._committed()
+                needed = self._metadata(committed).windows.get(store, (0, None))[0] if committed else first
+                if first <= begin or first > needed or store not in self._times:
+                    raise
+                self._first[store] = first
 
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""

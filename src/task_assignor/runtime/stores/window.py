@@ -71,6 +71,13 @@ class WindowStoreSpec:
         return WindowStore(self, folder, memory or StoreMemory())
 
 
+def expiry_of(changes: pa.Table) -> int | None:
+    """Rows older than this are forgotten after these changes of a window store, ms; None: none are."""
+    known = json.loads((changes.schema.metadata or {}).get(_METADATA, b"{}"))
+    before: int | None = known.get("expiredBefore")
+    return before
+
+
 class _Segment:
     """Rows that were appended together, with their range of times. It does not change, but for what is cached."""
 
