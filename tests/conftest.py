@@ -20,9 +20,18 @@ from hypothesis import HealthCheck, Verbosity, settings
 from tests.bridge.streams import java
 from tests.budget import requested_examples
 from tests.kafka.fixtures import kafka_cluster, rack_cluster, unique
+from tests.kafka.secured import secure_cluster
 from tests.runtime.storage.fixtures import s3_folder, s3_server
 
-__all__ = ["java", "kafka_cluster", "rack_cluster", "s3_folder", "s3_server", "unique"]  # fixtures, known to all tests
+__all__ = [
+    "java",
+    "kafka_cluster",
+    "rack_cluster",
+    "s3_folder",
+    "s3_server",
+    "secure_cluster",
+    "unique",
+]  # fixtures, known to all tests
 
 pytest.register_assert_rewrite("tests.rack_comparison")  # a failed assert there tells the values, as in a test
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,12 @@ import pytest
 
 from task_assignor import TopicPartition
 from task_assignor.group.consumers import CooperativeStickyAssignor
-from tests.kafka.broker import KafkaCluster, _free_ports
-from tests.kafka.fixtures import Unique, answer_of, make_topics, missing, wait_until
-from tests.kafka.jars import KafkaUnavailableError
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import Unique, answer_of, make_topics, wait_until
+from tests.kafka.secured import SCRAM_PASSWORD, Secured
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
-
-PASSWORD = 'a "strange\\ password; = 1'
-SCRAM_PASSWORD = "salted"
 
 
 def write(servers: str, topic: str, partition: int, records: int) -> None:
@@ -144,78 +141,9 @@ def test_a_cluster_that_cannot_be_reached_is_told_in_time(is_silent: bool) -> No
         assert time.monotonic() - start < 20
 
 
-class SecureCluster(KafkaCluster):
-    """A broker with two more listeners: one wants TLS and a password, the other one TLS and the client's certificate."""
-
-    ports: Mapping[str, int]
-
-    def _broker_settings(self, broker: int, controller: int) -> dict[str, str]:
-        settings = super()._broker_settings(broker, controller)
-        protocols = {"SECURE": "SASL_SSL", "MUTUAL": "SSL"}
-        self.ports = dict(zip(protocols, _free_ports(2), strict=True))
-        for name, port in self.ports.items():
-            settings["listeners"] += f",{name}://127.0.0.1:{port}"
-            settings["advertised.listeners"] += f",{name}://127.0.0.1:{port}"
-        added = "".join(f",{name}:{protocol}" for name, protocol in protocols.items())
-        settings["listener.security.protocol.map"] = f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{added}"
-        return settings
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureCluster, dict[str, object]]]:
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key, store = folder / "certificate.pem", folder / "key.pem", folder / "store.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=broker"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run([*command, *names], check=True, capture_output=True)
-    except FileNotFoundError:
-        missing("needs the command openssl, which makes certificates")
-    store.write_text(key.read_text() + certificate.read_text())
-    escaped = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    tls = {
-        f"listener.name.{name}.ssl.{store_kind}.{setting}": value
-        for name in ("secure", "mutual")
-        for store_kind, path in (("keystore", store), ("truststore", certificate))
-        for setting, value in (("type", "PEM"), ("location", str(path)))
-    }
-    broker = SecureCluster(
-        settings={
-            **tls,
-            "listener.name.mutual.ssl.client.auth": "required",
-            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-            "listener.name.secure.scram-sha-256.sasl.jaas.config": scram,
-            "listener.name.secure.scram-sha-512.sasl.jaas.config": scram,
-            # Properties files take a backslash away, login modules another one.
-            "listener.name.secure.plain.sasl.jaas.config": f'{module} user_me="{escaped}";'.replace("\\", "\\\\"),
-        }
-    )
-    broker.format_options = [
-        part
-        for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-        for part in ("--add-scram", f"{name}=[name=me,password={SCRAM_PASSWORD}]")
-    ]
-    try:
-        broker.__enter__()
-    except KafkaUnavailableError as error:
-        missing(str(error))
-    settings: dict[str, object] = {
-        "bootstrap.servers": f"127.0.0.1:{broker.ports['SECURE']}",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": f'{module} username="me" password="{escaped}";',
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(certificate),
-    }
-    yield broker, settings
-    broker.__exit__(None, None, None)
-
-
 @pytest.mark.kafka
-def test_tls_and_sasl_with_the_settings_of_java_clients(secure: tuple[SecureCluster, dict[str, object]]) -> None:
-    broker, settings = secure
+def test_tls_and_sasl_with_the_settings_of_java_clients(secure_cluster: Secured) -> None:
+    broker, settings = secure_cluster
     make_topics(broker.bootstrap_servers, "secret", partitions=2)
     with room.Cluster(settings) as cluster:
         assert cluster.partition_counts(["secret"]) == {"secret": 2}
@@ -226,10 +154,8 @@ def test_tls_and_sasl_with_the_settings_of_java_clients(secure: tuple[SecureClus
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram_with_the_settings_of_java_clients(
-    secure: tuple[SecureCluster, dict[str, object]], unique: Unique, mechanism: str
-) -> None:
-    broker, settings = secure
+def test_scram_with_the_settings_of_java_clients(secure_cluster: Secured, unique: Unique, mechanism: str) -> None:
+    broker, settings = secure_cluster
     topic = unique("scram")
     make_topics(broker.bootstrap_servers, topic, partitions=2)
     module = (
@@ -257,10 +183,8 @@ def test_scram_with_the_settings_of_java_clients(
 
 
 @pytest.mark.kafka
-def test_a_client_with_a_certificate_of_its_own(
-    secure: tuple[SecureCluster, dict[str, object]], unique: Unique, tmp_path: Path
-) -> None:
-    broker, settings = secure
+def test_a_client_with_a_certificate_of_its_own(secure_cluster: Secured, unique: Unique, tmp_path: Path) -> None:
+    broker, settings = secure_cluster
     topic = unique("mutual")
     make_topics(broker.bootstrap_servers, topic, partitions=2)
     told = {key: value for key, value in settings.items() if key.startswith("ssl.truststore")}
@@ -283,8 +207,8 @@ def test_a_client_with_a_certificate_of_its_own(
 
 
 @pytest.mark.kafka
-def test_a_wrong_password_is_told_as_such_and_not_shown(secure: tuple[SecureCluster, dict[str, object]]) -> None:
-    _, settings = secure
+def test_a_wrong_password_is_told_as_such_and_not_shown(secure_cluster: Secured) -> None:
+    _, settings = secure_cluster
     wrong = str(settings["sasl.jaas.config"]).replace("password=", "password=no")
     with pytest.raises(room.KafkaClusterException) as caught:
         room.Cluster({**settings, "sasl.jaas.config": wrong}, timeout_ms=5_000)
@@ -293,10 +217,8 @@ def test_a_wrong_password_is_told_as_such_and_not_shown(secure: tuple[SecureClus
 
 
 @pytest.mark.kafka
-def test_a_certificate_that_is_not_trusted_is_refused(
-    secure: tuple[SecureCluster, dict[str, object]], tmp_path: Path
-) -> None:
-    _, settings = secure
+def test_a_certificate_that_is_not_trusted_is_refused(secure_cluster: Secured, tmp_path: Path) -> None:
+    _, settings = secure_cluster
     system = {key: value for key, value in settings.items() if not key.startswith("ssl.truststore")}
     with pytest.raises(room.KafkaClusterException, match="Cannot connect"):
         room.Cluster(system, timeout_ms=3_000)

@@ -129,13 +129,13 @@ class DoesNotSayWhere(Once):
     def init(self, context: TaskContext) -> None:
         marker, produce = Path(self._marker), TaskTransactions._produce
 
-        def once(self: TaskTransactions, *arguments: Any) -> None:
-            *most, note = arguments
-            if note is not None and context.batch >= 2 and not marker.exists():
+        def once(transactions: TaskTransactions, *arguments: Any) -> None:
+            if len(arguments) == 7 and arguments[-1] and context.batch >= 2 and not marker.exists():
                 marker.touch()
                 nowhere = SimpleNamespace(offset=lambda: OFFSET_INVALID)
+                *most, note = arguments
                 arguments = (*most, lambda error, _: note(error, nowhere))
-            produce(self, *arguments)
+            produce(transactions, *arguments)
 
         TaskTransactions._produce = once  # type: ignore[assignment,method-assign]
 

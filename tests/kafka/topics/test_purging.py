@@ -63,25 +63,24 @@ def test_all_but_the_last_goes_when_all_has_expired() -> None:
 def test_the_changelogs_of_a_join_stay_as_long_as_its_windows(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    join = Join(kafka_cluster, unique, rows=1_200)
+    join = Join(kafka_cluster, unique, rows=600)
     names = [f"{join.application_id}-join-{side}-changelog" for side in ("left", "right")]
     for number in range(3):
         if number:
-            join.add(1_200)
+            join.add(600)
         # The second run loses a client; the third begins without its folder, from what is left in Kafka.
         folder = tmp_path / ("run" if number < 2 else "other")
-        watch = killer(after_commits=40) if number == 1 else None
+        watch = killer(after_commits=20) if number == 1 else None
         join.application(folder, clients=2, options=SMALL).run(watch)
         join.check()
-        # Some twenty batches each time, and about two of them are in the windows.
+        # Some ten batches each time, and one or two of them are in the windows.
         for name in names:
             wait_until(
                 functools.partial(is_shorter, join, name, 2 + number), f"{name} is shorter than what was written"
             )
-    for done in AdminClient({"bootstrap.servers": join.servers}).delete_records(
-        [TopicPartition(names[0], partition, ends_of(join.servers, names[0], IsolationLevel.READ_UNCOMMITTED)[partition])
-         for partition in range(PARTITIONS)]
-    ).values():  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": join.servers})
+    last = enumerate(ends_of(join.servers, names[0], IsolationLevel.READ_UNCOMMITTED))
+    for done in admin.delete_records([TopicPartition(names[0], *end) for end in last]).values():
         done.result(60)
     # What somebody else has removed is missed.
     shutil.rmtree(tmp_path / "other")

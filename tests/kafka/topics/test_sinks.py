@@ -193,7 +193,7 @@ class Counting:
         processor: Callable[[], Any] = CountByKey,
         clients: int = 2,
         options: RuntimeOptions = QUICK,
-        topics_settings: Mapping[str, str] | None = None,
+        topics_settings: Mapping[str, object] | None = None,
         **more: Any,
     ) -> Any:
         (sub,) = count_topology(self.source).sub_topologies

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -22,6 +23,8 @@ from task_assignor.sdk.text import duration
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _WAIT_S: Final = 0.2
+_FIRST_ANSWER_S: Final = 3.0
+"""So long is waited for a first answer, and twice as long each time after that: refusals are noticed in between."""
 _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
 _PASSING: Final = frozenset(
@@ -63,6 +66,30 @@ _LEADER_MOVED: Final = (
 )
 
 
+@attrs.define
+class Refusal:
+    """The last time that a broker refused the clients of a process, as long as nobody corrects their settings.
+
+    Args:
+        reason: what it said.
+        at: when, in seconds of the monotonic clock.
+    """
+
+    reason: str = ""
+    at: float = -1.0
+
+    def note(self, error: Any) -> None:
+        """Told of every error of a client."""
+        _log.debug("confluent-kafka: %s", text_of(error))
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
+            self._refused(f"{text_of(error)}. Maybe the user or password in sasl.jaas.config is wrong")
+        elif error.code() == KafkaError._SSL and "verify failed" in error.str():  # noqa: SLF001
+            self._refused(f"{text_of(error)}. Maybe ssl.truststore.location does not have its certificate")
+
+    def _refused(self, reason: str) -> None:
+        self.reason, self.at = reason, time.monotonic()
+
+
 class Patience:
     """How long something is waited for that brokers must bring; says so in the log when it takes long.
 
@@ -70,12 +97,14 @@ class Patience:
         what: what is waited for, as the end of "Cannot ...".
         servers: addresses of the brokers.
         timeout_ms: the longest wait without any progress.
+        refusal: whether brokers refuse the clients; then nothing is waited for.
     """
 
-    def __init__(self, what: str, servers: str, timeout_ms: int) -> None:
+    def __init__(self, what: str, servers: str, timeout_ms: int, refusal: Refusal) -> None:
         self._what = what
         self._servers = servers
         self._timeout_ms = timeout_ms
+        self._refusal = refusal
         self._said = False
         self._begin = time.monotonic()
 
@@ -90,8 +119,12 @@ class Patience:
         """Nothing came.
 
         Raises:
-            KafkaClusterException: for too long.
+            KafkaClusterException: for too long, or brokers refuse the clients.
         """
+        if self._refusal.at >= self._begin:
+            raise KafkaClusterException(
+                f"Cannot {self._what}: the cluster at {self._servers} refuses: {self._refusal.reason}."
+            )
         waited = time.monotonic() - self._begin
         told = f": {problem}" if problem else ""
         if waited * 1000 > self._timeout_ms:
@@ -124,6 +157,7 @@ class Connection:
         self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
+        self._refusal = Refusal()
 
     @property
     def admin(self) -> AdminClient:
@@ -152,11 +186,11 @@ class Connection:
         return Producer(self._config(config), logger=_log)
 
     def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._settings.for_confluent_kafka(), "error_cb": _note_error, **config}
+        return {**self._settings.for_confluent_kafka(), "error_cb": self._refusal.note, **config}
 
     def patience(self, what: str) -> Patience:
         """The wait for something."""
-        return Patience(what, ",".join(self._settings.bootstrap_servers), self._timeout_ms)
+        return Patience(what, ",".join(self._settings.bootstrap_servers), self._timeout_ms, self._refusal)
 
     def ask(self, what: str, ask: Callable[[float], _Answer]) -> _Answer:
         """Ask, and again while no broker answers.
@@ -169,19 +203,23 @@ class Connection:
             KafkaClusterException: nobody answers for too long, or the answer is a refusal.
         """
         patience = self.patience(what)
+        timeout = _FIRST_ANSWER_S
         while True:
             try:
-                return ask(min(self._timeout_ms / 1000, self.request_s))
+                return ask(min(timeout, self._timeout_ms / 1000, self.request_s))
             except KafkaException as error:
                 found = error.args[0]
                 if not is_passing(found):
                     raise KafkaClusterException(f"Cannot {what}: {text_of(found)}.") from error
+                self.admin.poll(0)  # tells of refusals
                 patience.check(text_of(found))
                 if found.code() in _LEADER_MOVED:
                     # An AdminClient goes on to ask by the epoch that it knows, for ever.
                     self._forget_admin()
             except TimeoutError:
+                self.admin.poll(0)
                 patience.check()
+            timeout *= 2
             time.sleep(_WAIT_S)
 
 
@@ -220,7 +258,3 @@ def is_passing(error: Any) -> bool:
 def text_of(error: Any) -> str:
     """An error of confluent-kafka for people."""
     return f"{error.str().rstrip('.')} ({error.name()})" if isinstance(error, KafkaError) else str(error)
-
-
-def _note_error(error: Any) -> None:
-    _log.debug("confluent-kafka: %s", text_of(error))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics.connection import Connection, answers
@@ -164,14 +164,16 @@ def first_offset(connection: Connection, topic: str, partition: int) -> int:
 
 def _offsets(connection: Connection, topic: str, partitions: Sequence[int], which: Any, word: str) -> list[int]:
     asked = {TopicPartition(topic, partition): which for partition in partitions}
-    found = connection.ask(
-        f"read the {word} offsets of the topic {topic}",
-        lambda timeout: answers(
-            connection.admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-            ),
-            timeout,
-        ),
-    )
-    by_partition = {each.partition: result.offset for each, result in found.items()}
+
+    def ask(timeout: float) -> dict[int, int]:
+        futures = connection.admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+        )
+        found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
+        if min(found.values()) < 0:
+            # While a partition changes its leader there may be an answer without an offset.
+            raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+        return found
+
+    by_partition = connection.ask(f"read the {word} offsets of the topic {topic}", ask)
     return [by_partition[partition] for partition in partitions]

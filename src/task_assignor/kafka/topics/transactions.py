@@ -213,7 +213,7 @@ class TaskTransactions:
         )
         self._producer, self._generation = producer, order.generation
         try:
-            self._repeat(f"begin the transactions of task {self._task}", producer.init_transactions)
+            self._repeat(producer, f"begin the transactions of task {self._task}", producer.init_transactions)
         except KafkaException as error:
             self._give_up(error)
         return self._look(order)
@@ -456,10 +456,10 @@ class TaskTransactions:
         ]
         group = self._results.group.consumer_group_metadata()
         what = f"commit a batch of task {self._task}"
-        self._repeat(what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout))
-        self._repeat(what, producer.commit_transaction)
+        self._repeat(producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout))
+        self._repeat(producer, what, producer.commit_transaction)
 
-    def _repeat(self, what: str, step: Callable[[float], object]) -> None:
+    def _repeat(self, producer: Producer, what: str, step: Callable[[float], object]) -> None:
         """A step of a transaction; again, while brokers are away.
 
         Raises:
@@ -484,6 +484,7 @@ class TaskTransactions:
                 found = error.args[0]
                 if found.fatal() or found.txn_requires_abort() or not is_passing(found):
                     raise
+                producer.poll(0)  # tells of refusals
                 patience.check(text_of(found))
                 time.sleep(0.1)
             else:
