@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from task_assignor.runtime import BatchesCommitted, RunEvent
@@ -17,7 +16,7 @@ from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.topics.records import PARTITIONS
-from tests.kafka.topics.test_sinks import Counting
+from tests.kafka.topics.test_sinks import Counting, committed_rows
 
 Unique = Callable[[str], str]
 pytestmark = pytest.mark.kafka
@@ -46,19 +45,10 @@ def test_records_are_processed_as_they_come_until_sigterm_and_the_next_run_goes_
     first = counting.run(tmp_path / "run", until="stopped", on_event=on_event)
     assert first.stopped == "SIGTERM"
     assert (PIECES - 1) * ROWS <= first.rows_in <= PIECES * ROWS
-    assert committed(counting) == first.rows_in, "what was processed is committed in Kafka, and nothing else"
+    assert committed_rows(counting) == first.rows_in, "what was processed is committed in Kafka, and nothing else"
     second = counting.run(tmp_path / "run")
     assert first.rows_in + second.rows_in == PIECES * ROWS
     counting.check()
-
-
-def committed(counting: Counting) -> int:
-    """The sum of the offsets that the application's group has committed."""
-    group = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id})
-    asked = [TopicPartition(counting.source, partition) for partition in range(PARTITIONS)]
-    found = sum(max(each.offset, 0) for each in group.committed(asked, 60))
-    group.close()
-    return found
 
 
 def test_partitions_that_are_added_end_the_run_with_what_to_do(

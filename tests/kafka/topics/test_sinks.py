@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
@@ -32,7 +34,9 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.machines.records import CommitRecord
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import (
@@ -231,6 +235,15 @@ class Counting:
             assert counts == sorted(set(counts)), "each total is told once, in order"
 
 
+def committed_rows(counting: Counting) -> int:
+    """The sum of the offsets that the application's group has committed; its records have no gaps."""
+    group = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id})
+    asked = [TopicPartition(counting.source, partition) for partition in range(PARTITIONS)]
+    found = sum(max(each.offset, 0) for each in group.committed(asked, 60))
+    group.close()
+    return found
+
+
 @pytest.mark.parametrize("after", [True, False], ids=["after the transaction", "before it is committed"])
 def test_a_client_killed_between_transaction_and_record(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, after: bool
@@ -239,6 +252,43 @@ def test_a_client_killed_between_transaction_and_record(
     processor = functools.partial(DiesBeforeItTells, str(tmp_path / "died"), after)
     result = counting.run(tmp_path / "run", processor)
     assert result.lost_clients
+    counting.check()
+
+
+def coordinator_dies(counting: Counting, run_dir: Path) -> None:
+    """Run until Kafka has committed what the coordinator is about to record, and then be gone."""
+    append, records = CommitLog.append, 0
+
+    def dies(log: CommitLog, record: CommitRecord) -> None:
+        nonlocal records
+        records += any(task.outputs for task in record.tasks.values())
+        if records == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        append(log, record)
+
+    CommitLog.append = dies  # type: ignore[assignment,method-assign]
+    counting.run(run_dir)
+
+
+def test_a_coordinator_killed_between_transaction_and_record(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(kafka_cluster, unique)
+    driver = multiprocessing.get_context("spawn").Process(target=coordinator_dies, args=(counting, tmp_path / "run"))
+    driver.start()
+    driver.join(300)
+    assert driver.exitcode == -signal.SIGKILL
+    processed = committed_rows(counting)
+    recorded = sum(
+        end - start
+        for record in CommitLog(tmp_path / "run").records()
+        for task in record.tasks.values()
+        for start, end in task.offsets.values()
+    )
+    assert processed > recorded, "Kafka is ahead of the record"
+    result = counting.run(tmp_path / "run")
+    # The record is rebuilt from what Kafka says, and nothing is processed a second time.
+    assert result.rows_in == counting.rows.num_rows - recorded
     counting.check()
 
 

@@ -37,6 +37,8 @@ _PASSING: Final = frozenset(
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        # Somebody else has given the client up that this was asked by.
+        KafkaError._DESTROY,  # noqa: SLF001
         # Of a broker that has just come, or come back: it does not know all yet, or the client not who leads.
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -57,12 +59,6 @@ _PASSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
-)
-
-_LEADER_MOVED: Final = (
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
 )
 
 
@@ -208,17 +204,15 @@ class Connection:
             try:
                 return ask(min(timeout, self._timeout_ms / 1000, self.request_s))
             except KafkaException as error:
-                found = error.args[0]
-                if not is_passing(found):
-                    raise KafkaClusterException(f"Cannot {what}: {text_of(found)}.") from error
-                self.admin.poll(0)  # tells of refusals
-                patience.check(text_of(found))
-                if found.code() in _LEADER_MOVED:
-                    # An AdminClient goes on to ask by the epoch that it knows, for ever.
-                    self._forget_admin()
+                problem = error.args[0]
+                if not is_passing(problem):
+                    raise KafkaClusterException(f"Cannot {what}: {text_of(problem)}.") from error
             except TimeoutError:
-                self.admin.poll(0)
-                patience.check()
+                problem = None
+            self.admin.poll(0)  # tells of refusals
+            patience.check(problem and text_of(problem))
+            # An AdminClient may go on for ever to ask the broker that it knows, which is gone or leads no more.
+            self._forget_admin()
             timeout *= 2
             time.sleep(_WAIT_S)
 
