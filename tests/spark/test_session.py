@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from task_assignor.spark import SparkSessionError, check_session, spark_session
-from task_assignor.spark.session import _forward, _master_problems
+from task_assignor.spark.jobs import short_reason
+from task_assignor.spark.session import _forward, _master_problems, _require_master
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -66,6 +67,38 @@ def test_a_local_master_that_cannot_do_it_is_explained_with_the_one_to_use(maste
 @pytest.mark.parametrize("master", ["local[4,1000]", "local[5, 1000]", "spark://host:7077", "yarn"])
 def test_a_master_that_can_do_it_has_no_problems(master: str) -> None:
     assert _master_problems(master, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        (
+            "spark://127.0.0.1:1",
+            r"No master of a Spark cluster answers at 127\.0\.0\.1:1 \(.*refused.*its page says its URL",
+        ),
+        ("spark://127.0.0.1:1,127.0.0.1:2", r"answers at 127\.0\.0\.1:1 \(.*\) or 127\.0\.0\.1:2 \("),
+        ("spark://", "The master spark:// must be of the form spark://HOST:PORT"),
+        ("spark://host", "The master spark://host must be of the form spark://HOST:PORT"),
+    ],
+)
+def test_a_master_that_does_not_answer_is_said_so_before_spark_is_asked(master: str, said: str) -> None:
+    with pytest.raises(SparkSessionError, match=said):
+        _require_master(master)
+
+
+def test_what_java_said_is_told_and_not_what_py4j_says_of_itself() -> None:
+    text = (
+        "An error occurred while calling None.a.B.\n: org.apache.spark.SparkException: Invalid URL: x\n\tat a.b(C:1)\n"
+    )
+    assert short_reason(text) == "Invalid URL: x"
+
+
+@pytest.mark.spark
+def test_another_master_than_that_of_the_active_session_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(
+        SparkSessionError, match=r"active already, with the master local\[5,1000\], so none .* local\[7,1000\]"
+    ):
+        spark_session("local[7,1000]")
 
 
 @pytest.mark.spark

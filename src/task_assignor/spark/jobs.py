@@ -23,6 +23,7 @@ MAX_TASK_FAILURES: Final = 4
 _POLL_S: Final = 0.1
 _LISTED_TASKS: Final = 10_000
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
+_JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
 
 class SparkJobError(StreamsException):
@@ -147,6 +148,9 @@ def short_reason(text: str) -> str:
     lines = text.strip().splitlines() or ["no reason given"]
     if found and "Traceback (most recent call last)" in text:
         return str(found[-1])
+    if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:
+        # What Py4J says of itself; what Java said comes after it.
+        return _JAVA_CLASS.sub("", lines[1])
     return lines[0].removeprefix("org.apache.spark.SparkException: ").split(". Consider setting ")[0]
 
 

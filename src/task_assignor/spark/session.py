@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import sys
 import sysconfig
 import threading
@@ -30,6 +31,7 @@ MAX_FAILURES: Final = 1000
 _FEW_FAILURES: Final = 100
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
+_MASTER_TIMEOUT_S: Final = 5.0
 _CLOSED: Final = (b"BrokenPipeError", b"ConnectionResetError")
 
 logger = logging.getLogger(__name__)
@@ -65,11 +67,16 @@ def spark_session(
 
     Raises:
         JavaNotFoundError: there is no usable Java.
-        SparkSessionError: Spark did not start, or the session cannot run the clients.
+        SparkSessionError: Spark did not start, the session cannot run the clients, or one with another master is active.
     """
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
     active = SparkSession.builder.getOrCreate() if has_context else None
+    if active is not None and master is not None and str(active.sparkContext.master) != master:
+        raise SparkSessionError(
+            f"A Spark session is active already, with the master {active.sparkContext.master}, so none can be started with {master}. "
+            "Maybe leave the master out, or stop that session before."
+        )
     if active is None:
         _raise_if_any(_master_problems(master, clients) if master else [])
         master = master or f"local[{clients + 1},{MAX_FAILURES}]"
@@ -78,6 +85,7 @@ def spark_session(
         for key, value in settings.items():
             conf.set(key, value)
         prepare_java()
+        _require_master(master)
         # Without this Spark starts whatever `python3` is first on the PATH, which knows nothing of this environment.
         if "spark.pyspark.python" not in settings:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -142,7 +150,6 @@ def _master_problems(master: str, clients: int) -> list[str]:
     match = _LOCAL.fullmatch(master)
     if match is None:
         return []
-    wanted = f"local[{clients + 1},{MAX_FAILURES}]"
     slots = match["slots"] or "1"
     problems = []
     if slots == "*" or int(slots) < clients:
@@ -150,14 +157,38 @@ def _master_problems(master: str, clients: int) -> list[str]:
         if count < clients:
             problems.append(
                 f"The master {master} has {counted(count, 'slot')}, and {clients} clients need a slot each for as long as they "
-                f"run (one more leaves room for other Spark jobs). Use {wanted}."
+                "run (one more leaves room for other Spark jobs)."
             )
     if int(match["failures"] or 1) == 1:
         problems.append(
             f"The master {master} gives up at the first lost worker: local mode allows one failure unless a second "
-            f"number says more, and spark.task.maxFailures is not read there. Use {wanted}."
+            "number says more, and spark.task.maxFailures is not read there."
         )
-    return problems
+    return [*problems, f"Use local[{clients + 1},{MAX_FAILURES}]."] if problems else []
+
+
+def _require_master(master: str) -> None:
+    """Spark itself would try for a minute, and say nothing of use in the end.
+
+    Raises:
+        SparkSessionError: the URL of a standalone cluster is none, or nobody answers there.
+    """
+    if not master.startswith("spark://"):
+        return
+    addresses = [address.rpartition(":") for address in master.removeprefix("spark://").split(",")]
+    if not all(host and port.isdecimal() for host, _, port in addresses):
+        raise SparkSessionError(f"The master {master} must be of the form spark://HOST:PORT.")
+    said = []
+    for host, _, port in addresses:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_TIMEOUT_S).close()
+            return
+        except (OSError, OverflowError) as error:
+            said.append(f"{host}:{port} ({error})")
+    raise SparkSessionError(
+        f"No master of a Spark cluster answers at {' or '.join(said)}. Maybe it is not started, or has another port: its page "
+        "says its URL."
+    )
 
 
 def _raise_if_any(problems: Iterable[str]) -> None:
