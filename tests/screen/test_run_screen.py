@@ -54,8 +54,8 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
     )
 
     assert lines[0] == "a joined as spark task 1, process 100"
-    assert "generation 1, 2 clients are there: 4 tasks for 2 clients, none moves" in lines
-    assert any(re.fullmatch(r"│ b +│ 0_2\.\.3 +│ 0_0 +│ - +│", line) for line in lines)
+    assert "generation 1, 2 clients are there: 4 tasks for 2 clients" in lines
+    assert any(re.fullmatch(r"│ b +│ 0_2\.\.3 +│ 0_0 +│", line) for line in lines)
     restored = (
         "state restored: 1 task from a standby in memory (17 changelog rows read); "
         "1 task from the changelog alone (1,000 changelog rows read)"

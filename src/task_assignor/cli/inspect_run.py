@@ -115,7 +115,7 @@ def _show(found: dict[str, Any]) -> None:
         ("topics", f"{', '.join(found['topics'])} in {found['topicsRoot']}"),
         ("outputs", outputs or "none"),
         ("read", f"{counted(found['rowsIn'], 'row')} in {counted(found['batches'], 'batch', 'batches')}"),
-        ("commits", f"{found['commits']:,} by {counted(found['starts'], 'start')}, {_span(found)}"),
+        ("commits", f"{counted(found['commits'], 'commit')} by {counted(found['starts'], 'start')}, {_span(found)}"),
         ("states", _states(found["states"])),
     ):
         about.add_row(Text(name, style="bold"), Text(printable(value), overflow="fold"))
@@ -151,13 +151,24 @@ def _assignment(found: dict[str, Any]) -> Table:
 
 
 def _happened(lines: list[dict[str, Any]]) -> Table:
-    title = "What happened" if len(lines) <= _SHOWN else f"The last {_SHOWN} of {len(lines):,} events (--log shows all)"
-    table = Table(title=title, title_justify="left", header_style="bold")
+    told = [line for line in lines if not _is_trivial(line)]
+    title = "What happened" if len(told) <= _SHOWN else f"The last {_SHOWN} of {len(told):,} events (--log shows all)"
+    shown = told[-_SHOWN:]
+    days = {str(line.get("at", ""))[:10] for line in shown}
+    day = f", {days.pop()}" if len(days) == 1 else ""
+    table = Table(title=f"{title}{day} (UTC)", title_justify="left", header_style="bold")
     for column in ("at", "event", "what"):
         table.add_column(column, overflow="fold")
-    for line in lines[-_SHOWN:]:
-        table.add_row(str(line.get("at", "")), str(line["event"]), escape(printable(_said(line))))
+    for line in shown:
+        at = str(line.get("at", "")).removesuffix("+00:00").replace("T", " ")
+        what = "\n".join(map(printable, _said(line).splitlines()))
+        table.add_row(at[11:] if day else at, str(line["event"]), escape(what))
     return table
+
+
+def _is_trivial(line: dict[str, Any]) -> bool:
+    """A task that had nothing to restore."""
+    return line["event"] == "TaskRestored" and not line.get("rows") and not line.get("snapshotRows")
 
 
 def _said(line: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES: Final = tuple(
     {folder + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))}
 )
+_CYTHON: Final = (".pyx", ".pxi", ".pxd")
 
 
 @attrs.frozen
@@ -57,6 +58,8 @@ def line_to_blame(trace: TracebackType | None) -> CodeLine | None:
 
 
 def _is_library(file: str) -> bool:
+    if file.endswith(_CYTHON):
+        return True  # Compiled libraries tell the names of their sources, without a folder that there is here.
     return file.startswith((*_LIBRARIES, "<frozen ")) or "site-packages" in Path(file).parts
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import attrs
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -72,7 +72,7 @@ class RunScreen:
         self._takeover: list[TaskRestored] = []
         self._restores = _Restores()
         self._next_step = 1
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress_table)
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress)
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
@@ -137,7 +137,8 @@ class RunScreen:
 
     def _joined(self, event: ClientJoined) -> None:
         again = event.client in self._attempts
-        runs_as = f"{_short(event.attempt)}, process {event.pid}"
+        attempt = _short(event.attempt)
+        runs_as = f"process {event.pid}" if attempt == f"pid {event.pid}" else f"{attempt}, process {event.pid}"
         self._present.add(event.client)
         self._attempts[event.client] = event.attempt
         self._restored_rows[event.client] = 0
@@ -148,13 +149,15 @@ class RunScreen:
         if event.kept:
             self.say(f"generation {event.generation} stays, {event.reason}: {event.kept}", "yellow")
             return
-        moves = _moves(self._assignment, event.assignment, self._attempts)
+        former = self._assignment
+        moves = _moves(former, event.assignment, self._attempts)
         self._assignment = dict(event.assignment)
         self._generation = event.generation
         self._takeover = []
         total = sum(len(tasks.active) for tasks in event.assignment.values())
         of_all = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
-        self.say(f"generation {event.generation}, {event.reason}: {of_all}, {_summary(moves)}", "bold")
+        moved = f", {_summary(moves)}" if former else ""
+        self.say(f"generation {event.generation}, {event.reason}: {of_all}{moved}", "bold")
         if event.inexact:
             self.say(perhaps_inexact(event.inexact))
         self._console.print(self._assignment_table(moves))
@@ -198,29 +201,26 @@ class RunScreen:
 
     def _assignment_table(self, moves: Sequence[_Move]) -> Table:
         table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
-        for column in ("client", "active tasks", "standby tasks", "came here from, and why"):
+        came = [move for move in moves if move.source]
+        for column in ("client", "active tasks", "standby tasks", *(("came here from, and why",) if came else ())):
             table.add_column(column)
         for client, tasks in sorted(self._assignment.items()):
-            came = [str(move) for move in moves if move.target == client and move.source]
-            table.add_row(
-                f"{client}\n{_short(self._attempts.get(client, ''))}",
-                ranges(tasks.active),
-                ranges(tasks.standby),
-                "\n".join(came) or "-",
-            )
+            row = [f"{client}\n{_short(self._attempts.get(client, ''))}", ranges(tasks.active), ranges(tasks.standby)]
+            if came:
+                row.append("\n".join(str(move) for move in came if move.target == client) or "-")
+            table.add_row(*row)
         return table
 
-    def _progress_table(self) -> Table:
+    def _progress(self) -> Group:
+        """A line about all, and a table of the clients; the line is no title, which a narrow table would break."""
         total = self._processed + self._remaining if self._remaining >= 0 else 0
         share = self._processed / total if total else 0.0
         bar = "━" * round(share * 30)
-        table = Table(
-            title=f"{bar:╌<30} {share:4.0%}  lag {max(self._remaining, 0):,} rows  commit {max(self._commit, 0)}  "
+        line = Text(
+            f"{bar:╌<30} {share:4.0%}  lag {max(self._remaining, 0):,} rows  commit {max(self._commit, 0)}  "
             f"generation {self._generation}",
-            title_justify="left",
-            caption=f"restoring {self._restores.describe(time.monotonic())}" if self._restores.left else None,
-            caption_justify="left",
         )
+        table = Table()
         table.add_column("client")
         for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
             table.add_column(column, justify="right")
@@ -237,7 +237,8 @@ class RunScreen:
                 f"{self._standby_lag.get(client, 0):,}" if here else "",
                 style="" if here else "red",
             )
-        return table
+        restoring = [Text(f"restoring {self._restores.describe(time.monotonic())}")] if self._restores.left else []
+        return Group(line, table, *restoring)
 
 
 @attrs.define

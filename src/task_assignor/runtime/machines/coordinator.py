@@ -493,6 +493,8 @@ class Coordinator:
             yield from self._fail(error, now_ms)
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        if self._phase is CoordinatorPhase.STOPPING:
+            return  # It was left undone when the run was told to end.
         problem = self._orders.why_refuse(member.member_id, result)
         if problem:
             yield Announce(refused(member.name, result, problem))
