@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from benchmarks.case import Case, Facts, Goal, Timed, Work
-from benchmarks.parts import METER, PARTS, WITHOUT, install, lines
+from benchmarks.parts import METER, PARTS, WITHOUT, install, leaving_out, lines
 
 if TYPE_CHECKING:
     from task_assignor.runtime import SubTopology
@@ -295,7 +295,13 @@ def main() -> None:
     parser.add_argument(
         "--parts", action="store_true", help="say where the processor time went, which takes some itself"
     )
+    parser.add_argument(
+        "--cost", action="store_true", help="run without --without, too, in turn, and say by how much that is slower"
+    )
     given = parser.parse_args()
+    if given.cost:
+        _cost(given)
+        return
     os.environ[WITHOUT] = given.without
     with tempfile.TemporaryDirectory(prefix="task-assignor-parts-") as folder:
         if given.parts:
@@ -322,6 +328,37 @@ def main() -> None:
         if given.parts:
             METER.write(Path(folder), "coordinator")
             print(*lines(Path(folder), given.repeat), sep="\n")
+
+
+def _cost(given: argparse.Namespace) -> None:
+    """With and without, `given.repeat` times in turn: time and processor time, and their ratio."""
+    without = given.without or "checksums,fsync"
+    made: dict[str, tuple[Path, int]] = {}
+    for what in ("", without):
+        with leaving_out(what):
+            # Topics have checksums, too.
+            made[what] = topics.__wrapped__(given.rows)
+    found: dict[str, list[tuple[float, float]]] = {"": [], without: []}
+    for turn in range(given.repeat + 1):
+        # The one that comes first has the warmer or the fuller disk: each is it half of the time.
+        for what in sorted(found, reverse=bool(turn % 2)):
+            with leaving_out(what):
+                root, expected = made[what]
+                before = _processor_seconds()
+                options = {"clients": given.clients, "batch_rows": given.batch_rows}
+                seconds, outcome = run(root, expected, given.rows, given.standbys, **options)
+            assert outcome.rows_out == expected, f"{outcome.rows_out} rows without {what or 'nothing'}, not {expected}"
+            if turn:
+                found[what].append((seconds, _processor_seconds() - before))
+    medians = {what: [statistics.median(values) for values in zip(*runs, strict=True)] for what, runs in found.items()}
+    for what, runs in found.items():
+        wall, processor = medians[what]
+        least, greatest = min(runs)[0], max(runs)[0]
+        print(
+            f"{f'without {what}' if what else 'as it is'}: {wall:.2f} s ({least:.2f}-{greatest:.2f}), processors {processor:.2f} s"
+        )
+    wall, processor = (1 - less / more for less, more in zip(medians[without], medians[""], strict=True))
+    print(f"of its speed are lost: {wall:.1%}; of its processor time are {processor:.1%}")
 
 
 def _processor_seconds() -> float:

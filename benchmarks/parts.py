@@ -17,6 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -113,8 +114,8 @@ def _polars_threads() -> list[int]:
     return _found
 
 
-def _replace(where: str, change: Callable[[Any], Any]) -> None:
-    """Change a function or method, in every module that knows it by its name."""
+def _replace(where: str, change: Callable[[Any], Any]) -> Callable[[], None]:
+    """Change a function or method, in every module that knows it by its name; gives what takes that back."""
     module, _, path = where.partition(":")
     owner: Any = import_module(f"{_RUNTIME}.{module}")
     *classes, name = path.split(".")
@@ -123,26 +124,49 @@ def _replace(where: str, change: Callable[[Any], Any]) -> None:
     found = owner.__dict__[name]
     kind = type(found) if isinstance(found, (classmethod, staticmethod)) else None
     changed = kind(change(found.__func__)) if kind else change(found)
-    setattr(owner, name, changed)
-    for known in [] if classes else [known for key, known in sys.modules.items() if key.startswith(_RUNTIME)]:
-        if known.__dict__.get(name) is found:
-            setattr(known, name, changed)
+    places = [owner]
+    if not classes:
+        places += [known for key, known in sys.modules.items() if key.startswith(_RUNTIME)]
+    places = [place for place in places if place.__dict__.get(name) is found]
+
+    def put(what: Any) -> None:
+        for place in places:
+            setattr(place, name, what)
+
+    put(changed)
+    return partial(put, found)
+
+
+_forever: Final = ExitStack()
 
 
 def _no_sync(fd: object) -> None:
     pass
 
 
-@cache
-def install() -> None:
-    """Do what the environment says; once per process."""
+@contextmanager
+def leaving_out(without: str) -> Iterator[None]:
+    """In this process and in clients that are started meanwhile: without checksums, fsync, both or nothing."""
     for module in ("application", "processors.windowed_join", "shells.local"):
         import_module(f"{_RUNTIME}.{module}")
-    without = os.environ.get(WITHOUT, "")
+    undo: list[Callable[[], None]] = [partial(setattr, os, "fsync", os.fsync)]
+    os.environ[WITHOUT] = without
     if "checksums" in without:
-        _replace("storage.content:checksum_of", lambda _: lambda _data: "00000000")
+        undo.append(_replace("storage.content:checksum_of", lambda _: lambda _data: "00000000"))
     if "fsync" in without:
         os.fsync = _no_sync
+    try:
+        yield
+    finally:
+        os.environ[WITHOUT] = ""
+        for each in undo:
+            each()
+
+
+@cache
+def install() -> None:
+    """Do what the environment says, until the end of the process."""
+    _forever.enter_context(leaving_out(os.environ.get(WITHOUT, "")))
     folder = os.environ.get(PARTS)
     if folder:
         for part, places in _FUNCTIONS.items():

@@ -81,7 +81,7 @@ def logs(draw: st.DrawFn) -> tuple[list[Row], int]:
 
 
 @given(st.data(), logs())
-@settings(max_examples=examples(80))
+@settings(max_examples=examples(40))
 def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
     data: st.DataObject, log: tuple[list[Row], int]
 ) -> None:
@@ -98,7 +98,7 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
 
 
 @given(st.data(), logs(), st.integers(1, 12), st.integers(1, 12))
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(50))
 def test_time_windows_come_once_when_they_are_closed(
     data: st.DataObject, log: tuple[list[Row], int], size: int, advance: int
 ) -> None:
@@ -141,7 +141,7 @@ def test_time_windows_come_once_when_they_are_closed(
 
 
 @given(st.data(), logs(), st.integers(0, 8))
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(60))
 def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:
     rows, grace = log
     plan = WindowedAggregation(

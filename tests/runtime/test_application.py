@@ -152,7 +152,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
 
 @pytest.mark.parametrize("standbys", [0, 1])
 def test_join_is_exact_under_random_kills(tmp_path: Path, standbys: int) -> None:
-    _join_under_kills(tmp_path, rows=10_000, kills=6, standbys=standbys)
+    _join_under_kills(tmp_path, rows=6_500, kills=4, standbys=standbys)
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def _takeover(root: Path, standbys: int) -> tuple[int, int, int]:
 
 def test_takeover_by_a_standby_replays_only_the_changelogs_tail(tmp_path: Path) -> None:
     """Without a standby everything is read from the changelog; with one at most what it had not yet seen."""
-    left, right = write_streams(tmp_path / "topics", rows=12_000, keys=400)
+    left, right = write_streams(tmp_path / "topics", rows=8_000, keys=270)
     whole, _, _ = _takeover(tmp_path, standbys=0)
     _, tail, from_disk = _takeover(tmp_path, standbys=1)
     # 26 batches of up to 50 + 50 rows for 2 tasks.

@@ -27,7 +27,7 @@ def _finish(world: World) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
     """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
     world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads)
@@ -35,7 +35,7 @@ def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, s
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2), st.booleans())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_clients_come_and_go_while_others_and_disks_fail(
     seed: int, clients: int, standbys: int, threads: int, scatters: bool
 ) -> None:
@@ -65,7 +65,7 @@ def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
 def test_clients_that_leave_as_they_should_cost_nothing() -> None:
     """Their batches are finished and committed: none is done twice, no order comes to nothing, nobody is lost."""
     left = 0
-    for seed in range(40):
+    for seed in range(20):
         world = World(seed, clients=3, faults=0, changes=4)
         _finish(world)
         assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
@@ -74,11 +74,11 @@ def test_clients_that_leave_as_they_should_cost_nothing() -> None:
         told = [event for event in world.events if isinstance(event, ClientLeft)]
         assert {event.reason for event in told} <= {"scale-in", "SIGTERM"}
         left += len(told)
-    assert left > 20
+    assert left > 10
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(15))
 def test_without_faults_nobody_is_lost_and_nothing_is_restored(seed: int) -> None:
     world = World(seed, faults=0)
     _finish(world)
@@ -94,14 +94,14 @@ def test_the_first_assignment_says_how_many_clients_are_there(clients: int, expe
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(25))
 def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: int, clients: int) -> None:
     """Tasks leave living clients in the middle of a batch, which these finish."""
     _finish(World(seed, clients=clients, faults=8, assignor=ScatteringAssignor))
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(20))
 def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> None:
     world = World(seed, faults=5, assignor=HesitatingAssignor)
     _finish(world)
@@ -112,7 +112,7 @@ def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> No
 def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
     """The simulation reaches what it is there for."""
     reasons = set()
-    for seed in range(60):
+    for seed in range(20):
         world = World(seed, clients=4, faults=8, assignor=ScatteringAssignor)
         _finish(world)
         reasons |= {event.reason for event in world.events if isinstance(event, ResultRefused)}
@@ -134,13 +134,13 @@ def test_files_of_outputs_are_merged_and_those_that_nothing_names_are_deleted() 
 def test_shared_snapshots_do_occur_and_what_led_to_them_is_deleted() -> None:
     """Also such as are refused, since the task has gone to somebody else meanwhile."""
     deleted, committed, refused = 0, 0, set()
-    for seed in range(40):
+    for seed in range(20):
         world = World(seed, clients=4, faults=8)
         _finish(world)
         deleted += world.work.shared.deleted
         committed += sum(len(record.snapshots) for record in world.commits)
         refused |= {event.reason for event in world.events if isinstance(event, SnapshotRefused)}
-    assert min(deleted, committed) > 100
+    assert min(deleted, committed) > 50
     assert {"no answer", "the disk is full", "the task is not with this client any more"} <= refused
 
 
@@ -159,7 +159,7 @@ def test_batches_of_tasks_that_move_are_finished_where_they_were_begun() -> None
 def test_clients_that_hang_do_occur_and_are_ended() -> None:
     """Also those that hear nothing: who does not return is told apart from who is only slow, and is not waited for."""
     ended, reasons = 0, set()
-    for seed in range(60):
+    for seed in range(25):
         world = World(seed, clients=3, faults=8)
         _finish(world)
         ended += world.ended
@@ -186,7 +186,7 @@ def test_an_assignor_that_never_decides_fails_the_run() -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 def test_followup_deadlines_are_honoured(seed: int) -> None:
     world = World(seed, faults=0, assignor=FollowingUpAssignor)
     world.is_slow = True  # time passes while batches are processed
@@ -199,7 +199,7 @@ def test_followup_deadlines_are_honoured(seed: int) -> None:
 
 def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
     reasons = set()
-    for seed in range(20):
+    for seed in range(8):
         world = World(seed, faults=0, assignor=FollowingUpAssignor)
         world.is_slow = True
         _finish(world)
@@ -208,14 +208,14 @@ def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 1), st.sampled_from((0, 100, 2_000)))
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40))
 def test_nothing_is_lost_or_done_twice_while_sources_grow(seed: int, clients: int, standbys: int, idle_ms: int) -> None:
     """Whatever fails, and however long tasks wait for a source that has nothing: at the end all rows are in, once."""
     _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 400))
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(20))
 def test_a_stop_commits_what_is_being_processed(seed: int, steps: int) -> None:
     """Whenever it comes: nothing that was ordered is left undone, since no client needs longer than is allowed."""
     world = World(seed, faults=0, idle_ms=0)

@@ -307,7 +307,7 @@ def test_a_processor_may_fork_close_files_and_leave_threads(tmp_path: Path, proc
     assert sorted(result.table("out").column("value").to_pylist()) == sorted(f"1-{n}" for n in range(ROWS))
 
 
-def test_a_killed_client_is_missed_at_once_although_a_child_of_italive(tmp_path: Path, mark: Path) -> None:
+def test_a_killed_client_is_missed_at_once_although_a_child_of_it_lives(tmp_path: Path, mark: Path) -> None:
     """The child has the client's connection too, so that it does not break."""
     watch = Watch()
     launcher = _spawned()

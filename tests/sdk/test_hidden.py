@@ -44,6 +44,7 @@ SECRETS = {
     "auth_token": "hunter2-6",
     "sasl.jass.config": 'Module required username="me" password="hunter2-7";',
     "registry.url": "https://me:hunter2-8@registry:8081",
+    "schema.registry.basic.auth.user.info": "me:hunter2-9",
 }
 
 

@@ -12,8 +12,14 @@ _SECRET_WORDS: Final = frozenset(
 )
 # `ssl.keystore.key`, `delegation.token`; but not `default.key.serde`, `sasl.oauthbearer.token.endpoint.url`.
 _SECRET_ENDS: Final = frozenset({"key", "token", "credential", "credentials"})
-_SECRET_KEYS: Final = ("sasl.jaas.config", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
-"""Of type password in Kafka although their names do not say so; also behind a prefix such as `main.consumer.`."""
+_SECRET_KEYS: Final = (
+    "sasl.jaas.config",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "auth.user.info",
+)
+"""Of type password in Kafka, the last one in its schema registry's clients, although their names do not say so; also
+behind a prefix such as `main.consumer.`."""
 # What a misspelt `sasl.jaas.config` holds, or an address with a password in it.
 _SECRET_VALUE: Final = re.compile(r"(password|secret)\s*=|://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
 
