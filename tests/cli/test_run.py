@@ -88,7 +88,7 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
     lines = [json.loads(line) for line in out.splitlines()]
     assert err == ""
     assert [line["rowsIn"] for line in lines if line["event"] == "RunFinished"] == [1_000]
-    assert lines[-1]["metrics"]["records-lag"] == 0
+    assert lines[-1]["metrics"]["records-lag-sum"] == 0
     assert {line["client"] for line in lines if line["event"] == "ClientJoined"} == {"client-1", "client-2"}
     commits = [line for line in lines if line["event"] == "Commits"]
     assert sum(line["rowsIn"] for line in commits) == 1_000

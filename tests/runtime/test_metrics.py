@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     Metrics,
     Rebalanced,
     RunFailed,
+    SourcesGrown,
     TaskRestored,
     metrics_in_file,
     metrics_on_port,
@@ -42,7 +43,10 @@ def joined(client: str) -> ClientJoined:
 
 def committed(commit: int, rows: dict[str, int], remaining: int = 0, **counters: int) -> BatchesCommitted:
     total = sum(rows.values())
-    return BatchesCommitted(commit, 1, {T[0]: commit}, total, 2 * total, rows, 0.25, remaining, {T[0]: total}, counters)
+    lags = {T[0]: {"orders": remaining}}
+    return BatchesCommitted(
+        commit, 1, {T[0]: commit}, total, 2 * total, rows, 0.25, remaining, {T[0]: total}, counters, lags
+    )
 
 
 def a_run() -> Metrics:
@@ -51,6 +55,7 @@ def a_run() -> Metrics:
     metrics.take(joined("a"))
     metrics.take(joined("b"))
     metrics.take(Rebalanced(1, "2 clients are there", {"a": ClientTasks(T[:2], T[2:]), "b": ClientTasks(T[2:])}))
+    metrics.take(SourcesGrown({T[0]: {"orders": 100}, T[1]: {"orders": 9, "prices": 0}}))
     metrics.take(committed(1, {"a": 30, "b": 10}, 60, late=2, bad_records=1, mine=5))
     metrics.commit_took(0.004)
     metrics.take(ClientProgress("a", (T[0], T[1]), (T[2],), 30, 7, 3))
@@ -74,7 +79,9 @@ def test_events_become_counts_and_gauges() -> None:
         "batch-total": 2,
         "batch-latency-max": 250.0,
         "records-out-total": 120,
-        "records-lag": 40,
+        "records-lag": {"0_0 orders 0": 40, "0_1 orders 1": 9, "0_1 prices 1": 0},
+        "records-lag-max": 40,
+        "records-lag-sum": 49,
         "dropped-records-total": 3,
         "late-records-total": 2,
         "processor-counter-total": {"bad_records": 1, "late": 2, "mine": 5},
@@ -126,7 +133,7 @@ def test_prometheus_reads_what_is_in_the_json() -> None:
     for family in text_string_to_metric_families(metrics.to_prometheus()):
         for sample in family.samples:
             assert sample.labels["application_id"] == 'shop "1"'
-            label = next((sample.labels[key] for key in ("client", "task", "counter") if key in sample.labels), "")
+            label = " ".join(value for key, value in sample.labels.items() if key != "application_id")
             read.setdefault(sample.name, {})[label] = sample.value
     for metric in METRICS:
         values = metrics.to_json()[metric.name]
@@ -157,9 +164,10 @@ def test_they_are_served_on_a_port_of_this_machine() -> None:
         base = f"http://127.0.0.1:{port}"
         with urllib.request.urlopen(f"{base}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-            assert "streams_records_lag" in answer.read().decode()
+            line = 'streams_records_lag{application_id="shop \\"1\\"",task="0_1",topic="orders",partition="1"} 9'
+            assert line in answer.read().decode().splitlines()
         with urllib.request.urlopen(f"{base}/metrics.json", timeout=60) as answer:
-            assert json.load(answer)["records-lag"] == 40
+            assert json.load(answer)["records-lag-sum"] == 49
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{base}/else", timeout=60)
         with (
@@ -196,7 +204,7 @@ def test_opentelemetry_sees_the_same() -> None:
     }
     provider.shutdown()
     assert found["process-total"] == {"a": 50, "b": 10}
-    assert found["records-lag"] == {"": 40}
+    assert found["records-lag-sum"] == {"": 49}
     assert all(math.isfinite(value) for values in found.values() for value in values.values())
 
 

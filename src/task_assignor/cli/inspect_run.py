@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from task_assignor.runtime import CommitRecord
 
 _SHOWN: Final = 20
+_LONG: Final = {"task-process-total", "records-lag"}
+"""Metrics with a value for each task."""
 _QUIET: Final = {"Commits", "Metrics"}
 
 
@@ -198,7 +200,7 @@ def _metrics(metrics: dict[str, Any]) -> Table:
     table.add_column("value", overflow="fold")
     for name, value in metrics.items():
         if isinstance(value, dict):
-            if name.startswith("task-process") or not value:
+            if name in _LONG or not value:
                 continue
             value = ", ".join(f"{label} {number:,}" for label, number in value.items())
         table.add_row(escape(printable(name)), escape(printable(f"{value:,}" if not isinstance(value, str) else value)))

@@ -40,6 +40,7 @@ from task_assignor.runtime.machines.events import (
     RunStopping,
     SnapshotCommitted,
     SnapshotRefused,
+    SourcesGrown,
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
@@ -124,6 +125,7 @@ __all__ = [
     "SessionWindows",
     "SnapshotCommitted",
     "SnapshotRefused",
+    "SourcesGrown",
     "Store",
     "StoreException",
     "StreamTableJoin",

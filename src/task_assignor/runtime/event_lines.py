@@ -10,7 +10,13 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.runtime.machines.events import BatchesCommitted, ClientProgress, RunEvent, SnapshotCommitted
+from task_assignor.runtime.machines.events import (
+    BatchesCommitted,
+    ClientProgress,
+    RunEvent,
+    SnapshotCommitted,
+    SourcesGrown,
+)
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import camel_case
 
@@ -41,7 +47,7 @@ class EventLines:
             now_ms: when, milliseconds since the epoch.
         """
         match event:
-            case ClientProgress() | SnapshotCommitted():
+            case ClientProgress() | SnapshotCommitted() | SourcesGrown():
                 pass
             case BatchesCommitted():
                 self._since_ms = self._since_ms if self._commits else now_ms

@@ -25,6 +25,7 @@ from task_assignor.runtime.machines.events import (
     RunFailed,
     SnapshotCommitted,
     SnapshotRefused,
+    SourcesGrown,
     TaskRestored,
 )
 from task_assignor.runtime.machines.records import ClientTasks
@@ -42,13 +43,13 @@ class Metric:
         name: its name, as in Kafka.
         kind: "counter": it only grows, from 0 when the application object was made; "gauge": it is what it is now.
         help: one sentence.
-        label: what the values are told apart by; "": there is one value.
+        label: what the values are told apart by, one word or several; "": there is one value.
     """
 
     name: str
     kind: Literal["counter", "gauge"]
     help: str
-    label: Literal["", "client", "task", "counter"] = ""
+    label: Literal["", "client", "task", "counter", "task topic partition"] = ""
 
 
 METRICS: Final = (
@@ -64,7 +65,11 @@ METRICS: Final = (
     Metric("batch-latency-avg", "gauge", "Mean time lately from the order of the oldest batch to its commit, ms."),
     Metric("batch-latency-max", "gauge", "Longest time lately from the order of the oldest batch to its commit, ms."),
     Metric("records-out-total", "counter", "Rows given to outputs and committed."),
-    Metric("records-lag", "gauge", "Source rows that are there and not yet committed."),
+    Metric(
+        "records-lag", "gauge", "Rows of a source partition that are there and not committed.", "task topic partition"
+    ),
+    Metric("records-lag-max", "gauge", "The largest of these."),
+    Metric("records-lag-sum", "gauge", "All of these together."),
     Metric("dropped-records-total", "counter", "Records that were left out: bad or late ones."),
     Metric("late-records-total", "counter", "Records that were left out because they came too late."),
     Metric("processor-counter-total", "counter", "What processors counted with TaskContext.count.", "counter"),
@@ -96,7 +101,7 @@ class Sample:
 
     Args:
         metric: which.
-        label: client, task or counter; "": the metric has none.
+        label: client, task or counter, or several words, as the metric says; "": it has none.
         value: its value.
     """
 
@@ -200,6 +205,9 @@ class Metrics:
                 values["standby-lag"][event.client] = event.standby_lag
             case BatchesCommitted():
                 self._commit(event, now)
+                self._see_lags(event.lags)
+            case SourcesGrown():
+                self._see_lags(event.lags)
             case ResultRefused():
                 values["refused-results-total"][""] += 1
             case SnapshotCommitted():
@@ -208,6 +216,11 @@ class Metrics:
                 values["failed-snapshots-total"][""] += 1
             case RunFailed():
                 values["failed-runs-total"][""] += 1
+
+    def _see_lags(self, lags: Mapping[TaskId, Mapping[str, int]]) -> None:
+        for task, topics in lags.items():
+            for topic, rows in topics.items():
+                self._values["records-lag"][f"{task} {topic} {task.partition}"] = rows
 
     def _leave(self, client: str) -> None:
         self._present.discard(client)
@@ -248,7 +261,6 @@ class Metrics:
         self._windows["batch-latency", ""].add(event.seconds * 1000, now)
         values["batch-total"][""] += len(event.batches)
         values["records-out-total"][""] += event.rows_out
-        values["records-lag"][""] = event.remaining
         late = event.counters.get("late", 0)
         values["late-records-total"][""] += late
         values["dropped-records-total"][""] += late + event.counters.get("bad_records", 0)
@@ -273,6 +285,9 @@ class Metrics:
         match name:
             case "alive-clients":
                 yield "", len(self._present)
+            case "records-lag-max" | "records-lag-sum":
+                lags = self._values["records-lag"].values()
+                yield "", max(lags, default=0) if end == "max" else sum(lags)
             case "last-rebalance-seconds-ago":
                 yield "", -1 if self._rebalanced is None else now - self._rebalanced
             case "active-tasks" | "standby-tasks":
@@ -334,5 +349,6 @@ def _escaped(value: str) -> str:
 
 def labels_of(sample: Sample, application_id: str) -> Mapping[str, str]:
     """The labels of a value, in Prometheus and OpenTelemetry."""
-    own: dict[str, str] = {sample.metric.label: sample.label} if sample.metric.label else {}
+    names = sample.metric.label.split()
+    own = dict(zip(names, sample.label.split(" ", len(names) - 1), strict=True)) if names else {}
     return {"application_id": application_id, **own}

@@ -168,7 +168,8 @@ class RunScreen:
     def _restored(self, event: TaskRestored) -> None:
         self._restores.end(event)
         self._restored_rows[event.client] += event.rows + event.snapshot_rows
-        if event.role == "active" and event.batch >= 0:
+        has_state = event.rows or event.snapshot_rows or event.origin != "changelog"
+        if event.role == "active" and event.batch >= 0 and has_state:
             self._takeover.append(event)
 
     def _committed(self, event: BatchesCommitted) -> None:

@@ -59,6 +59,7 @@ from task_assignor.runtime.machines.events import (
     RunFinished,
     RunStopping,
     SnapshotRefused,
+    SourcesGrown,
 )
 from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
@@ -408,6 +409,7 @@ class Coordinator:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
             self._rebalances.begin(len(staying))
+            yield Announce(SourcesGrown({task: self._progress.unread(task) for task in self._progress.tasks}))
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
             yield from self._stop_those_that_leave(now_ms)
         if self._phase is not CoordinatorPhase.RUNNING:
@@ -488,7 +490,10 @@ class Coordinator:
     def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Sources have grown: their tasks may go on."""
         try:
-            yield from self._give_orders(self._progress.move_ends(ends), now_ms)
+            grown = self._progress.move_ends(ends)
+            if grown:
+                yield Announce(SourcesGrown({task: self._progress.unread(task) for task in grown}))
+            yield from self._give_orders(grown, now_ms)
         except CommitLogException as error:
             yield from self._fail(error, now_ms)
 
@@ -539,7 +544,7 @@ class Coordinator:
             yield DeleteFiles(unwanted)
         self._rows_in += record.rows_in
         self._rows_out += record.rows_out
-        yield from map(Announce, events_of(record, seconds, self._progress.remaining_rows()))
+        yield from map(Announce, events_of(record, seconds, self._progress))
         yield from starmap(SendToClient, self._members.news_of(record, self._progress))
         if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
             self._checkpoint = record.number

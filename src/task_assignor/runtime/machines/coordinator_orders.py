@@ -211,15 +211,15 @@ class Orders:
             assert progress.position(task).batch == commit.batch, "a task ran ahead of its commit by two batches"
 
 
-def events_of(record: CommitRecord, seconds: float, remaining: int) -> Iterator[RunEvent]:
+def events_of(record: CommitRecord, seconds: float, progress: Progress) -> Iterator[RunEvent]:
     """The events that tell of a commit."""
     if record.tasks:
-        yield _batches_committed(record, seconds, remaining)
+        yield _batches_committed(record, seconds, progress)
     for task, snapshot in record.snapshots.items():
         yield SnapshotCommitted(record.number, task, snapshot.batch, len(snapshot.paths), snapshot.size)
 
 
-def _batches_committed(record: CommitRecord, seconds: float, remaining: int) -> BatchesCommitted:
+def _batches_committed(record: CommitRecord, seconds: float, progress: Progress) -> BatchesCommitted:
     batches = {task: commit.batch for task, commit in record.tasks.items()}
     rows = rows_by_client(record.tasks)
     counts = (record.rows_in, record.rows_out)
@@ -227,8 +227,10 @@ def _batches_committed(record: CommitRecord, seconds: float, remaining: int) -> 
     counters: Counter[str] = Counter()
     for commit in record.tasks.values():
         counters.update(commit.counters)
+    lags = {task: progress.unread(task) for task in record.tasks}
+    remaining = progress.remaining_rows()
     return BatchesCommitted(
-        record.number, record.generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters)
+        record.number, record.generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters), lags
     )
 
 

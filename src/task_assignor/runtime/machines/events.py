@@ -165,6 +165,7 @@ class BatchesCommitted:
         remaining: source rows that are still to be read.
         rows_by_task: task -> rows read.
         counters: what the processors counted, all tasks together.
+        lags: of these tasks, source topic -> rows of its partition that are there and not committed.
     """
 
     commit: int
@@ -177,6 +178,18 @@ class BatchesCommitted:
     remaining: int
     rows_by_task: Mapping[TaskId, int] = attrs.field(factory=dict)
     counters: Mapping[str, int] = attrs.field(factory=dict)
+    lags: Mapping[TaskId, Mapping[str, int]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class SourcesGrown:
+    """Tasks have more to read than before; at the beginning of a run, all of them.
+
+    Args:
+        lags: task -> source topic -> rows of its partition that are there and not committed.
+    """
+
+    lags: Mapping[TaskId, Mapping[str, int]]
 
 
 @attrs.frozen
@@ -267,6 +280,7 @@ RunEvent = (
     | SnapshotCommitted
     | SnapshotRefused
     | BatchesCommitted
+    | SourcesGrown
     | ClientProgress
     | ResultRefused
     | RunStopping
