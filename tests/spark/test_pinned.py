@@ -25,7 +25,7 @@ from task_assignor.runtime import (
     read_output,
 )
 from task_assignor.sdk import ConfigException, TaskId
-from task_assignor.spark import PinnedLauncher, SparkSessionError
+from task_assignor.spark import PinnedLauncher, SparkSessionError, pinned_tasks
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
 from tests.runtime.support import (
@@ -164,6 +164,32 @@ def test_what_spark_runs_elsewhere_does_nothing_there(spark: SparkSession) -> No
     payload = pickle.dumps(Pinned("7", b"no pickle"))
     assert run_on(spark, here, payload, pinned_function()) == Misplaced("driver")
     assert run_on(spark, Executor("7", "nowhere", 1), payload, pinned_function()) == Misplaced("driver")
+
+
+def test_a_task_that_spark_runs_elsewhere_is_started_again_and_in_the_end_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is ever done where it does not belong: here, an executor to which Spark never gives anything."""
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    busy = Executor("7", "nowhere", 4)
+    (here,) = live_executors(spark)
+    monkeypatch.setattr(pinned_tasks, "live_executors", lambda _: [here, busy])
+    look = pinned_tasks.PinnedTasks.surroundings
+
+    def look_and_move(tasks: Any) -> Any:
+        found = look(tasks)
+        options = attrs.evolve(tasks._bootstrap.options, startup_timeout_ms=1_000)
+        tasks._executor, tasks._bootstrap = busy, attrs.evolve(tasks._bootstrap, options=options)
+        return found
+
+    monkeypatch.setattr(pinned_tasks.PinnedTasks, "surroundings", look_and_move)
+    told = (
+        r"Task 0_\d .* it belongs on executor 7, where the assignor put it, but Spark has run it on driver \(\d+ time"
+    )
+    with caplog.at_level("WARNING"), pytest.raises(ClientException, match=told):
+        application(spark, tmp_path, join_topology(), clients=1).run()
+    assert "Spark ran it on executor driver, so it is tried again" in caplog.text
+    assert not (tmp_path / "run" / "output").exists()
 
 
 def test_a_run_without_an_end_is_refused(spark: SparkSession, tmp_path: Path) -> None:
