@@ -13,7 +13,6 @@ import pytest
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
 from task_assignor.engine.copy_goals import copy_bounds
-from task_assignor.engine.exchange import Exchange
 from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
@@ -34,6 +33,7 @@ from task_assignor.testing import (
     stateful_tasks,
     stateless_tasks,
 )
+from task_assignor.utils import actives
 from task_assignor.validation import report_violations
 from tests.goals import Placement
 from tests.recorded_runs import UNDECIDED, StickyQuestion, Verdict, costs_of, verdict, without_racks
@@ -172,7 +172,7 @@ def test_with_racks_too_actives_change_places_for_even_loads(monkeypatch: pytest
         return [one.sticky_goals(False, costs_of(state)) for one, state in zip(placed, states, strict=True)]
 
     exchanged = goals()
-    monkeypatch.setattr(Exchange, "improve", lambda _self, owner: owner)
+    monkeypatch.setattr(actives, "exchanged", lambda _problem, _wanted, owner: owner)
     as_placed = goals()
 
     assert [one[:-1] for one in exchanged] == [one[:-1] for one in as_placed]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from task_assignor.engine import actives
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.problem import Goal, Problem, RackCosts
+from task_assignor.engine.problem import ItemGoal, Problem, RackCosts
 from tests.budget import examples
 
 
@@ -136,9 +136,16 @@ def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: 
         patch.setattr(actives, "MOST_CHOICES", 0)
         found = allocate(problem)
     goals, best = _goals(problem, found.owner), _best(problem)
-    order = [Goal.SHARES, Goal.CLAIMS, Goal.EVEN_STATEFUL, Goal.EVEN, Goal.STATE, Goal.LEAST_BEHIND]
+    order = [
+        ItemGoal.SHARES,
+        ItemGoal.CLAIMS,
+        ItemGoal.EVEN_STATEFUL,
+        ItemGoal.EVEN,
+        ItemGoal.STATE,
+        ItemGoal.LEAST_BEHIND,
+    ]
     if problem.keep_all_claims:
-        order[:2] = [Goal.CLAIMS, Goal.SHARES]
+        order[:2] = [ItemGoal.CLAIMS, ItemGoal.SHARES]
 
     for goal, reached, possible in zip(order, goals, best, strict=False):
         if goal not in found.exact:

@@ -8,9 +8,9 @@ import pytest
 from task_assignor.engine import cells_first
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.owners_problem import OwnersProblem
 from task_assignor.engine.places import min_cost_places
-from task_assignor.engine.problem import Allocation, Goal, Problem, RackCosts
+from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.problem import Allocation, ItemGoal, Problem, RackCosts
 
 
 def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
@@ -57,12 +57,12 @@ def test_shares_are_kept_and_little_is_lost(seed: int, monkeypatch: pytest.Monke
 
     assert (low <= counts).all()
     assert (counts <= high).all()
-    assert exact.exact == frozenset(Goal)
-    assert found.exact == {Goal.SHARES}
+    assert exact.exact == frozenset(ItemGoal)
+    assert found.exact == {ItemGoal.SHARES}
     assert _cost(problem, exact) <= _cost(problem, found) <= 1.1 * _cost(problem, exact)
 
 
-def _problem(seed: int, *, tight: bool) -> OwnersProblem:
+def _problem(seed: int, *, tight: bool) -> PlacesProblem:
     """Every item has up to three cells where it costs less, most have an owner; some cells have no place."""
     draws = np.random.default_rng(seed)
     items, places, cells = (int(draws.integers(1, most)) for most in (60, 12, 6))
@@ -72,7 +72,7 @@ def _problem(seed: int, *, tight: bool) -> OwnersProblem:
     move = draws.integers(0, 4, rows)
     least, most = items // places, -(-items // places)
     slack = 0 if tight else draws.integers(0, 5, places)
-    return OwnersProblem(
+    return PlacesProblem(
         item_row=draws.integers(0, rows, items),
         item_owner=draws.integers(-1, places, items),
         default_cost=default,

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.cells_first import racks_come_first, split_by_rack
-from task_assignor.engine.items import Pairs, rank_within
+from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
-from task_assignor.engine.problem import NOBODY, Allocation, Goal, Problem
+from task_assignor.engine.problem import Allocation, ItemGoal, Problem
 from task_assignor.engine.state_network import StateNetwork
 
 MOST_CHOICES: Final = 300_000
@@ -38,28 +38,28 @@ def allocate(problem: Problem) -> Allocation:
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
-    claims, inexact = problem.newest_claims(), set[Goal]()
+    claims, inexact = problem.newest_claims(), set[ItemGoal]()
     racks = problem.racks
     if racks is not None and racks_come_first(racks):
         problem = split_by_rack(problem, racks, claims)
-        claims, inexact = problem.claims, set(Goal) - {Goal.SHARES}
+        claims, inexact = problem.claims, set(ItemGoal) - {ItemGoal.SHARES}
     network = ActivesNetwork(problem, claims)
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
-        inexact |= set(Goal) - {Goal.CLAIMS if problem.keep_all_claims else Goal.SHARES}
+        inexact |= set(ItemGoal) - {ItemGoal.CLAIMS if problem.keep_all_claims else ItemGoal.SHARES}
         network = ActivesNetwork(problem, _one_claim_each(problem, claims))
         best = network.solve()
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:
         owner = second.owners()
     else:
-        inexact |= {Goal.STATE, Goal.LEAST_BEHIND}
+        inexact |= {ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
         tried = np.zeros(items, dtype=np.int64)
         for _ in range(MOST_TRIES):
             owner = second.owners(tried)
             tried[second.away(owner)] += 1
-    return Allocation(owner.astype(np.int32), frozenset(Goal) - inexact)
+    return Allocation(owner.astype(np.int32), frozenset(ItemGoal) - inexact)
 
 
 def _one_claim_each(problem: Problem, claims: Pairs) -> Pairs:

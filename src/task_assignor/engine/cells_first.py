@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.even import even_counts
-from task_assignor.engine.items import Pairs
-from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
+from task_assignor.engine.items import NOBODY, Pairs
+from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.engine.transport import MOST_PLACES, PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers
@@ -59,7 +59,7 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
     )
 
 
-def cells_come_first(problem: OwnersProblem) -> bool:
+def cells_come_first(problem: PlacesProblem) -> bool:
     """Whether the problem is large, and places of a cell differ in bounds and owned items alone."""
     return (
         len(problem.entry_row) > MOST_ENTRIES
@@ -76,7 +76,7 @@ def cells_come_first(problem: OwnersProblem) -> bool:
     )
 
 
-def split_by_cell(problem: OwnersProblem) -> tuple[OwnersProblem, int]:
+def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     """The problem that is left when every item has a cell, and a cost that no placement is below.
 
     Items whose owner is in the cell save what moving costs if they stay there; all other costs are settled. Where all of
@@ -96,7 +96,7 @@ def split_by_cell(problem: OwnersProblem) -> tuple[OwnersProblem, int]:
     extra = np.where(owner < 0, 0, np.where(is_near, problem.stay_cost[row], problem.move_cost[row]))
     bound = int((problem.cell_costs(row, cells[target]) + extra).sum())
     kinds, kind = distinct_and_numbers(np.where(is_near, saved[row], 0) * len(cells) + target)
-    left = OwnersProblem(
+    left = PlacesProblem(
         item_row=kind,
         item_owner=np.where(is_near, owner, NOBODY),
         default_cost=np.zeros(len(kinds)),
@@ -114,7 +114,7 @@ def split_by_cell(problem: OwnersProblem) -> tuple[OwnersProblem, int]:
     return left, bound
 
 
-def _upper(problem: OwnersProblem) -> Int64Array:
+def _upper(problem: PlacesProblem) -> Int64Array:
     return np.minimum(problem.upper, len(problem.item_row))
 
 

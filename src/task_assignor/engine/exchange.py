@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final
 
-import attrs
 import numpy as np
 
 from task_assignor.engine.copy_goals import copy_bounds
@@ -22,48 +21,35 @@ from task_assignor.sdk.columns import Int64Array
 MOST_LOOKED_AT: Final = 30_000_000
 """Items that are looked at in all before the search ends: a few seconds at the most."""
 MOST_PARTNERS: Final = 8
-TWO_CHANGES_UP_TO: Final = 2_000
-"""Items up to which two changes at a time are tried where one does not help."""
 _FIRST: Final = 1 << 28
 """What the first goal counts for beside the later ones, with room for costs of 34 bits."""
 _NO_STATE: Final = 1 << 24
-_ANY_COST: Final = 1 << 62
 Change = tuple[int, int]
 """An item and its new owner."""
 
 
-@attrs.frozen(eq=False)
-class Exchange:
-    """What counts when items change places.
+def exchanged(problem: Problem, wanted: Int64Array, owner: Int64Array) -> Int64Array:
+    """(N,) owners, changed as long as that makes all items and copies more even.
+
+    Two items change places, or one moves to an owner that may have one more. No change loses more claims (or costs more
+    on racks), leaves more items away from their state or further behind, or makes the stateful or all items less even. It
+    stops when no change with the emptiest or fullest owner helps.
 
     Args:
         problem: the items and owners, without pools.
         wanted: (N,) copies wanted of each item.
+        owner: (N,) owner of each item.
     """
-
-    problem: Problem
-    wanted: Int64Array
-
-    def improve(self, owner: Int64Array) -> Int64Array:
-        """(N,) owners, changed as long as that makes all items and copies more even.
-
-        Two items change places, or one moves to an owner that may have one more. No change loses more claims (or costs
-        more on racks), leaves more items away from their state or further behind, or makes the stateful or all items less
-        even. It stops when no change with the emptiest or fullest owner helps (and, of few items, no two changes, of
-        which the second may make up for the first).
-        """
-        return _Search(self, owner).run()
+    return _Exchange(problem, wanted, owner).run()
 
 
-class _Search:
+class _Exchange:
     """The owners as they are, and counts per owner that make every trial cheap."""
 
-    def __init__(self, exchange: Exchange, owner: Int64Array) -> None:
-        self.problem = exchange.problem
-        self.weight = exchange.problem.weight
-        self.owner = owner.copy()
+    def __init__(self, problem: Problem, wanted: Int64Array, owner: Int64Array) -> None:
+        self.problem, self.weight, self.owner = problem, problem.weight, owner.copy()
         owners = len(self.weight)
-        bounds = copy_bounds(owner, exchange.wanted, owners)
+        bounds = copy_bounds(owner, wanted, owners)
         self.is_copied = bounds.needs > 0
         self.copied = int(self.is_copied.sum())
         self.total = bounds.total
@@ -78,53 +64,31 @@ class _Search:
         loads = self._loads(self.counts)
         reachable = even_counts(self.weight, self.counts[0], np.full_like(self.counts[0], self.total), self.total)
         while is_more_even(self.weight, reachable, loads):
-            better = self._first_improvement(loads, loads)
-            if better is None and len(self.owner) <= TWO_CHANGES_UP_TO:
-                better = self._two_changes(loads)
+            better = self._improved(loads)
             if better is None:
                 break
             loads = better
         return self.owner
-
-    def _two_changes(self, loads: Int64Array) -> Int64Array | None:
-        """A change that does not help by itself, and one that helps then and makes up for its cost; None: there are none."""
-        owner, counts = self.owner.copy(), self.counts
-        for changes, cost in list(self._allowed(loads, _ANY_COST)):
-            self._apply(changes, self._changed(changes))
-            better = self._first_improvement(self._loads(self.counts), loads, -cost)
-            if better is not None:
-                return better
-            self.owner, self.counts = owner.copy(), counts
-        return None
-
-    def _apply(self, changes: Sequence[Change], counts: Int64Array) -> None:
-        self.counts = counts
-        for item, new in changes:
-            self.owner[item] = new
 
     def _loads(self, counts: Int64Array) -> Int64Array:
         """(C,) items and copies, if copies are spread as evenly as they can be."""
         most = counts[0] + self.copied - counts[2]
         return even_counts(self.weight, counts[0], most, self.total)
 
-    def _first_improvement(self, loads: Int64Array, before: Int64Array, most_cost: int = 0) -> Int64Array | None:
-        """Make the first change after which loads are more even than `before`; None: there is none."""
-        for changes, _ in self._allowed(loads, most_cost):
+    def _improved(self, loads: Int64Array) -> Int64Array | None:
+        """Make the first change after which loads are more even, and earlier goals as good as before; None: there is none."""
+        for changes in self._candidates(loads):
             counts = self._changed(changes)
+            worse = any(is_more_even(self.weight, self.counts[row], counts[row]) for row in (0, 1))
+            if worse or self._outside(counts[0]) > self._outside(self.counts[0]):
+                continue
             new_loads = self._loads(counts)
-            if is_more_even(self.weight, new_loads, before):
-                self._apply(changes, counts)
+            if is_more_even(self.weight, new_loads, loads):
+                self.counts = counts
+                for item, new in changes:
+                    self.owner[item] = new
                 return new_loads
         return None
-
-    def _allowed(self, loads: Int64Array, most_cost: int) -> Iterator[tuple[tuple[Change, ...], int]]:
-        """Changes that leave the loads of earlier goals as even as they are, and what they cost."""
-        for changes, cost in self._candidates(loads):
-            if cost <= most_cost:
-                counts = self._changed(changes)
-                worse = any(is_more_even(self.weight, self.counts[row], counts[row]) for row in (0, 1))
-                if not worse and self._outside(counts[0]) <= self._outside(self.counts[0]):
-                    yield changes, cost
 
     def _changed(self, changes: Sequence[Change]) -> Int64Array:
         counts = self.counts.copy()
@@ -138,8 +102,8 @@ class _Search:
         """Items outside floor and ceil of the shares."""
         return int((np.maximum(self.floor - counts, 0) + np.maximum(counts - self.ceil, 0)).sum())
 
-    def _candidates(self, loads: Int64Array) -> Iterator[tuple[tuple[Change, ...], int]]:
-        """Changes between a fuller owner, the giver, and an emptier one, the taker, and what they cost."""
+    def _candidates(self, loads: Int64Array) -> Iterator[tuple[Change, ...]]:
+        """Changes that cost nothing between a fuller owner, the giver, and an emptier one, the taker."""
         level = loads / self.weight
         order = np.argsort(level, kind="stable").tolist()
         pairs = [(order[-1], other) for other in order[:MOST_PARTNERS]]
@@ -150,12 +114,10 @@ class _Search:
             self.looked_at += len(self.owner)
             given, taken = self._cheapest(giver, taker), self._cheapest(taker, giver)
             for (first, loss), (second, gain) in product(given.values(), taken.values()):
-                if self.is_copied[second] and not self.is_copied[first]:
-                    yield ((first, taker), (second, giver)), loss + gain
-            for item, cost in given.values():
-                yield ((item, taker),), cost
-            for item, cost in taken.values():
-                yield ((item, giver),), cost
+                if self.is_copied[second] and not self.is_copied[first] and loss + gain <= 0:
+                    yield (first, taker), (second, giver)
+            yield from (((item, taker),) for item, cost in given.values() if cost <= 0)
+            yield from (((item, giver),) for item, cost in taken.values() if cost <= 0)
 
     def _cheapest(self, source: int, target: int) -> dict[tuple[bool, bool], tuple[int, int]]:
         """Per (has copies, stateful): the source's item that goes to the target at least cost, and the cost."""

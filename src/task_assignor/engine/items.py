@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
+
+NOBODY: Final = -1
 
 
 @attrs.frozen(eq=False)

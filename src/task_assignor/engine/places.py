@@ -19,7 +19,8 @@ import numpy as np
 
 from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
-from task_assignor.engine.owners_problem import NOBODY, OwnersProblem
+from task_assignor.engine.items import NOBODY
+from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -28,7 +29,7 @@ MOST_ARCS: Final = 40_000_000
 
 
 @attrs.frozen(eq=False)
-class Owners:
+class Placed:
     """Where the items go.
 
     Args:
@@ -43,11 +44,11 @@ class Owners:
     is_best: bool = True
 
 
-def min_cost_places(problem: OwnersProblem) -> Owners:
+def min_cost_places(problem: PlacesProblem) -> Placed:
     """The cheapest places, with the fewest moves among the cheapest. Ties go by item number, then place number.
 
     Where very many items cost differently in many cells, cells are chosen first (`cells_first.py`); that is nearly
-    always as good, and `Owners.is_best` says whether it is.
+    always as good, and `Placed.is_best` says whether it is.
 
     Raises:
         InfeasibleFlowError: the items do not fit.
@@ -56,11 +57,11 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
     if not len(problem.item_row):
         if int(problem.lower.max(initial=0)) > 0:
             raise FlowError("There are no items, but places that must have some.")
-        return Owners(np.zeros(0, dtype=np.int64), 0)
+        return Placed(np.zeros(0, dtype=np.int64), 0)
     if cells_come_first(problem):
         left, bound = split_by_cell(problem)
         place = min_cost_places(left).place
-        return Owners(place, bound, is_best=bool((place == left.item_owner)[left.item_owner >= 0].all()))
+        return Placed(place, bound, is_best=bool((place == left.item_owner)[left.item_owner >= 0].all()))
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
@@ -69,13 +70,13 @@ def min_cost_places(problem: OwnersProblem) -> Owners:
         costs = problem.item_costs(place)
         if (costs < 0).any() or cost != exact_dot(costs, np.ones_like(costs)):
             raise AssertionError("The flow and the places made of it differ in cost: this is a bug.")
-    return Owners(place, cost)
+    return Placed(place, cost)
 
 
 class _Graph:
     """The compressed graph of a problem. Nodes: classes, rows, hubs, cells, places, pools, sink."""
 
-    def __init__(self, problem: OwnersProblem) -> None:
+    def __init__(self, problem: PlacesProblem) -> None:
         self.problem = problem
         rows, places = len(problem.default_cost), len(problem.place_cell)
         key = problem.item_row * (places + 1) + problem.item_owner + 1
@@ -299,7 +300,7 @@ def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
 
 
 def _exceptions(
-    problem: OwnersProblem, used: Int64Array
+    problem: PlacesProblem, used: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
     """How exceptions become arcs.
 

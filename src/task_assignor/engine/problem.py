@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 import attrs
 import numpy as np
@@ -12,10 +11,8 @@ from task_assignor.engine.items import Pairs, quotas
 from task_assignor.sdk.arrays import values_of
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 
-NOBODY: Final = -1
 
-
-class Goal(enum.Enum):
+class ItemGoal(enum.Enum):
     """What is sought, in this order."""
 
     SHARES = "every owner has floor or ceil of its share"
@@ -117,4 +114,4 @@ class Allocation:
     """
 
     owner: Int32Array
-    exact: frozenset[Goal] = frozenset(Goal)
+    exact: frozenset[ItemGoal] = frozenset(ItemGoal)

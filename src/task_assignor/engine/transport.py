@@ -86,7 +86,7 @@ def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int
             f"The largest cost ({most}) is too large to be solved exactly with {len(low)} places. "
             "Maybe use smaller costs of the same proportions."
         )
-    search = _Search(gains, low, high)
+    search = _Transport(gains, low, high)
     while search.hand_on():
         pass
     return search.place
@@ -107,7 +107,7 @@ class _Least:
     anywhere: Int64Array
 
 
-class _Search:
+class _Transport:
     """A cheapest placement for the numbers that the places hold at the moment.
 
     Nodes of the shortest paths are the places, and last one for all of them: a place that may hold more than it is to

@@ -14,9 +14,10 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import CostRangeError
-from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
+from task_assignor.engine.items import NOBODY
 from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
 from task_assignor.engine.places import min_cost_places
+from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -51,7 +52,7 @@ class Overload:
     is_proven: bool = False
 
 
-def relaxed(problem: OwnersProblem, weight: Int64Array) -> tuple[Int64Array, int]:
+def relaxed(problem: PlacesProblem, weight: Int64Array) -> tuple[Int64Array, int]:
     """Place items that can be split.
 
     Args:
@@ -82,8 +83,8 @@ def relaxed(problem: OwnersProblem, weight: Int64Array) -> tuple[Int64Array, int
 
 
 def _per_unit(
-    problem: OwnersProblem, weights: Int64Array, of_item: Int64Array, kinds: int, scale: int
-) -> OwnersProblem:
+    problem: PlacesProblem, weights: Int64Array, of_item: Int64Array, kinds: int, scale: int
+) -> PlacesProblem:
     """A row for every row and weight, with costs per unit of weight, times `scale`, rounded down.
 
     With as many kinds as weights there is a place for every owner and weight, so that an owner's own cost per unit is
@@ -102,7 +103,7 @@ def _per_unit(
         return costs // units * scale + costs % units * scale // units
 
     cost = problem.exception_cost[exception]
-    return OwnersProblem(
+    return PlacesProblem(
         item_row=row,
         item_owner=np.where(problem.item_owner < 0, NOBODY, problem.item_owner * kinds + of_item % kinds),
         item_weight=weights[of_item],
@@ -132,7 +133,7 @@ def _of_rows(entry_row: Int64Array, base: Int64Array) -> tuple[Int64Array, Int64
     return np.repeat(np.arange(len(base)), np.diff(offsets)[base]), csr_rows(offsets, base)
 
 
-def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
+def place_weights(problem: PlacesProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:
     """(N,) owner of each item within the capacities, cheap but not known to be cheapest.
 
     Args:
@@ -140,26 +141,26 @@ def place_weights(problem: OwnersProblem, rounded: Int64Array, weight: Int64Arra
         rounded: (N,) where the relaxation has them; -1: nowhere.
         weight: (N,) weights.
     """
-    search = _Search(problem, rounded.copy(), weight)
-    search.fit()
-    if search.outside() is not None:
-        search.spread()
-    wrong = search.outside()
+    fitting = _Fitting(problem, rounded.copy(), weight)
+    fitting.fit()
+    if fitting.outside() is not None:
+        fitting.spread()
+    wrong = fitting.outside()
     if wrong is not None:
         try:
-            if not search.pack():
+            if not fitting.pack():
                 return wrong
         except NoPackingError:
             return attrs.evolve(wrong, is_proven=True)
     if len(weight) * len(problem.upper) <= MOST_PAIRS:
-        search.improve()
-    return search.place
+        fitting.improve()
+    return fitting.place
 
 
-class _Search:
+class _Fitting:
     """Items at owners, and how full these are."""
 
-    def __init__(self, problem: OwnersProblem, place: Int64Array, weight: Int64Array) -> None:
+    def __init__(self, problem: PlacesProblem, place: Int64Array, weight: Int64Array) -> None:
         self.problem, self.weight = problem, weight
         self._settle(place)
         self.steps = 0

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from task_assignor.kafka_order.java_order import process_hash
+from task_assignor.kafka_order import java_order
 from task_assignor.kafka_order.least_loaded import least_loaded
 from task_assignor.sdk.ids import ProcessId
 from task_assignor.sdk.java_hash import bucket_count
@@ -216,7 +216,7 @@ class _Hashes:
         """The clients in the order in which a `java.util.HashSet` filled with them iterates."""
         mask = bucket_count(len(clients)) - 1
         if mask not in self._buckets:
-            self._hashes = self._hashes or [process_hash(process_id) for process_id in self._process_ids]
+            self._hashes = self._hashes or [java_order.process_hash(process_id) for process_id in self._process_ids]
             self._buckets[mask] = [one & mask for one in self._hashes]
         return sorted(clients, key=self._buckets[mask].__getitem__)
 
@@ -282,7 +282,7 @@ class _Heap:
             rejected = [entry & _CLIENT for entry in iter(partial(heapq.heappop, heap), chosen)]
             client = chosen & _CLIENT
         else:
-            rejected, pop = [], heapq.heappop if self._is_in_order else _pop_as_java
+            rejected, pop = [], heapq.heappop if self._is_in_order else java_order.pop
             while (client := pop(heap) & _CLIENT) not in candidates:
                 rejected.append(client)
         for other in self._hashes.order(rejected):
@@ -301,9 +301,9 @@ class _Heap:
             self._moved = self._moved if self._moved == _NOBODY else _SEVERAL
         last = heap.pop()
         if place < len(heap):
-            _sift_down(heap, place, last)
+            java_order.sift_down(heap, place, last)
             if heap[place] == last:
-                _sift_up(heap, place, last)
+                java_order.sift_up(heap, place, last)
 
 
 def _is_above(place: int, leaf: int) -> bool:
@@ -317,35 +317,3 @@ def _entry(load: float, client: int) -> int:
     """Orders as (load, client) does: the bits of doubles that are not negative order as the doubles do."""
     bits: int = _BITS.unpack(_DOUBLE.pack(load))[0]
     return bits << 32 | client
-
-
-def _pop_as_java(heap: list[int]) -> int:
-    first, last = heap[0], heap.pop()
-    if heap:
-        _sift_down(heap, 0, last)
-    return first
-
-
-def _sift_up(heap: list[int], place: int, entry: int) -> None:
-    while place:
-        parent = heap[(place - 1) >> 1]
-        if entry >= parent:
-            break
-        heap[place] = parent
-        place = (place - 1) >> 1
-    heap[place] = entry
-
-
-def _sift_down(heap: list[int], place: int, entry: int) -> None:
-    size = len(heap)
-    while place < size >> 1:
-        at = 2 * place + 1
-        child = heap[at]
-        if at + 1 < size and heap[at + 1] < child:
-            at += 1
-            child = heap[at]
-        if entry <= child:
-            break
-        heap[place] = child
-        place = at
-    heap[place] = entry

@@ -37,42 +37,53 @@ def poll_order(keys: Int64Array) -> Int64Array:
     ascending = keys[order]
     if not len(keys) or (ascending[1:] != ascending[:-1]).all():
         return order
-    heap: list[tuple[int, int]] = []
+    heap: list[_Row] = []
     for row, key in enumerate(keys.tolist()):
-        heap.append((key, row))
-        _sift_up(heap, len(heap) - 1, (key, row))
-    polled = []
-    while heap:
-        polled.append(heap[0][1])
-        last = heap.pop()
-        if heap:
-            _sift_down(heap, last)
-    return np.array(polled, dtype=np.int64)
+        entry = _Row(key)
+        entry.row = row
+        heap.append(entry)
+        sift_up(heap, len(heap) - 1, entry)
+    return np.array([pop(heap).row for _ in range(len(heap))], dtype=np.int64)
 
 
-def _sift_up(heap: list[tuple[int, int]], place: int, entry: tuple[int, int]) -> None:
-    key = entry[0]
+class _Row(int):
+    """A row, compared by its key alone."""
+
+    row: int
+
+
+def pop(heap: list[T]) -> T:
+    """Take the first entry out: the last one takes its place, and sinks."""
+    first, last = heap[0], heap.pop()
+    if heap:
+        sift_down(heap, 0, last)
+    return first
+
+
+def sift_up(heap: list[T], place: int, entry: T) -> None:
+    """Put the entry in at the place, or further up: it stops below a parent that is not greater."""
     while place:
-        parent = (place - 1) >> 1
-        if key >= heap[parent][0]:
+        parent = heap[(place - 1) >> 1]
+        if not entry < parent:
             break
-        heap[place] = heap[parent]
-        place = parent
+        heap[place] = parent
+        place = (place - 1) >> 1
     heap[place] = entry
 
 
-def _sift_down(heap: list[tuple[int, int]], entry: tuple[int, int]) -> None:
-    """Put `entry` in at the root: it stops where it is not greater than the smaller child, the left one of two equal ones."""
-    key, size, place = entry[0], len(heap), 0
-    half = size >> 1
-    while place < half:
-        child = 2 * place + 1
-        if child + 1 < size and heap[child][0] > heap[child + 1][0]:
-            child += 1
-        if key <= heap[child][0]:
+def sift_down(heap: list[T], place: int, entry: T) -> None:
+    """Put the entry in at the place, or further down: it stops above the smaller child (of two equal ones the left) if that is not smaller."""
+    size = len(heap)
+    while place < size >> 1:
+        at = 2 * place + 1
+        child = heap[at]
+        if at + 1 < size and heap[at + 1] < child:
+            at += 1
+            child = heap[at]
+        if not child < entry:
             break
-        heap[place] = heap[child]
-        place = child
+        heap[place] = child
+        place = at
     heap[place] = entry
 
 

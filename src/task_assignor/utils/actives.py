@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.exchange import Exchange
+from task_assignor.engine.exchange import exchanged
 from task_assignor.engine.problem import Allocation, Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.columns import Int64Array
@@ -69,8 +69,7 @@ def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bo
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
     if not wanted.any() or not len(columns.clients):
         return found
-    exchange = Exchange(problem, wanted)
-    owner = exchange.improve(found.owner.astype(np.int64))
+    owner = exchanged(problem, wanted, found.owner.astype(np.int64))
     return Allocation(owner.astype(np.int32), found.exact)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from task_assignor.engine.copy_goals import CopyGoal
-from task_assignor.engine.problem import Goal as ItemGoal
+from task_assignor.engine.problem import ItemGoal
 
 
 class Goal(enum.StrEnum):

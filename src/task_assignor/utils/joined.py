@@ -9,8 +9,7 @@ import numpy.typing as npt
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.group_shares import GroupShares, Wishes
 from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.problem import Goal as ItemGoal
-from task_assignor.engine.problem import Problem
+from task_assignor.engine.problem import ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct_and_numbers, numbered, order_by, rows_of
 from task_assignor.sdk.columns import BoolArray, Int64Array

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
-from task_assignor.engine.owners_problem import FORBIDDEN, NOBODY, OwnersProblem
-from task_assignor.engine.places import Owners, min_cost_places
+from task_assignor.engine.items import NOBODY
+from task_assignor.engine.places import Placed, min_cost_places
+from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
 from task_assignor.sdk import ApplicationState, StateColumns
 from task_assignor.sdk.arrays import distinct
@@ -146,12 +147,12 @@ class _Question:
             _pinned(columns, costs),
         )
 
-    def problem(self, tasks: Int64Array) -> OwnersProblem:
+    def problem(self, tasks: Int64Array) -> PlacesProblem:
         """The flow model of some tasks, without weights, within all capacities."""
         return attrs.evolve(self._of_all, item_row=self.task_class[tasks], item_owner=self.owner[tasks])
 
     @cached_property
-    def _of_all(self) -> OwnersProblem:
+    def _of_all(self) -> PlacesProblem:
         clients = self.columns.clients
         racks = len(clients.racks)
         cell = np.where(clients.rack < 0, racks, clients.rack).astype(np.int64)
@@ -161,7 +162,7 @@ class _Question:
         dearest = costs.max(axis=1, initial=0)
         entry_row, entry = np.nonzero(costs < dearest[:, None])
         row, place, cost = self.exceptions
-        return OwnersProblem(
+        return PlacesProblem(
             item_row=self.task_class,
             item_owner=self.owner,
             default_cost=dearest,
@@ -181,7 +182,7 @@ class _Question:
             exception_cost=cost,
         )
 
-    def room(self, problem: OwnersProblem) -> OwnersProblem:
+    def room(self, problem: PlacesProblem) -> PlacesProblem:
         """The problem with the capacities that pinned tasks leave."""
         fixed = np.flatnonzero(self.pinned != NOBODY)
         taken = np.zeros(len(self.upper), dtype=np.int64)
@@ -202,7 +203,7 @@ class _Question:
             )
         return attrs.evolve(problem, lower=np.maximum(self.lower - taken, 0), upper=self.upper - taken)
 
-    def place(self, free: Int64Array) -> Owners:
+    def place(self, free: Int64Array) -> Placed:
         """Clients of the tasks, and what they cost at least."""
         problem = self.room(self.problem(free))
         self._check_sums(problem, len(free))
@@ -213,13 +214,13 @@ class _Question:
         except FlowError as error:
             raise CostModelException(str(error)) from error
 
-    def place_weighted(self, free: Int64Array) -> Owners:
+    def place_weighted(self, free: Int64Array) -> Placed:
         """Clients of the tasks, and a lower bound of the cost."""
         problem = self.room(self.problem(free))
         weight = self.weight[free]
         self._check_sums(problem, sum(weight.tolist()))
         if not len(free):
-            return Owners(free, 0, is_best=False)
+            return Placed(free, 0, is_best=False)
         try:
             rounded, bound = relaxed(problem, weight)
         except InfeasibleFlowError:
@@ -234,9 +235,9 @@ class _Question:
                 f"get {found.load}, but must get from {int(problem.lower[found.client])} to "
                 f"{int(problem.upper[found.client])}. Maybe leave more room between capacities."
             )
-        return Owners(found, bound, is_best=False)
+        return Placed(found, bound, is_best=False)
 
-    def _check_sums(self, problem: OwnersProblem, total: int) -> None:
+    def _check_sums(self, problem: PlacesProblem, total: int) -> None:
         what = "weight of the tasks" if self.weighted else "number of tasks"
         upper, lower = sum(problem.upper.tolist()), sum(problem.lower.tolist())
         if upper < total:
@@ -250,7 +251,7 @@ class _Question:
                 "Maybe lower the lower capacities."
             )
 
-    def _explained(self, problem: OwnersProblem, free: Int64Array) -> CostModelException:
+    def _explained(self, problem: PlacesProblem, free: Int64Array) -> CostModelException:
         """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
         rows, cells = len(problem.default_cost), len(problem.cell_hub)
         if rows * cells > MOST_CELLS_TO_EXPLAIN:
@@ -290,7 +291,7 @@ class _Question:
             f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
         )
 
-    def _wanting(self, relaxed: OwnersProblem, lower: Int64Array, free: Int64Array) -> CostModelException:
+    def _wanting(self, relaxed: PlacesProblem, lower: Int64Array, free: Int64Array) -> CostModelException:
         """Which client cannot get its lower capacity: as many tasks as can be are used to fill them."""
         unknown = CostModelException("The lower capacities of the clients cannot be met.")
         try:

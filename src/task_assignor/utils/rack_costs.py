@@ -55,7 +55,7 @@ def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, place
 
 
 def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Any]:
-    """The arguments of `OwnersProblem` that say what rows cost in racks, and moving."""
+    """The arguments of `PlacesProblem` that say what rows cost in racks, and moving."""
     return {
         "item_row": rows.row,
         "default_cost": traffic_cost * rows.partitions,

@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import Arcs, Network, solve
-from task_assignor.engine.owners_problem import OwnersProblem
 from task_assignor.engine.places import min_cost_places
+from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import rack_costs, solver_costs, swapped
@@ -88,7 +88,7 @@ class Subtopologies:
         racks = self.rows.racks
         traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, most.size + pools, racks * groups)
         split, numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
-        problem = OwnersProblem(
+        problem = PlacesProblem(
             **rack_costs(split.rows, traffic, move),
             item_owner=own * groups + group,
             row_hub=split.group,

@@ -10,7 +10,6 @@ import numpy as np
 from task_assignor.sdk.arrays import values_of
 from task_assignor.sdk.columns import Int64Array
 
-NOBODY: Final = -1
 FORBIDDEN: Final = -1
 
 
@@ -27,7 +26,7 @@ def _none() -> Int64Array:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class OwnersProblem:
+class PlacesProblem:
     """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
 
     The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`).
