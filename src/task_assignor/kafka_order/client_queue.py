@@ -11,7 +11,6 @@ import heapq
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 from operator import lt
 from typing import Any, Final
 
@@ -29,8 +28,6 @@ What goes through the whole queue counts for as many as take that long: filling 
 in it an eighth.
 """
 _CLIENT: Final = 2**32 - 1
-_NOBODY: Final = -1
-_SEVERAL: Final = -2
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
@@ -225,8 +222,8 @@ class _Heap:
     """`java.util.PriorityQueue` of clients, compared by what their loads are at that moment.
 
     As long as no entry is out of order, Python's `heapq` sifts to the same places as Java does: all entries differ, and
-    the way down is the same. Once a load was changed inside, each step is Java's. Entries are whole numbers that order
-    as (load, number) do, since these are compared most quickly.
+    the way down is the same. Entries are whole numbers that order as (load, number) do, since these are compared most
+    quickly.
     """
 
     def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
@@ -237,9 +234,6 @@ class _Heap:
         self._heap: list[int] = []
         self._is_in = [False] * len(loads)
         self._is_in_order = True
-        self._moved = _NOBODY
-        """The one client whose entry may be out of order, or `_SEVERAL`: perhaps any is."""
-        self._place = 0
 
     def take_sifted(self) -> int:
         """How many clients were taken out since the last call."""
@@ -250,67 +244,39 @@ class _Heap:
         """The load of a client is another from now on; if it is in, it stays where it is."""
         entry = _entry(load, client)
         if self._is_in[client]:
-            self._place = self._heap.index(self._entries[client])
-            self._heap[self._place] = entry
-            self._moved = client if self._moved in (_NOBODY, client) else _SEVERAL
+            self._heap[self._heap.index(self._entries[client])] = entry
+            self._is_in_order = False
         self._entries[client] = entry
 
     def offer(self, *clients: int) -> None:
         """Put clients in, one by one; those that are in are taken out first."""
-        heap = self._heap
         for client in clients:
             if self._is_in[client]:
                 self._remove(client)
             self._is_in[client] = True
-            if self._moved >= 0 and _is_above(self._place, len(heap)):
-                # What is pushed meets the entry that may be out of order, and may stop there too early.
-                self._moved = _SEVERAL
-            heapq.heappush(heap, self._entries[client])
-        if self._moved != _NOBODY:
-            # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
-            self._is_in_order = all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2]))
-            self._moved = _NOBODY if self._is_in_order else _SEVERAL
+            heapq.heappush(self._heap, self._entries[client])
 
     def poll(self, candidates: Collection[int]) -> int:
         """Take clients out until one is a candidate, and put the others in again."""
-        heap, entries = self._heap, self._entries
-        if self._moved >= 0:
-            self._moved = _SEVERAL
-        if self._is_in_order and not isinstance(candidates, AllBut):
-            # They come out in order, so the lightest candidate ends it. Nothing here is Python's own: this takes most time.
-            chosen = min(map(entries.__getitem__, candidates))
-            rejected = [entry & _CLIENT for entry in iter(partial(heapq.heappop, heap), chosen)]
-            client = chosen & _CLIENT
-        else:
-            rejected, pop = [], heapq.heappop if self._is_in_order else java_order.pop
-            while (client := pop(heap) & _CLIENT) not in candidates:
-                rejected.append(client)
+        heap = self._heap
+        # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
+        self._is_in_order = self._is_in_order or (all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2])))
+        rejected, pop = [], heapq.heappop if self._is_in_order else java_order.pop
+        while (client := pop(heap) & _CLIENT) not in candidates:
+            rejected.append(client)
         for other in self._hashes.order(rejected):
-            heapq.heappush(heap, entries[other])
+            heapq.heappush(heap, self._entries[other])
         self._is_in[client] = False
         self._sifted += len(rejected) + 1
         return client
 
     def _remove(self, client: int) -> None:
         heap = self._heap
-        if self._moved == client:
-            # Without it all others are in order.
-            place, self._moved = self._place, _NOBODY
-        else:
-            place = heap.index(self._entries[client])
-            self._moved = self._moved if self._moved == _NOBODY else _SEVERAL
-        last = heap.pop()
+        place, last = heap.index(self._entries[client]), heap.pop()
         if place < len(heap):
             java_order.sift_down(heap, place, last)
             if heap[place] == last:
                 java_order.sift_up(heap, place, last)
-
-
-def _is_above(place: int, leaf: int) -> bool:
-    """Whether the way from the leaf to the root passes the place."""
-    while leaf > place:
-        leaf = (leaf - 1) >> 1
-    return leaf == place
 
 
 def _entry(load: float, client: int) -> int:
