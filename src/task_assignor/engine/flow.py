@@ -16,7 +16,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.residual import circles, prices
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
@@ -149,7 +148,7 @@ def solve_face(network: Network) -> tuple[Int64Array, BoolArray]:
 
     Returns:
         (A,) flow of each arc as `solve` gives it; (A,) whether the arc may have another flow: all others have this one in
-        every flow that is as good in all goals, and all flows that agree with this one on them are.
+        every flow that is as good in all goals, and all flows that agree with this one on them are as good.
 
     Raises:
         FlowError: as `solve`.
@@ -244,16 +243,12 @@ def _in_stages(
         flows = _ask(supplies, tails, heads, capacities, cost)
         if number == len(goals) and not with_face:
             break
-        price = prices(len(supplies), tails, heads, capacities - flows, flows, cost)
+        price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
         # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
         same = cost + price[tails] != price[heads]
-        if number == len(goals):
-            # What is left can change only round a circle.
-            up, down = ~same & (flows < capacities), ~same & (flows > 0)
-            circle = circles(len(supplies), np.append(tails[up], heads[down]), np.append(heads[up], tails[down]))
-            is_free &= ~same & (circle[tails] == circle[heads])
-            break
         is_free &= ~same
+        if number == len(goals):
+            break
         fixed[same] += flows[same]
         supplies = supplies.copy()
         np.subtract.at(supplies, tails[same], flows[same])
@@ -261,6 +256,24 @@ def _in_stages(
         capacities = np.where(same, 0, capacities)
     total: Int64Array = fixed + flows
     return total, is_free
+
+
+def _prices(
+    nodes: int, tails: Int64Array, heads: Int64Array, spare: Int64Array, flows: Int64Array, cost: Int64Array
+) -> Int64Array:
+    """(N,) shortest distances in the residual graph from anywhere (Bellman and Ford); it has no negative cycle."""
+    source = np.concatenate([tails[spare > 0], heads[flows > 0]])
+    target = np.concatenate([heads[spare > 0], tails[flows > 0]])
+    length = np.concatenate([cost[spare > 0], -cost[flows > 0]])
+    order = order_by(target)
+    source, length = source[order], length[order]
+    reached, starts = np.unique(target[order], return_index=True)
+    distance = np.zeros(nodes, dtype=np.int64)
+    while True:
+        shorter = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
+        if (shorter == distance[reached]).all():
+            return distance
+        distance[reached] = shorter
 
 
 def _largest_cost(nodes: int, longest_path: int) -> int:
