@@ -35,7 +35,8 @@ class StickyTaskAssignor(TaskAssignor):
     nonOverlapCost x standbys where no state was.
 
     Goals 1 to 4 are reached exactly; but where hundreds of thousands of tasks had several active owners each, or have
-    state on several clients each, every such task looks at one of them at a time; and where tasks have replicas in so many different racks that there are more than 400 000 pairs of such tasks
+    state on several clients each, every such task looks at one of them at a time (goal 2 is exact all the same, without
+    racks); and where tasks have replicas in so many different racks that there are more than 400 000 pairs of such tasks
     and racks, racks are chosen first and then clients, after which goal 1 alone is exact. `TaskAssignment.inexact` says
     when that was so.
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.cells_first import racks_come_first, split_by_rack
+from task_assignor.engine.flow import most_flow
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import Allocation, ItemGoal, Problem
@@ -30,10 +31,10 @@ def allocate(problem: Problem) -> Allocation:
     items, then of all; as many items as can be stay or go where their state is; as few owners as can be, added up over
     those that go, are less behind; fewest claims are lost, where racks cost.
 
-    Only where very many items are claimed by several owners each, or have state on several, are the goals after the
-    shares, or from state on, not reached exactly: then each of these items looks at one claimant, or at one owner with
-    state at a time, a few times. So it is with the goals after the shares where very many items cost differently on
-    many racks (`cells_first.py`).
+    Only where very many items are claimed by several owners each, or have state on several, are the goals after the fewest
+    claims (with costs on racks: after the shares), or from state on, not reached exactly: then each of these items looks at
+    one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with
+    the goals after the shares where very many items cost differently on many racks (`cells_first.py`).
     """
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
@@ -47,7 +48,8 @@ def allocate(problem: Problem) -> Allocation:
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
-        inexact |= set(ItemGoal) - {ItemGoal.CLAIMS if problem.keep_all_claims else ItemGoal.SHARES}
+        exact = {ItemGoal.SHARES} if racks is not None else {ItemGoal.SHARES, ItemGoal.CLAIMS}
+        inexact |= set(ItemGoal) - ({ItemGoal.CLAIMS} if problem.keep_all_claims else exact)
         network = ActivesNetwork(problem, _one_claim_each(problem, claims))
         best = network.solve()
     second = StateNetwork(network, best)
@@ -63,7 +65,27 @@ def allocate(problem: Problem) -> Allocation:
 
 
 def _one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
-    """One claim of each item, in turn, so that no owner is asked for much more than its share of them."""
-    number = np.bincount(claims.item, minlength=len(problem.is_stateful))
+    """One claim of each item, so that as many as can be are kept within the shares."""
+    items, owners = len(problem.is_stateful), np.arange(len(problem.weight))
+    low, high = problem.bounds()
+    number = np.bincount(claims.item, minlength=items)
+    # At first in turn, so that no owner is asked for too much.
     turn = np.cumsum(number > 1) % np.maximum(number, 1)
-    return claims.where(rank_within(claims.item) == turn[claims.item])
+    is_first = rank_within(claims.item) == turn[claims.item]
+    first = np.flatnonzero(is_first)
+    kept = np.zeros(len(claims), dtype=np.int64)
+    kept[first] = rank_within(claims.owner[first]) < low[claims.owner[first]]
+    is_kept, used = (
+        np.bincount(part, kept, size) for part, size in ((claims.item, items), (claims.owner, len(owners)))
+    )
+    hub, source, sink = items + len(owners), items + len(owners) + 1, items + len(owners) + 2
+    tails = np.concatenate([np.full(items, source), claims.item, items + owners, items + owners, [hub]])
+    heads = np.concatenate(
+        [np.arange(items), items + claims.owner, np.full_like(owners, sink), np.full_like(owners, hub), [sink]]
+    )
+    capacities = np.concatenate([np.ones(items), np.ones_like(kept), low, high - low, [items - low.sum()]])
+    flows = np.concatenate([is_kept, kept, used, np.zeros_like(owners), [0]])
+    flows = most_flow(tails, heads, capacities.astype(np.int64), flows.astype(np.int64), source, sink)
+    kept = flows[items : items + len(claims)]
+    is_kept = flows[:items]
+    return claims.where((kept > 0) | (is_first & (is_kept == 0)[claims.item]))
