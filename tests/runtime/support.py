@@ -34,7 +34,9 @@ from task_assignor.sdk import StreamsConfig
 
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
 BEFORE_MS, AFTER_MS = 20_000, 40_000
-QUICK = RuntimeOptions(max_batch_rows=200, heartbeat_interval_ms=50, session_timeout_ms=5_000)
+QUICK = RuntimeOptions(
+    max_batch_rows=200, heartbeat_interval_ms=50, session_timeout_ms=5_000, startup_timeout_ms=300_000
+)
 
 
 def settings(**more: Any) -> StreamsConfig:

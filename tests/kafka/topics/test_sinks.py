@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     ClientJoined,
     ClientLost,
     CommitLogException,
+    LocalProcessLauncher,
     RunEvent,
     RuntimeOptions,
     StreamsApplication,
@@ -98,7 +99,12 @@ class Join:
 
     def application(self, run_dir: Path, clients: int = 3, **more: Any) -> StreamsApplication:
         join = WindowedJoin(left=self.left, right=self.right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
-        given = {"options": QUICK, "topics_root": self.topics(), **more}
+        given = {
+            "options": QUICK,
+            "topics_root": self.topics(),
+            "launcher": LocalProcessLauncher(start_method="forkserver"),
+            **more,
+        }
         return StreamsApplication(
             Topology([join.sub_topology("join", output=self.joined)]),
             settings(application_id=self.application_id, num_standby_replicas=1),
@@ -213,6 +219,7 @@ class Counting:
             run_dir=run_dir,
             clients=clients,
             options=options,
+            launcher=LocalProcessLauncher(start_method="forkserver"),
         )
         return application.run(**more)
 
