@@ -24,6 +24,7 @@ from typing import Any
 import attrs
 
 from benchmarks.case import Case, Facts, Goal, Timed, Work
+from benchmarks.machine import used_by_tree
 
 RATE, SECONDS = 50_000, 20
 PIECE_S = 0.05
@@ -185,14 +186,6 @@ def _used() -> float:
     )
 
 
-def _used_by_tree(pid: int) -> float:
-    """CPU seconds of a process and of all below it that live."""
-    tasks = Path(f"/proc/{pid}/task")
-    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_used_by_tree, children))
-
-
 def _in_folder(function: Callable[[Path], Any]) -> Any:
     folder = Path(tempfile.mkdtemp(prefix="task-assignor-bench-"))
     try:
@@ -282,9 +275,9 @@ def _idle(seconds: float, folder: Path) -> float:
 
     def measure() -> None:
         time.sleep(2)
-        start = _used_by_tree(os.getpid())
+        start = used_by_tree(os.getpid())
         time.sleep(seconds)
-        used.append(_used_by_tree(os.getpid()) - start)
+        used.append(used_by_tree(os.getpid()) - start)
         app.request_stop("measured")
 
     def on_event(event: RunEvent) -> None:

@@ -15,18 +15,15 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from benchmarks.case import Case, Facts, Goal, Timed, Work
 from benchmarks.parts import METER, PARTS, WITHOUT, install, leaving_out, lines
-
-if TYPE_CHECKING:
-    from task_assignor.runtime import SubTopology
 
 ROWS = 10_000_000
 KEYS_PER_ROW = 4
@@ -34,7 +31,6 @@ SPAN_MS, WINDOW_MS = 3_600_000, 300_000
 PARTITIONS = 8
 BATCHES = 60
 CLIENTS = 2
-EMPTY_ROWS, EMPTY_BATCHES = 10, 300
 RATES = {625_000: 5.5e6, 20_000: 4.2e6, 5_000: 1.4e6}
 """Rows of a source in a task's batch -> rows per second that are wanted."""
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
@@ -60,9 +56,9 @@ class Outcome:
 
 
 def cases(is_quick: bool = False) -> list[Case]:
-    """Throughput without and with standbys, by batches, clients and tasks; takeover; what a batch costs beside its rows."""
+    """Throughput without and with standbys, by batches, clients and tasks; takeover."""
     rows = 20_000 if is_quick else ROWS
-    few, empty = rows // 10, (2 * PARTITIONS * EMPTY_ROWS * EMPTY_BATCHES) // (10 if is_quick else 1)
+    few = rows // 10
     common: dict[str, Any] = {"describe": _describe, "needs": ("polars", "pyarrow"), "is_heavy": True}
     name = "join/10M rows on 2 processes"
     return [
@@ -113,12 +109,6 @@ def cases(is_quick: bool = False) -> list[Case]:
             )
             for count in (10, 100, 1_000)
         ),
-        Case(
-            f"join/fixed cost, {EMPTY_BATCHES} batches of {PARTITIONS} tasks, rows only copied",
-            partial(_copying, empty),
-            goal=Goal(seconds=EMPTY_BATCHES * 0.002),
-            **common,
-        ),
     ]
 
 
@@ -162,25 +152,6 @@ def _takeover(rows: int, standbys: int) -> Work:
     return work
 
 
-def _copying(rows: int) -> Work:
-    import pyarrow as pa
-
-    from task_assignor.runtime import Processor, SubTopology, TaskContext
-
-    class Copying(Processor):
-        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:  # noqa: ARG002
-            return pa.concat_tables(batch.values())
-
-    root, _ = topics(rows)
-
-    def work() -> Timed:
-        copy = SubTopology("copy", ("impressions", "clicks"), Copying, outputs=("copies",))
-        seconds, outcome = run(root, rows, rows, 0, batch_rows=EMPTY_ROWS, sub_topology=copy)
-        return Timed(seconds, outcome)
-
-    return work
-
-
 @cache
 def topics(rows: int, partitions: int = PARTITIONS) -> tuple[Path, int]:
     """Both topics on disk, and how many rows their join has, computed at once by polars."""
@@ -220,9 +191,8 @@ def run(
     clients: int = CLIENTS,
     kill_at: int | None = None,
     batch_rows: int | None = None,
-    sub_topology: SubTopology | None = None,
 ) -> tuple[float, Outcome]:
-    """Run the join, or something else; with `kill_at`, kill -9 a client when that batch is committed.
+    """Run the join; with `kill_at`, kill -9 a client when that batch is committed.
 
     Returns:
         Seconds from the first assignment to the last commit, and the outcome.
@@ -267,7 +237,7 @@ def run(
                 restored.append(event.rows + event.snapshot_rows)
 
     application = StreamsApplication(
-        Topology([sub_topology or join.sub_topology("join", "joined")]),
+        Topology([join.sub_topology("join", "joined")]),
         StreamsConfig(config),
         topics_root=root / "topics",
         run_dir=run_dir,

@@ -18,6 +18,7 @@ MODULES = (
     "bench_growth",
     "bench_bridge",
     "bench_runtime_join",
+    "bench_runtime_batches",
     "bench_runtime_continuous",
     "bench_spark_join",
 )

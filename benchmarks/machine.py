@@ -33,6 +33,14 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+def used_by_tree(pid: int) -> float:
+    """Processor seconds of a process and of all below it that live."""
+    tasks = Path(f"/proc/{pid}/task")
+    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(used_by_tree, children))
+
+
 def busy_note() -> str | None:
     """A sentence, if others use the machine at the moment."""
     load = os.getloadavg()[0]

@@ -36,7 +36,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         f"stores.window:WindowStore.{name}"
         for name in ("append", "expire", "observe", "keep", "drain_changes", "sum_over_segments", "apply")
     ),
-    "Arrow writing": ("storage.content:as_arrow", "task:StreamTask._seal"),
+    "Arrow writing": ("storage.content:as_arrow", "results:FolderResults.write"),
     "checksums": ("storage.content:checksum_of",),
     "writing files": ("storage.local:LocalStorage._replace", "storage.local:LocalStorage.put_all"),
     "messages": ("shells.transport:Channel.send", "shells.transport:Channel.receive"),
