@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import itertools
 import os
 import shutil
 import signal
@@ -46,6 +47,8 @@ class Outcome:
         latencies: seconds of each batch.
         takeover: seconds from a kill to the next committed batch; 0: nobody was killed.
         restored: rows that were read from changelogs and snapshots for the takeover.
+        pauses: of the tasks that stayed where they were: the longest time between two of their commits within a second
+            after the kill, the longest in the second before, and the median, seconds.
     """
 
     rows_out: int
@@ -53,6 +56,7 @@ class Outcome:
     latencies: Sequence[float]
     takeover: float = 0.0
     restored: int = 0
+    pauses: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def cases(is_quick: bool = False) -> list[Case]:
@@ -122,6 +126,8 @@ def _describe(outcome: Outcome) -> Facts:
     }
     if outcome.takeover:
         facts["rows restored"] = outcome.restored
+        for name, pause in zip(("after", "before", "usual"), outcome.pauses, strict=True):
+            facts[f"others' pause ms, {name}"] = round(pause * 1e3, 1)
     return facts
 
 
@@ -221,11 +227,15 @@ def run(
     restored: list[int] = []
     moved: set[TaskId] = set()
     """Tasks of the killed client that somebody else has now."""
+    commits: dict[TaskId, list[float]] = {}
+    """Task -> when its batches were committed."""
 
     def watch(event: RunEvent) -> None:
         match event:
             case BatchesCommitted():
                 latencies.append(event.seconds)
+                for task in event.batches:
+                    commits.setdefault(task, []).append(time.perf_counter())
                 if killed and not takeover and moved & event.batches.keys():
                     takeover.append(time.perf_counter() - killed[0])
                 if kill_at in event.batches.values() and not killed:
@@ -246,8 +256,18 @@ def run(
         options=RuntimeOptions(max_batch_rows=batch_rows or max(rows // 2 // PARTITIONS // BATCHES, 1)),
     )
     result = application.run(watch)
-    outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored))
+    stayed = [times for task, times in commits.items() if task not in moved]
+    pauses = _pauses(stayed, killed[0]) if killed else (0.0, 0.0, 0.0)
+    outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored), pauses)
     return result.seconds, outcome
+
+
+def _pauses(commits: Sequence[Sequence[float]], kill: float) -> tuple[float, float, float]:
+    """Of the tasks: the longest time between two commits that ends in the second after a moment; before it; the median."""
+    gaps = [(end, end - start) for times in commits for start, end in itertools.pairwise(times)]
+    after = [gap for end, gap in gaps if kill < end <= kill + 1]
+    before = [gap for end, gap in gaps if kill - 1 <= end <= kill]
+    return max(after, default=0.0), max(before, default=0.0), statistics.median(gap for _, gap in gaps)
 
 
 def main() -> None:
