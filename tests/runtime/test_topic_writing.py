@@ -30,7 +30,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime import topic_writing as writing
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.storage import LocalStorage
-from task_assignor.runtime.topics import versions_of
+from task_assignor.runtime.topic_versions import TopicVersion, versions_of
 from tests.budget import examples
 from tests.runtime.storage.faulty import FaultyStorage, PowerFailure
 from tests.runtime.support import (
@@ -130,12 +130,12 @@ def test_a_writer_that_slept_while_all_versions_it_knew_were_removed_loses_nothi
     segments = slow.write_all([(0, 0, ROWS.slice(39, 1))])
     really = TopicBuilder._put_version
 
-    def sleep_first(builder: TopicBuilder, topic: Topic) -> None:
+    def sleep_first(builder: TopicBuilder, version: TopicVersion) -> Topic:
         monkeypatch.setattr(TopicBuilder, "_put_version", really)
         for number in range(1, 39):
             append_topic(tmp_path, "t", ROWS.slice(number, 1))
-        assert topic.version not in versions_of(LocalStorage(tmp_path), "t")
-        really(builder, topic)
+        assert version.number not in versions_of(LocalStorage(tmp_path), "t")
+        return really(builder, version)
 
     monkeypatch.setattr(TopicBuilder, "_put_version", sleep_first)
     assert _rows(slow.commit(segments)) == list(range(40))

@@ -148,7 +148,8 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     topic, path = _damaged(tmp_path)
     data, seal = as_arrow(ROWS.drop_columns(["n"]).slice(0, 10))
     path.write_bytes(data)
-    topic = Topic(tmp_path, topic.spec, topic.topic_id, [[attrs.evolve(topic.segments(0)[2], seal=seal)]])
+    segment = attrs.evolve(topic.segments(0)[2], seal=seal)
+    topic = Topic(tmp_path, attrs.evolve(topic.now, recent=[[segment]]))
     with pytest.raises(CorruptLogException, match="offset 20 has other columns"):
         topic.read(0, 20, 30)
 

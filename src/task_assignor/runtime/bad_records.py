@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopicException, TopologyException
-from task_assignor.runtime.topics import check_name
+from task_assignor.runtime.topic_spec import check_name
 from task_assignor.sdk.text import shown
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(

@@ -26,7 +26,7 @@ from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.times import times_of
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted, shown
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.results import Results
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import TaskId
 

@@ -19,8 +19,8 @@ from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topics import TopicSpec
 
 _OPEN_FILES: Final = 8
 """Files of a repartition topic that are kept open: each is read by the tasks of all partitions, mostly soon."""

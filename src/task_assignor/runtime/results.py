@@ -13,7 +13,7 @@ from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.repartition import routed
 from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import SubTopology
 from task_assignor.sdk import TaskId
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,15 +22,23 @@ from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.frames import as_tables
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
-from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document
-from task_assignor.runtime.topics import Segment, Topic, TopicSpec, topics_storage, version_name, versions_of
+from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
+from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_versions import (
+    Segment,
+    TopicVersion,
+    lists_folder,
+    version_name,
+    versions_of,
+)
+from task_assignor.runtime.topics import Topic, topics_storage
 
 _log = logging.getLogger(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
 _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""
 _KEPT_VERSIONS: Final = 20
-"""Versions of a topic that are kept. Each of them lists all files."""
+"""Versions of a topic that are kept: who reads one finds it, however quickly others follow."""
 
 
 def _disk_errors(spec: TopicSpec, root: str | Path) -> AbstractContextManager[None]:
@@ -51,12 +59,16 @@ class TopicBuilder:
         root: folder of the topics, a path or a URL.
         spec: what the topic is like.
         topic_id: identity of the topic that grows; None: it is a new one.
+        since: version of the topic when this began: its files can only be in later ones.
+        optional: columns that rows may lack: those that the topic has gained.
         writer: begins the names of the files.
     """
 
     root: str
     spec: TopicSpec
     topic_id: str | None = None
+    since: int = -1
+    optional: tuple[str, ...] = ()
     writer: str = attrs.field(factory=_new_id)
 
     @classmethod
@@ -72,14 +84,21 @@ class TopicBuilder:
         return builder
 
     @classmethod
-    def extend(cls, root: str | Path, name: str) -> TopicBuilder:
+    def extend(cls, root: str | Path, name: str, new_columns: Iterable[pa.Field] = ()) -> TopicBuilder:
         """Begin to append rows to a topic.
 
+        Args:
+            root: folder of the topics, a path or a URL.
+            name: its name.
+            new_columns: columns that it gains, unless it has them; they are null in the rows that are there.
+
         Raises:
-            TopicException: there is no such topic, or it cannot be read.
+            TopicException: there is no such topic, it cannot be read, or it cannot have these columns.
         """
         topic = Topic.open(root, name)
-        return cls(topics_storage(root).address, topic.spec, topic.topic_id)
+        spec = _with_columns(topic.spec, new_columns)
+        gained = tuple(spec.schema.names[topic.now.first_columns :])
+        return cls(topics_storage(root).address, spec, topic.topic_id, topic.version, gained)
 
     @property
     def storage(self) -> Storage:
@@ -135,7 +154,8 @@ class TopicBuilder:
             )
         if not table.num_rows:
             return Segment(partition, row, Seal(0, 0, ""), ""), None
-        data, seal = as_arrow(fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}").combine_chunks())
+        rows = fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}", self.optional)
+        data, seal = as_arrow(rows.combine_chunks())
         # A try of its own, so that a late one of an executor that was given up cannot touch what counts.
         return Segment(partition, row, seal, f"{self.writer}-{row:012d}-{_new_id()}.arrow"), data
 
@@ -160,19 +180,19 @@ class TopicBuilder:
             try:
                 if self.topic_id is None:
                     self._check_is_new()
-                Topic(self.root, self.spec, "", files).end_offsets()
+                Topic(self.root, self._first_version("", files)).end_offsets()
             except BaseException:
                 self.abort()
                 raise
             return self._create(files) if self.topic_id is None else self._append(files, self.topic_id)
 
     def _create(self, files: Sequence[Sequence[Segment]]) -> Topic:
-        topic = Topic(self.root, self.spec, str(uuid.uuid4()), files)
-        counted = {segment.name(self.spec.name) for partition in files for segment in partition}
         # What others left who tried and failed; nobody who may append to the topic can have begun yet.
+        counted = {segment.name(self.spec.name) for partition in files for segment in partition}
         left = [name for name in self.storage.list_below(self.spec.name) if name not in counted]
+        version = self._first_version(str(uuid.uuid4()), files)
         try:
-            self._put_version(topic)
+            topic = self._put_version(version)
         except FileExistsError:
             self.abort()
             self._check_is_new()
@@ -189,29 +209,58 @@ class TopicBuilder:
         while True:
             topic = Topic.open(self.root, self.spec.name, topic_id)
             mine = {segment.file for partition in files for segment in partition}
-            if not mine or mine <= _files_of(topic):
+            if not mine or self._is_in(topic, mine):
                 return topic
-            grown = []
-            for number, partition in enumerate(files):
-                before = topic.segments(number)
-                end = before[-1].end if before else 0
-                grown.append([*before, *(attrs.evolve(one, base=one.base + end) for one in partition)])
+            # Somebody else may have added columns meanwhile.
+            spec = _with_columns(topic.spec, self.spec.schema)
             try:
-                self._put_version(Topic(self.root, self.spec, topic_id, grown, topic.version + 1))
+                grown = self._put_version(topic.now.with_files(files, spec))
             except FileExistsError:
                 # Somebody else was quicker: after them.
                 continue
             found = versions_of(self.storage, self.spec.name)
-            if found[-1] >= topic.version + _KEPT_VERSIONS:
+            if found[-1] >= grown.version + _KEPT_VERSIONS - 1:
                 # So many others were quicker that the number had become free again; what they wrote counts.
-                if not mine <= _files_of(Topic.open(self.root, self.spec.name, topic_id)):
-                    self.storage.delete([version_name(self.spec.name, topic.version + 1)])
+                if not self._is_in(Topic.open(self.root, self.spec.name, topic_id), mine):
+                    self.storage.delete([version_name(self.spec.name, grown.version)])
                 continue
-            old = [version for version in found if version <= topic.version + 1 - _KEPT_VERSIONS]
+            old = [version for version in found if version <= grown.version - _KEPT_VERSIONS]
             self.storage.delete(version_name(self.spec.name, version) for version in old)
+            if grown.now.lists[-1:] != topic.now.lists[-1:]:
+                self._delete_lists(grown.version)
 
-    def _put_version(self, topic: Topic) -> None:
-        self.storage.put_if_absent(version_name(self.spec.name, topic.version), as_document(topic.to_json()))
+    def _is_in(self, topic: Topic, mine: set[str]) -> bool:
+        return mine <= topic.now.names_since(self.storage, self.since)
+
+    def _first_version(self, topic_id: str, files: Sequence[Sequence[Segment]]) -> TopicVersion:
+        return TopicVersion(self.spec, topic_id, 0, (), files, len(self.spec.schema))
+
+    def _put_version(self, version: TopicVersion) -> Topic:
+        """Make a version count.
+
+        Raises:
+            FileExistsError: there is one of that number.
+        """
+        if version.is_long:
+            version = version.shortened(self.storage)
+        name = version_name(self.spec.name, version.number)
+        self.storage.put_if_absent(name, as_document(version.to_json()))
+        return Topic(self.root, version)
+
+    def _delete_lists(self, version: int) -> None:
+        """Delete lists of this version and earlier ones that no version names which is there; later ones are others' work."""
+        needed: set[str] = set()
+        for number in versions_of(self.storage, self.spec.name):
+            with suppress(FileNotFoundError):
+                document = open_document(self.storage, version_name(self.spec.name, number))
+                needed.update(found[0] for found in document["lists"])
+        lists = self.storage.list(lists_folder(self.spec.name))
+        numbers = (name.rpartition("/")[2].partition("-")[0] for name in lists)
+        self.storage.delete(
+            name
+            for name, number in zip(lists, numbers, strict=True)
+            if name not in needed and number.isdecimal() and int(number) <= version
+        )
 
     def abort(self) -> None:
         """Remove what was written, before `commit`, which does so itself where nothing became visible.
@@ -238,16 +287,46 @@ class TopicBuilder:
             )
 
 
-def _files_of(topic: Topic) -> set[str]:
-    return {segment.file for partition in range(topic.spec.partitions) for segment in topic.segments(partition)}
+def _with_columns(spec: TopicSpec, fields: Iterable[pa.Field]) -> TopicSpec:
+    """The spec with columns that it may lack.
+
+    Raises:
+        TopicException: a column is there with another type, or cannot be null in older rows.
+    """
+    schema = spec.schema
+    for field in fields:
+        if field.name in schema.names:
+            known = schema.field(field.name)
+            if known.type != field.type:
+                raise TopicException(
+                    f"The column {field.name!r} of topic {spec.name!r} has type {known.type} and cannot become "
+                    f"{field.type}. Maybe give it another name, or write a new topic."
+                )
+        elif not field.nullable or pa.types.is_null(field.type):
+            problem = "has no type, only nulls" if pa.types.is_null(field.type) else "must not be null"
+            raise TopicException(
+                f"The topic {spec.name!r} cannot gain the column {field.name!r}: it {problem}. Older rows have null "
+                "there, so it must be nullable and have a type."
+            )
+        else:
+            schema = schema.append(field.remove_metadata())
+    return attrs.evolve(spec, schema=schema)
 
 
-def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Collection[str] = ()) -> pa.Table:
     """The table with exactly the columns and types of the schema, in its order.
+
+    Args:
+        table: the rows.
+        schema: the columns.
+        what: what the rows are for, for the message.
+        optional: columns that may be missing, and are null then.
 
     Raises:
         TopicException: a column is missing or a value does not fit; names it.
     """
+    for name in (name for name in optional if name not in table.schema.names):
+        table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise TopicException(f"The rows for {what} have no columns {missing}; they have {table.schema.names}.")
@@ -311,6 +390,7 @@ def append_topic(
     *,
     sort_by_timestamp: bool = False,
     segment_rows: int = DEFAULT_SEGMENT_ROWS,
+    add_columns: bool = False,
 ) -> Topic:
     """Append rows to a topic: all of them become visible at once, after those that are there, or none does.
 
@@ -320,9 +400,12 @@ def append_topic(
     Args:
         root: folder of the topics, a path or a URL.
         name: name of the topic.
-        rows: as for `write_topic`, with the columns of the topic (cast to its types where that loses nothing).
+        rows: as for `write_topic`, with the columns of the topic (cast to its types where that loses nothing). Columns
+            that it has gained later may be missing: they are null then.
         sort_by_timestamp: sort each table by the timestamp first.
         segment_rows: at most so many rows per file.
+        add_columns: the topic gains the columns of the rows that it does not have; they are null in the rows before.
+            Who reads it at the moment does not see them; a run sees them when it is begun or goes on.
 
     Returns:
         The topic with the new rows.
@@ -332,7 +415,10 @@ def append_topic(
             as it was.
     """
     first, tables = _first_of(rows, name, segment_rows)
-    return _write(TopicBuilder.extend(root, name), first, tables, sort_by_timestamp, segment_rows)
+    new = first.schema.remove_metadata() if add_columns else ()
+    known = Topic.open(root, name).spec.schema.names if add_columns else ()
+    builder = TopicBuilder.extend(root, name, [field for field in new if field.name not in known])
+    return _write(builder, first, tables, sort_by_timestamp, segment_rows)
 
 
 def _first_of(rows: Any, name: str, segment_rows: int) -> tuple[pa.Table, Iterator[pa.Table]]:
@@ -353,7 +439,7 @@ def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], s
         segments: list[Segment] = []
         ends = [0] * spec.partitions
         for table in itertools.chain([first], tables):
-            segments += builder.write_all(_pieces(spec, ends, table, sort, segment_rows))
+            segments += builder.write_all(_pieces(spec, builder.optional, ends, table, sort, segment_rows))
     except BaseException:
         builder.abort()
         raise
@@ -361,16 +447,16 @@ def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], s
 
 
 def _pieces(
-    spec: TopicSpec, ends: list[int], rows: pa.Table, sort: bool, segment_rows: int
+    spec: TopicSpec, optional: Collection[str], ends: list[int], rows: pa.Table, sort: bool, segment_rows: int
 ) -> Iterator[tuple[int, int, pa.Table]]:
     """Cut a table into files: partition, row, table of each; moves the ends of the partitions on."""
     strange = [name for name in rows.schema.names if name not in spec.schema.names]
     if strange:
         raise TopicException(
             f"The rows for topic {spec.name!r} have columns {strange}, which it does not have; its columns are "
-            f"{spec.schema.names}, and stay. Maybe leave them out, or write a new topic that has them."
+            f"{spec.schema.names}. Maybe leave them out, or have the topic gain them: append_topic(..., add_columns=True)."
         )
-    rows = fit_to_schema(rows, spec.schema, f"topic {spec.name}")
+    rows = fit_to_schema(rows, spec.schema, f"topic {spec.name}", optional)
     partition = partitions_of(rows, spec.key, spec.partitions)
     if sort and spec.timestamp is not None:
         time = timestamps_in_ms(rows.column(spec.timestamp)).to_numpy()

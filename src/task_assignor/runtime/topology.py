@@ -19,7 +19,7 @@ from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topics import TopicSpec, check_name
+from task_assignor.runtime.topic_spec import TopicSpec, check_name
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.topics import TopicSpec, check_name
+from task_assignor.runtime.topic_spec import TopicSpec, check_name
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]

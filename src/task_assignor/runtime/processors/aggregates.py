@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import plain, to_frame
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 
 if TYPE_CHECKING:
     import polars as pl

@@ -17,7 +17,7 @@ from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
 from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns, to_frame
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
 
 if TYPE_CHECKING:

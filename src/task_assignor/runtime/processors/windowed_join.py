@@ -43,7 +43,7 @@ from task_assignor.runtime.processors.records import (
 )
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.times import NO_TIME
-from task_assignor.runtime.topics import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.log import Topics
 from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
-from task_assignor.runtime.topics import check_name
+from task_assignor.runtime.topic_spec import check_name
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
 from task_assignor.sdk.text import failure

@@ -1,0 +1,127 @@
+"""What a topic is like: its name, partitions, columns, key. Where its rows are is in `topics`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.keys import key_type_name
+from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
+
+FORMAT_VERSION: Final = 4
+
+
+def check_name(what: str, name: object) -> None:
+    """Kafka's rule for names of topics; ours for stores and outputs too, since they become folders.
+
+    Raises:
+        TopicException: the name is not allowed.
+    """
+    if not is_name(name):
+        raise TopicException(f"The {what} name ({shown(name)}) must have {NAME_RULE}.")
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    """Names that were given as a sequence, or as one text."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _rack_sets(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
+    return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
+
+
+@attrs.frozen
+class TopicSpec:
+    """What a topic is like.
+
+    Args:
+        name: its name.
+        partitions: number of partitions, at least 1.
+        schema: columns of its rows.
+        key: key columns; equal keys are in one partition (see `keys`).
+        timestamp: column with the time of the event: a timestamp, or an integer of milliseconds; None: it has none.
+        racks: racks that hold a replica, per partition (None: unknown); None: unknown for all.
+
+    Raises:
+        TopicException: something of it is not allowed.
+    """
+
+    name: str
+    partitions: int
+    schema: pa.Schema
+    key: tuple[str, ...] = attrs.field(converter=_names)
+    timestamp: str | None = None
+    racks: tuple[frozenset[str] | None, ...] | None = attrs.field(default=None, converter=_rack_sets)
+
+    def __attrs_post_init__(self) -> None:
+        check_name("topic", self.name)
+        if type(self.partitions) is not int or self.partitions < 1:
+            raise TopicException(
+                f"The partitions ({self.partitions!r}) of topic {self.name} must be an int of at least 1."
+            )
+        if not isinstance(self.schema, pa.Schema):
+            raise TopicException(f"The schema ({self.schema!r}) of topic {self.name} must be a pyarrow.Schema.")
+        if len(set(self.schema.names)) != len(self.schema.names):
+            raise TopicException(f"Topic {self.name} has a column name twice: {self.schema.names}.")
+        if not self.key:
+            raise TopicException(
+                f"Topic {self.name} needs at least one key column. Its columns are {self.schema.names}."
+            )
+        for column in (*self.key, *([] if self.timestamp is None else [self.timestamp])):
+            if column not in self.schema.names:
+                raise TopicException(
+                    f"Topic {self.name} has no column {column!r}. Its columns are {self.schema.names}."
+                )
+        for column in self.key:
+            try:
+                key_type_name(self.schema.field(column).type)
+            except TopicException as error:
+                raise TopicException(f"The key column {column!r} of topic {self.name}: {error}") from None
+        if self.timestamp is not None:
+            kind = self.schema.field(self.timestamp).type
+            if not (pa.types.is_timestamp(kind) or pa.types.is_signed_integer(kind)):
+                raise TopicException(
+                    f"The timestamp column {self.timestamp!r} of topic {self.name} has type {kind}; "
+                    "it must be a timestamp or an integer of milliseconds since the epoch."
+                )
+        if self.racks is not None and len(self.racks) != self.partitions:
+            raise TopicException(
+                f"Topic {self.name} has {counted(self.partitions, 'partition')}, but racks for {len(self.racks)} were given."
+            )
+
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        """How the key columns are serialised; equal in topics whose equal keys share a partition number."""
+        return tuple(key_type_name(self.schema.field(column).type) for column in self.key)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a version says of the topic itself."""
+        racks = None if self.racks is None else [None if rack is None else sorted(rack) for rack in self.racks]
+        return {
+            "formatVersion": FORMAT_VERSION,
+            "name": self.name,
+            "partitions": self.partitions,
+            "key": list(self.key),
+            "timestamp": self.timestamp,
+            # For people; programs read the exact schema below.
+            "columns": [{"name": field.name, "type": str(field.type)} for field in self.schema],
+            "arrowSchema": base64.b64encode(self.schema.serialize().to_pybytes()).decode("ascii"),
+            "racks": racks,
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> TopicSpec:
+        """The spec that `to_json` wrote."""
+        if document["formatVersion"] != FORMAT_VERSION:
+            raise ValueError(
+                f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}; write the topic again"
+            )
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["arrowSchema"])))
+        return cls(
+            document["name"], document["partitions"], schema, document["key"], document["timestamp"], document["racks"]
+        )

@@ -1,0 +1,227 @@
+"""What a version of a topic says: what the topic is like, and which files it has. Where they are read is in `topics`.
+
+A version lists the files of the last appends itself. Those before are in lists, `<topic>/lists/<version>-<id>.json`, which never
+change; a version names them with the offsets up to which they go. When a version would become long, what it lists
+becomes a list, and lists of like length become one, as in `checkpoints`: so an append writes little however many files there are, and
+who has read a topic once reads of the lists only what is new.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+
+from task_assignor.runtime.storage import Seal, Storage, as_document, open_document
+from task_assignor.runtime.topic_spec import TopicSpec
+
+LISTED_APPENDS: Final = 32
+"""So many appends a version lists itself,"""
+LISTED_FILES: Final = 512
+"""and at most so many files."""
+
+
+@attrs.frozen
+class Segment:
+    """One file of a partition.
+
+    Args:
+        partition: number of the partition.
+        base: offset of its first row.
+        seal: its rows, bytes and checksum.
+        file: its name in the folder of the partition.
+    """
+
+    partition: int
+    base: int
+    seal: Seal
+    file: str
+
+    @property
+    def end(self) -> int:
+        """Offset after its last row."""
+        return self.base + self.seal.rows
+
+    def name(self, topic: str) -> str:
+        """Its name in the storage of the topics.
+
+        Args:
+            topic: name of the topic.
+        """
+        return f"{topic}/{self.partition}/{self.file}"
+
+
+Files = Sequence[Sequence[Segment]]
+"""Per partition the files in the order of their offsets."""
+
+
+@attrs.frozen
+class FileList:
+    """A list of files that a version names.
+
+    Args:
+        name: its name in the storage of the topics.
+        last: the newest version of which it lists files.
+        count: how many it lists.
+        ends: per partition the offset after the last row up to there.
+    """
+
+    name: str
+    last: int
+    count: int
+    ends: Sequence[int]
+
+
+@attrs.frozen
+class TopicVersion:
+    """A topic as it is at some time.
+
+    Args:
+        spec: what it is like.
+        topic_id: its identity; a topic that is written anew has another one.
+        number: how often it has grown.
+        lists: the files of the older appends, in order.
+        recent: those of the others.
+        first_columns: how many columns it had at first; rows may lack the others, which are null there.
+    """
+
+    spec: TopicSpec
+    topic_id: str
+    number: int
+    lists: tuple[FileList, ...]
+    recent: Files
+    first_columns: int
+
+    @property
+    def ends(self) -> list[int]:
+        """Per partition the offset after the last row."""
+        before = self.lists[-1].ends if self.lists else [0] * self.spec.partitions
+        return [files[-1].end if files else end for files, end in zip(self.recent, before, strict=True)]
+
+    @property
+    def is_long(self) -> bool:
+        """What it lists itself should become a list."""
+        appends = self.number - (self.lists[-1].last if self.lists else -1)
+        return appends > LISTED_APPENDS or sum(map(len, self.recent)) > LISTED_FILES
+
+    def with_files(self, files: Files, spec: TopicSpec) -> TopicVersion:
+        """The next version, with files that were written as if the partitions had been empty."""
+        recent = [
+            [*before, *(attrs.evolve(one, base=one.base + end) for one in new)]
+            for before, new, end in zip(self.recent, files, self.ends, strict=True)
+        ]
+        return attrs.evolve(self, spec=spec, number=self.number + 1, recent=recent)
+
+    def shortened(self, storage: Storage) -> TopicVersion:
+        """The same, with what it lists itself in a list, which is written; nobody knows it before the version is."""
+        files: list[list[Segment]] = [list(found) for found in self.recent]
+        lists = list(self.lists)
+        while lists and lists[-1].count <= sum(map(len, files)):
+            files = [[*before, *found] for before, found in zip(self.read(storage, lists.pop()), files, strict=True)]
+        name = f"{lists_folder(self.spec.name)}/{self.number:012d}-{uuid.uuid4().hex[:12]}.json"
+        storage.put(name, as_document({"id": self.topic_id, "files": _to_json(files)}))
+        new = FileList(name, self.number, sum(map(len, files)), self.ends)
+        return attrs.evolve(self, lists=(*lists, new), recent=[[] for _ in files])
+
+    def read(self, storage: Storage, found: FileList) -> list[list[Segment]]:
+        """The files of a list.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is not what was written.
+        """
+        document = open_document(storage, found.name)
+        files = _from_json(document["files"])
+        is_it = all(part[-1].end == end for part, end in zip(files, found.ends, strict=True) if part)
+        if document["id"] != self.topic_id or not is_it:
+            raise ValueError(f"{storage.locate(found.name)} is the list of something else")
+        return files
+
+    def files_after(self, storage: Storage, ends: Sequence[int]) -> Iterator[list[list[Segment]]]:
+        """The files with rows from these offsets on, per partition; those of each list, then the others."""
+        for found in self.lists:
+            if any(end > known for end, known in zip(found.ends, ends, strict=True)):
+                yield [
+                    [one for one in files if one.base >= known]
+                    for files, known in zip(self.read(storage, found), ends, strict=True)
+                ]
+        yield [[one for one in files if one.base >= known] for files, known in zip(self.recent, ends, strict=True)]
+
+    def names_since(self, storage: Storage, version: int) -> set[str]:
+        """Names of the files of all versions after one, and maybe of others."""
+        newer = [self.read(storage, found) for found in self.lists if found.last > version]
+        return {one.file for files in (*newer, self.recent) for partition in files for one in partition}
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the version."""
+        return {
+            **self.spec.to_json(),
+            "id": self.topic_id,
+            "version": self.number,
+            "firstColumns": self.first_columns,
+            "lists": [[found.name, found.last, found.count, list(found.ends)] for found in self.lists],
+            "files": _to_json(self.recent),
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], name: str, number: int) -> TopicVersion:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError, pyarrow.ArrowException: it is not that of this topic and number.
+        """
+        spec = TopicSpec.from_json(document)
+        recent = _from_json(document["files"])
+        if (spec.name, document["version"]) != (name, number):
+            raise ValueError(f"it describes the topic {spec.name!r}, version {document['version']}")
+        if len(recent) != spec.partitions:
+            raise ValueError(f"it has files for {len(recent)} partitions, not {spec.partitions}")
+        lists = tuple(FileList(*found) for found in document["lists"])
+        return cls(spec, str(uuid.UUID(document["id"])), number, lists, recent, document["firstColumns"])
+
+
+def _to_json(files: Files) -> list[Any]:
+    return [[[one.file, one.base, *one.seal.to_json()] for one in partition] for partition in files]
+
+
+def _from_json(document: list[Any]) -> list[list[Segment]]:
+    return [
+        [Segment(partition, base, Seal(*seal), file) for file, base, *seal in files]
+        for partition, files in enumerate(document)
+    ]
+
+
+def version_name(topic: str, version: int) -> str:
+    """The name of a version of a topic in the storage of the topics."""
+    return f"{topic}/versions/{version:012d}.json"
+
+
+def lists_folder(topic: str) -> str:
+    """Where the lists of a topic are."""
+    return f"{topic}/lists"
+
+
+def versions_of(storage: Storage, topic: str) -> list[int]:
+    """The numbers of the versions that are there, in order."""
+    stems = [name.rpartition("/")[2].removesuffix(".json") for name in storage.list(f"{topic}/versions")]
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def newest_version(storage: Storage, topic: str) -> tuple[int, dict[str, Any]]:
+    """Number and content of the version that counts.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    while True:
+        found = versions_of(storage, topic)
+        if not found:
+            raise FileNotFoundError(topic)
+        try:
+            return found[-1], open_document(storage, version_name(topic, found[-1]))
+        except FileNotFoundError:
+            # Who writes newer versions removes older ones.
+            if versions_of(storage, topic)[-1:] == found[-1:]:
+                raise
