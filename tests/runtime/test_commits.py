@@ -342,7 +342,9 @@ def test_a_file_that_the_coordinator_does_not_see_is_not_committed(folder: Folde
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-@pytest.mark.parametrize("other", [pa.table({"x": ["text"]}), pa.table({"y": [1]}), pa.table({"x": [1], "y": [1]})])
+@pytest.mark.parametrize(
+    "other", [pa.table({"x": ["text"]}), pa.table({"y": [1]}), pa.table({"x": ["text"], "y": [1]})]
+)
 def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other: pa.Table, resumes: bool) -> None:
     log = CommitLog(folder.root)
     log.append(folder.record(0, {0: folder.file(0, 0, 1, pa.table({"x": pa.nulls(1)}))}))
@@ -359,6 +361,34 @@ def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other
     log.append(folder.record(2, {1: folder.file(1, 2, 2, _rows(3))}))
     assert read_output(folder.root, "out").column("x").to_pylist() == [None, 1, 3]
     assert output_schema(folder.root, "out") == pa.schema([("x", pa.int64())])
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_an_output_gains_columns_and_loses_none(folder: Folder, resumes: bool) -> None:
+    """Task by task; older rows have null, and so have those of tasks that do not give it yet."""
+    log = CommitLog(folder.root)
+    wide = pa.table({"x": [2], "y": ["new"]})
+    log.open_epoch("app", "me", 0)
+    log.append(folder.record(1, {0: folder.file(0, 1, 1, _rows(1)), 1: folder.file(1, 1, 1, _rows(1))}))
+    log.append(folder.record(2, {0: folder.file(0, 2, 1, wide)}))
+    log.append(folder.record(3, {1: folder.file(1, 3, 1, _rows(3))}))
+    number = 4
+    if resumes:
+        log.write_checkpoint(3, {})
+        log = CommitLog(folder.root)
+        number = log.open_epoch("app", "me", 0).number + 1
+    with pytest.raises(
+        ProcessorException, match=r"Batch \d of task 0_0 .* the columns x: int64, but it had x: int64, y: string"
+    ):
+        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(4))}))
+    with pytest.raises(ProcessorException, match="Columns cannot go or change their types; new ones may come"):
+        log.append(folder.record(number, {1: folder.file(1, number, 1, pa.table({"x": [1], "y": [1]}))}))
+    log.append(folder.record(number, {1: folder.file(1, number, 2, wide)}))
+    log.write_checkpoint(number, {})
+    found = read_output(folder.root, "out")
+    assert found.column("x").to_pylist() == [1, 2, 1, 3, 2]
+    assert found.column("y").to_pylist() == [None, "new", None, None, "new"]
+    assert output_schema(folder.root, "out") == wide.schema
 
 
 def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:

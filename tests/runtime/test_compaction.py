@@ -221,7 +221,7 @@ def test_columns_that_are_null_in_some_batches_and_dictionaries_can_be_merged(tm
     run.check()
     assert len(committed_files(tmp_path / "nulls", "out")) == 2
     assert read_output(tmp_path / "nulls", "out").schema == pa.schema([("x", pa.int64())])
-    with pytest.raises(ProcessorException, match="Columns cannot change"):
+    with pytest.raises(ProcessorException, match="Columns cannot go or change"):
         run.commit(1, kind=pa.float64())
     for ending in (".arrow", PARQUET):
         run = Run(tmp_path / f"dictionary{ending}", ending=ending)

@@ -30,7 +30,7 @@ from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.event_lines import EventLines
-from task_assignor.runtime.identity import differences, identity_of
+from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -362,7 +362,10 @@ class StreamsApplication:
         self._topics_at.prepare(self._application_id, self._topology, self._tasks)
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.
-            self._topics = {name: self._topics_at.open(name, topic.topic_id) for name, topic in self._topics.items()}
+            self._topics = {
+                name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
+                for name, topic in self._topics.items()
+            }
             options = self._options
             upkeep = Upkeep(options.compression, retention_ms=options.output_retention_ms)
             commits = CommitLog(self._layout.run_dir, upkeep)
@@ -515,6 +518,7 @@ class StreamsApplication:
             spec.state_dir or self._state_dir(spec.name, run_id),
             self._options,
             {name: topic.topic_id for name, topic in self._topics.items()},
+            {name: topic.spec.schema.names for name, topic in self._topics.items()},
         )
 
     # The folder of the run.
@@ -540,23 +544,22 @@ class StreamsApplication:
         storage = self._layout.storage
         outputs = self._output_schemas()
         identity = identity_of(self._topology, self._topics, outputs)
+        description = {
+            "formatVersion": FORMAT_VERSION,
+            "applicationId": self._application_id,
+            "runId": str(uuid.uuid4()),
+            "identity": identity,
+            "topicsRoot": self._topics_at.address,
+            "outputs": {
+                name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+                for name, schema in outputs.items()
+                if name not in self._topology.repartitions
+            },
+        }
         if not storage.is_there(APPLICATION):
-            run_id = str(uuid.uuid4())
-            description = {
-                "formatVersion": FORMAT_VERSION,
-                "applicationId": self._application_id,
-                "runId": run_id,
-                "identity": identity,
-                "topicsRoot": self._topics_at.address,
-                "outputs": {
-                    name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-                    for name, schema in outputs.items()
-                    if name not in self._topology.repartitions
-                },
-            }
             with suppress(FileExistsError):
                 storage.put_if_absent(APPLICATION, as_document(description))
-                return run_id
+                return str(description["runId"])
         found = read_application(self._layout)
         try:
             owner, run_id, before = found["applicationId"], str(found["runId"]), found["identity"]
@@ -569,13 +572,15 @@ class StreamsApplication:
                 f"The folder {self._layout.run_dir} belongs to the application {owner!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        changed = differences(before, identity)
+        changed = differences(with_gained_columns(before, identity, outputs), identity)
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
                 f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name.) "
                 "Maybe use another run_dir, which computes everything anew, or go back to what it was."
             )
+        if before != identity:
+            storage.put(APPLICATION, as_document({**description, "runId": run_id}))
         return run_id
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:

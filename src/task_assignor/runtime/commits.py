@@ -131,6 +131,8 @@ class CommitLog:
         self._checkpoints = Checkpoints(self._storage, upkeep)
         self._columns: dict[str, dict[str, str]] = {}
         """Output -> column -> type, of all commits; of the coordinator that writes."""
+        self._given: dict[tuple[str, TaskId], frozenset[str]] = {}
+        """Output and task -> the columns of its last file."""
 
     # Reading.
 
@@ -266,8 +268,14 @@ class CommitLog:
         checkpoint = self._checkpoints.newest()
         self._recent = list(self.records_after(checkpoint))
         self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
+        files = OutputFiles.from_json(checkpoint.outputs)
+        self._given = {
+            (output, found.task): frozenset(name for name, _ in found.file.columns)
+            for output in checkpoint.columns
+            for found in files.of(output)
+        }
         for record in self._recent:
-            self._columns = self._columns_with(record)
+            self._take_columns(record, self._columns_with(record))
         newest = self._recent[-1] if self._recent else checkpoint
         record = CommitRecord(
             newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
@@ -328,7 +336,7 @@ class CommitLog:
         columns = self._columns_with(record)
         self._put(record)
         self._recent.append(record)
-        self._columns = columns
+        self._take_columns(record, columns)
 
     def _put(self, record: CommitRecord) -> None:
         name = commit_name(record.number)
@@ -395,28 +403,37 @@ class CommitLog:
     def _columns_with(self, record: CommitRecord) -> dict[str, dict[str, str]]:
         """The columns of all outputs after a record.
 
-        A column of type null (a batch that has only nulls in it) goes with any type.
+        A column of type null (a batch that has only nulls in it) goes with any type. An output may gain columns, which
+        other tasks give later, and older rows have null there; a task that has given one goes on to give it.
         """
         known = dict(self._columns)
         for task in sorted(record.tasks):
             for output, file in record.tasks[task].outputs.items():
                 if file.topic:
                     continue  # its serde has written them, whatever they are
-                now, before = dict(file.columns), known.get(output)
-                if before is None:
-                    known[output] = now
-                    continue
-                if now.keys() != before.keys() or any(
-                    "null" not in (now[c], before[c]) and now[c] != before[c] for c in now
-                ):
+                now = dict(file.columns)
+                before = known.get(output, now)
+                lost = self._given.get((output, task), frozenset()) - now.keys()
+                differ = [
+                    c for c in now.keys() & before.keys() if "null" not in (now[c], before[c]) and now[c] != before[c]
+                ]
+                if lost or differ or not (now.keys() <= before.keys() or now.keys() >= before.keys()):
                     raise ProcessorException(
                         f"Batch {record.tasks[task].batch} of task {task} is not committed: it gave the output {output!r} the columns "
-                        f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot change. Maybe declare them: "
-                        f"Output({output!r}, schema), which also casts to them.",
+                        f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot go or change their types; new ones "
+                        f"may come. Maybe declare them: Output({output!r}, schema), which also casts to them.",
                         str(task),
                     )
-                known[output] = {c: now[c] if kind == "null" else kind for c, kind in before.items()}
+                kinds = {c: now.get(c, kind) if kind == "null" else kind for c, kind in before.items()}
+                known[output] = {**now, **kinds} if now.keys() > before.keys() else kinds
         return known
+
+    def _take_columns(self, record: CommitRecord, columns: dict[str, dict[str, str]]) -> None:
+        """A record counts, and these are the columns after it."""
+        self._columns = columns
+        for task, commit in record.tasks.items():
+            for output, file in commit.outputs.items():
+                self._given[output, task] = frozenset(name for name, _ in file.columns)
 
 
 def _advice(error: Exception, *, is_last: bool) -> str:

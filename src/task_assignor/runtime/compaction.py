@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import MERGED_BYTES, Merge, OutputFile, OutputFiles
 from task_assignor.runtime.storage import PARQUET, Storage, as_one_file, open_arrow
 
@@ -90,7 +91,7 @@ class Compaction:
         return True
 
     def _schema(self, merge: Merge) -> pa.Schema:
-        # They differ at most in columns that have only nulls in some batches.
+        # They differ at most in columns that have only nulls in some batches, or that were gained.
         examples = {one.file.columns: one for one in reversed(merge.files)}
         return pa.unify_schemas([self._open(merge, one).schema for one in reversed(examples.values())])
 
@@ -98,7 +99,7 @@ class Compaction:
         for one in merge.files:
             table = self._open(merge, one)
             try:
-                yield table if table.schema == schema else table.select(schema.names).cast(schema)
+                yield table if table.schema == schema else padded(table, schema).cast(schema)
             except pa.ArrowException:
                 self._left.add(one.file.path)
                 raise

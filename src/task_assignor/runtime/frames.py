@@ -13,6 +13,23 @@ from task_assignor.sdk.text import failure
 _EXPECTED = "a pyarrow.Table, a pandas or polars DataFrame, or an iterable of these with equal columns"
 
 
+def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of a schema, in its order; those that it lacks are null. Types stay as they are.
+
+    Args:
+        table: the table; it has no other columns.
+        schema: the columns.
+    """
+    names = set(table.schema.names)
+    if table.schema.names == schema.names:
+        return table
+    columns = [
+        table.column(field.name) if field.name in names else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names)
+
+
 def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
     """The tables in `rows`, which is one or gives several.
 

@@ -82,6 +82,30 @@ def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> 
     }
 
 
+def with_gained_columns(before: Any, now: dict[str, Any], outputs: Mapping[str, pa.Schema | None]) -> dict[str, Any]:
+    """An identity with the columns that topics and outputs have gained since; what else differs stays as it was.
+
+    A topic only ever gains columns that are null in older rows; an output must have declared them so.
+
+    Args:
+        before: what the run was.
+        now: what it is.
+        outputs: output -> its columns now.
+    """
+    grown: dict[str, Any] = json.loads(json.dumps(before))
+    for name, topic in grown.get("topics", {}).items():
+        columns = now["topics"].get(name, {}).get("columns", {})
+        topic["columns"] = {**columns, **topic["columns"]}
+    for name, sub in grown.get("sub-topologies", {}).items():
+        for output, columns in sub["outputs"].items():
+            declared = now["sub-topologies"].get(name, {}).get("outputs", {}).get(output)
+            schema = outputs.get(output)
+            if columns is not None and declared is not None and schema is not None:
+                gained = [field.name for field in schema if field.nullable and field.name not in columns]
+                sub["outputs"][output] = {**columns, **{column: declared[column] for column in gained}}
+    return grown
+
+
 def columns_of(schema: pa.Schema) -> dict[str, str]:
     """Column -> its type, as text."""
     return {field.name: str(field.type) for field in schema}

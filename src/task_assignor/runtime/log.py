@@ -63,12 +63,13 @@ class Topics(Protocol):
     def address(self) -> str:
         """What people call the place."""
 
-    def open(self, name: str, expected_id: str | None = None) -> Log:
+    def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Log:
         """The topic of that name, as it is now.
 
         Args:
             name: name of the topic.
             expected_id: the identity it must have; None: any.
+            columns: those that are wanted, if it may have gained others; None: all.
 
         Raises:
             TopicException: there is none, its description cannot be read, or it is another one than expected.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed, read_application
 from task_assignor.runtime.errors import CommitLogException, CorruptLogException
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import OutputFile
 
 
@@ -58,17 +59,21 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
         CorruptLogException: a committed file cannot be read.
     """
-    layout = RunLayout(run_dir)
     while True:
         files = committed_outputs(run_dir, output)
-        declared = read_application(layout)["outputs"].get(output)
+        declared = _declared(run_dir, output)
         if declared is not None:
-            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(declared)))
-        # One file for each set of columns: they differ at most in columns that have only nulls in some batches.
+            return declared
+        # One file for each set of columns: they differ in columns that have only nulls in some batches, or that were gained.
         examples = {found.file.columns: found for found in files}
         tables = _open(run_dir, output, list(examples.values()))
         if tables is not None:
             return pa.unify_schemas([table.schema for table in tables]) if tables else None
+
+
+def _declared(run_dir: str | Path, output: str) -> pa.Schema | None:
+    found = read_application(RunLayout(run_dir))["outputs"].get(output)
+    return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
 
 
 def _open(run_dir: str | Path, output: str, files: Sequence[OutputFile]) -> list[pa.Table] | None:
@@ -98,7 +103,9 @@ def read_output(run_dir: str | Path, output: str) -> pa.Table:
     tables = None
     while tables is None:
         tables = _open(run_dir, output, committed_outputs(run_dir, output))
+    declared = _declared(run_dir, output)
     if not tables:
-        schema = output_schema(run_dir, output)
-        return pa.table({}) if schema is None else schema.empty_table()
-    return pa.concat_tables(tables, promote_options="default")
+        return pa.table({}) if declared is None else declared.empty_table()
+    rows = pa.concat_tables(tables, promote_options="default")
+    # Columns that it has gained may not be in any file yet.
+    return rows if declared is None else padded(rows, declared)

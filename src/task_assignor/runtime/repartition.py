@@ -16,6 +16,7 @@ import pyarrow as pa
 from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef
@@ -109,6 +110,8 @@ class RepartitionLog:
             table = self._tables.get(file.path)
         if table is None:
             table = open_committed(self._layout, file, "repartition", self.spec.name, partition, offset)
+            # It may have gained columns since.
+            table = padded(table, self.spec.schema).cast(self.spec.schema)
         with self._lock:
             self._tables[file.path] = table
             self._tables.move_to_end(file.path)

@@ -21,6 +21,7 @@ LISTED_APPENDS: Final = 32
 """So many appends a version lists itself,"""
 LISTED_FILES: Final = 512
 """and at most so many files."""
+_LOOKS: Final = 20
 
 
 @attrs.frozen
@@ -205,8 +206,15 @@ def lists_folder(topic: str) -> str:
 
 def versions_of(storage: Storage, topic: str) -> list[int]:
     """The numbers of the versions that are there, in order."""
-    stems = [name.rpartition("/")[2].removesuffix(".json") for name in storage.list(f"{topic}/versions")]
-    return sorted(int(stem) for stem in stems if stem.isdecimal())
+    folder = f"{topic}/versions"
+    for _ in range(_LOOKS):
+        names = storage.list(folder)
+        stems = (name.rpartition("/")[2].removesuffix(".json") for name in names)
+        found = sorted(int(stem) for stem in stems if stem.isdecimal())
+        if found or (not names and f"{folder}/" not in storage.list(topic)):
+            return found
+        # While somebody slow looked, others have appended so often that all versions it saw are gone.
+    return []
 
 
 def newest_version(storage: Storage, topic: str) -> tuple[int, dict[str, Any]]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.frames import as_tables
+from task_assignor.runtime.frames import as_tables, padded
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -325,8 +325,9 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Colle
     Raises:
         TopicException: a column is missing or a value does not fit; names it.
     """
-    for name in (name for name in optional if name not in table.schema.names):
-        table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
+    table = padded(
+        table, pa.schema([*table.schema, *(schema.field(x) for x in optional if x not in table.schema.names)])
+    )
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise TopicException(f"The rows for {what} have no columns {missing}; they have {table.schema.names}.")

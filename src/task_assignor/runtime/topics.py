@@ -22,6 +22,7 @@ import pyarrow as pa
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.fetched import Fetched
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_spec import check_name
 from task_assignor.runtime.topic_versions import (
@@ -281,13 +282,7 @@ class Topic:
                 segment.base,
                 place,
             )
-        columns = [
-            table.column(field.name)
-            if field.name in table.schema.names
-            else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
-            for field in schema
-        ]
-        return pa.table(columns, schema=schema)
+        return padded(table.select([name for name in table.schema.names if name in schema.names]), schema).cast(schema)
 
     def _check_follows(self, segment: Segment, expected: int) -> None:
         if segment.base != expected:

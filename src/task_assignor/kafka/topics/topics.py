@@ -93,7 +93,12 @@ class KafkaTopics:
         """What was said of a topic; None: nothing."""
         return next((topic for topic in self.topics if topic.name == name), None)
 
-    def open(self, name: str, expected_id: str | None = None) -> KafkaLog:
+    def open(
+        self,
+        name: str,
+        expected_id: str | None = None,
+        columns: Collection[str] | None = None,  # noqa: ARG002 (its columns are those that were declared)
+    ) -> KafkaLog:
         """The topic of that name.
 
         Raises:

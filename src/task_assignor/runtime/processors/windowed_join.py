@@ -259,6 +259,9 @@ class JoinProcessor(Processor):
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """New left rows meet all right rows; new right rows meet the left rows that were there before."""
+        # A source may have gained columns since the rows of the state were written.
+        self._left_store.widen(self._left.stored)
+        self._right_store.widen(self._right.stored)
         before = self._stream_time()
         closed_before = self._closed_before(before)
         (new_left, lonely_left), (new_right, lonely_right) = (

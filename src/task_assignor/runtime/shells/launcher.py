@@ -74,6 +74,7 @@ class ClientBootstrap:
         state_dir: folder of the client's snapshots; may be local.
         options: settings of the runtime.
         topic_ids: topic -> the id that it must have.
+        columns: topic -> the columns that the run sees of it, whatever it gains meanwhile.
     """
 
     address: tuple[str, int]
@@ -87,6 +88,7 @@ class ClientBootstrap:
     state_dir: str
     options: RuntimeOptions
     topic_ids: Mapping[str, str] = attrs.field(factory=dict)
+    columns: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
 
 
 @attrs.frozen

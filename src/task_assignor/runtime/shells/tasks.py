@@ -109,7 +109,8 @@ class TasksHere:
         layout = RunLayout(bootstrap.run_dir)
         self._writer = BackgroundWriter(layout.storage, bootstrap.spec.threads + 1)
         topics: dict[str, Log] = {
-            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic)) for topic in bootstrap.topology.sources
+            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic))
+            for topic in bootstrap.topology.sources
         }
         specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
         topics |= {

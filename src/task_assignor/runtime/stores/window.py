@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import Store, check_store_name, described, has_part, open_part, write_part
@@ -170,6 +171,18 @@ class _Segment:
             dead=dead,
         )
 
+    def padded(self, schema: pa.Schema, time: str) -> _Segment:
+        """The same rows with columns that are new, and null."""
+        return _Segment(
+            padded(self._source, schema).cast(schema),
+            time,
+            before=self._before,
+            number=self.number,
+            part=self.part,
+            is_mapped=self.is_mapped,
+            dead=self.dead,
+        )
+
     def frame(self, time: str, *, keep: bool = True) -> pl.DataFrame:
         """The rows as a polars frame, which may take as much memory again."""
         if self._frame is not None:
@@ -231,7 +244,7 @@ class WindowStore(Store):
         return self._state.expired_before
 
     def append(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
-        """Add rows; all tables must have equal columns.
+        """Add rows; all tables must have equal columns, or more than those before, which have null there then.
 
         Args:
             rows: the rows.
@@ -243,6 +256,26 @@ class WindowStore(Store):
         """
         self._add(rows, frame, number)
         self._pending.append(rows)
+
+    def widen(self, schema: pa.Schema) -> None:
+        """Have these columns from now on; those that are new are null in the rows that are there.
+
+        Args:
+            schema: the columns, those of the rows that are there among them; an empty store takes those of its first rows.
+
+        Raises:
+            StoreException: some are missing, or have other types.
+        """
+        known = self._state.schema
+        if known is None or known.equals(schema):
+            return
+        if any(schema.get_field_index(field.name) < 0 or schema.field(field.name) != field for field in known):
+            raise StoreException(
+                f"The window store {self.name} holds rows of {described(known)}; rows of "
+                f"{described(schema)} cannot be added. Only columns that it does not have may be new."
+            )
+        segments = tuple(segment.padded(schema, self._time) for segment in self._state.segments)
+        self._become(schema=schema, segments=segments)
 
     def observe(self, time_ms: int) -> None:
         """Move the stream time forward; an older time changes nothing."""
@@ -365,6 +398,10 @@ class WindowStore(Store):
 
     def _open(self, part: Part, number: float | None = None) -> _Segment:
         table = open_part(self._folder, part, self.name)
+        schema = self._state.schema
+        if schema is not None and not table.schema.equals(schema):
+            # It is older than columns that were gained.
+            table = padded(table, schema).cast(schema)
         return _Segment(table, self._time, number=number, part=part, is_mapped=True)
 
     def rollback(self) -> None:
@@ -433,10 +470,7 @@ class WindowStore(Store):
                 )
             self._become(schema=rows.schema)
         elif not rows.schema.equals(schema):
-            raise StoreException(
-                f"The window store {self.name} holds rows of {described(schema)}; rows of "
-                f"{described(rows.schema)} cannot be added."
-            )
+            self.widen(rows.schema)
         if rows.column(self._time).null_count:
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._time}.")
         if rows.num_rows:

@@ -1,0 +1,369 @@
+"""Topics that are appended to thousands of times, and topics that gain columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    CommitLogException,
+    Output,
+    Processor,
+    RunEvent,
+    StoreException,
+    SubTopology,
+    TaskContext,
+    Topic,
+    TopicException,
+    Topology,
+    WindowedJoin,
+    WindowStoreSpec,
+    append_topic,
+    output_schema,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime import topic_versions as versions
+from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.topic_versions import lists_folder, versions_of
+from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, application, in_order, join_topology, stream
+
+ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "n": list(range(40))})
+WIDE = ROWS.append_column("more", pa.array([f"m{number}" for number in range(40)]))
+
+
+def _rows(topic: Topic) -> list[int]:
+    return sorted(
+        number
+        for part, end in enumerate(topic.end_offsets())
+        for number in topic.read(part, 0, end).column("n").to_pylist()
+    )
+
+
+# Appended to very often.
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions become long soon."""
+    monkeypatch.setattr(versions, "LISTED_APPENDS", 3)
+    monkeypatch.setattr(versions, "LISTED_FILES", 9)
+
+
+@pytest.mark.usefixtures("_short")
+def test_versions_stay_short_and_lists_few(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
+    reader, sizes, lists = Topic.open(tmp_path, "t"), [], []
+    storage = LocalStorage(tmp_path)
+    for number in range(1, 200):
+        topic = append_topic(tmp_path, "t", ROWS.slice(number % 40, 1))
+        sizes.append(storage.size(f"t/versions/{topic.version:012d}.json"))
+        lists.append(len(storage.list(lists_folder("t"))))
+        if number % 17 == 0:
+            reader.refresh()
+            assert sum(reader.end_offsets()) == number + 1
+    assert max(sizes) < 2.5 * sizes[0]
+    assert max(lists) < 2 * 8 + 20 / 3
+    for found in (reader, Topic.open(tmp_path, "t")):
+        found.refresh()
+        assert _rows(found) == sorted(number % 40 for number in range(200))
+    assert len(versions_of(storage, "t")) <= 20
+
+
+@pytest.mark.usefixtures("_short")
+def test_many_who_append_at_the_same_time_lose_nothing_when_lists_are_made(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: append_topic(tmp_path, "t", ROWS.slice(number % 40, 1)), range(120)))
+    assert _rows(Topic.open(tmp_path, "t")) == sorted(number % 40 for number in range(120))
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("point", range(4))
+def test_a_writer_that_dies_at_any_write_leaves_the_topic_as_it_was_or_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int
+) -> None:
+    """When a list is due: before the list, before the version, before and while old lists and versions are deleted."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    for number in range(1, 27):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    begun = iter(range(100))
+    with monkeypatch.context() as patch:
+        for name in ("put", "put_if_absent", "delete"):
+            really = getattr(LocalStorage, name)
+
+            def die(self: LocalStorage, first: object, *rest: object, really: object = really) -> None:
+                if next(begun) >= point:
+                    raise KeyboardInterrupt
+                really(self, first, *rest)  # type: ignore[operator]
+
+            patch.setattr(LocalStorage, name, die)
+        grown = 27
+        for number in range(27, 31):
+            try:
+                append_topic(tmp_path, "t", ROWS.slice(number, 1))
+            except KeyboardInterrupt:
+                break
+    found = _rows(Topic.open(tmp_path, "t"))
+    assert found == list(range(len(found)))
+    assert grown <= len(found) < 31
+    for number in range(len(found), 40):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("damage", ["flipped", "missing", "exchanged"])
+def test_a_damaged_list_is_named(tmp_path: Path, damage: str) -> None:
+    for name in ("t", "other"):
+        write_topic(tmp_path, name, ROWS.slice(0, 1), partitions=2, key=["key"])
+        for number in range(1, 12):
+            append_topic(tmp_path, name, ROWS.slice(number, 1))
+    path, other = (tmp_path / Topic.open(tmp_path, name).now.lists[0].name for name in ("t", "other"))
+    whole = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(other.read_bytes() if damage == "exchanged" else whole[:90] + b"X" + whole[91:])
+    with pytest.raises(TopicException, match="The description of topic 't' cannot be read"):
+        _rows(Topic.open(tmp_path, "t"))
+    path.write_bytes(whole)
+    assert _rows(Topic.open(tmp_path, "t")) == list(range(12))
+
+
+# Columns that come later.
+
+
+def test_a_topic_gains_a_column(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
+    before = Topic.open(tmp_path, "t")
+    grown = append_topic(tmp_path, "t", WIDE.slice(10, 10), add_columns=True)
+    assert grown.spec.schema == WIDE.schema
+    append_topic(tmp_path, "t", ROWS.slice(20, 10))
+    append_topic(tmp_path, "t", WIDE.slice(30).select(["more", "n", "key"]))
+    topic = Topic.open(tmp_path, "t")
+    rows = pa.concat_tables([topic.read(part, 0, end) for part, end in enumerate(topic.end_offsets())])
+    rows = rows.sort_by("n")
+    assert rows.drop_columns(["more"]).equals(ROWS)
+    expected = [*[None] * 10, *(f"m{n}" for n in range(10, 20)), *[None] * 10, *(f"m{n}" for n in range(30, 40))]
+    assert rows.column("more").to_pylist() == expected
+    assert topic.read(0, 0, 3, ["more"]).schema.names == ["more"]
+    before.refresh()
+    assert _rows(before) == list(range(40))
+    assert before.spec.schema == ROWS.schema, "who reads it does not see it"
+    assert before.read(0, 0, before.end_offset(0)).schema == ROWS.schema
+    assert append_topic(tmp_path, "t", WIDE.slice(0, 1), add_columns=True).spec.schema == WIDE.schema
+
+
+def test_columns_that_come_at_the_same_time_are_all_there(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
+
+    def append(number: int) -> None:
+        more = pa.array([f"{number}"] * 5)
+        append_topic(tmp_path, "t", ROWS.slice(number * 5, 5).append_column(f"c{number}", more), add_columns=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(append, range(8)))
+    topic = Topic.open(tmp_path, "t")
+    assert sorted(topic.spec.schema.names) == ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "key", "n"]
+    for part, end in enumerate(topic.end_offsets()):
+        for row in topic.read(part, 0, end).to_pylist():
+            owner = row["n"] // 5
+            assert {name: value for name, value in row.items() if name[0] == "c" and value} == {f"c{owner}": f"{owner}"}
+
+
+def test_what_a_topic_cannot_become_is_refused(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    with pytest.raises(TopicException, match=r"have columns \['more'\], which it does not have.*add_columns=True"):
+        append_topic(tmp_path, "t", WIDE)
+    with pytest.raises(TopicException, match=r"cannot gain the column 'more': it has no type, only nulls"):
+        append_topic(tmp_path, "t", ROWS.append_column("more", pa.nulls(40)), add_columns=True)
+    strict = WIDE.cast(WIDE.schema.set(2, pa.field("more", pa.string(), nullable=False)))
+    with pytest.raises(TopicException, match=r"cannot gain the column 'more': it must not be null"):
+        append_topic(tmp_path, "t", strict, add_columns=True)
+    with pytest.raises(TopicException, match=r"have no columns \['n'\]"):
+        append_topic(tmp_path, "t", WIDE.drop_columns(["n"]), add_columns=True)
+    with pytest.raises(TopicException, match=r"'n' for topic t has type string and cannot be cast to int64"):
+        append_topic(tmp_path, "t", WIDE.set_column(1, "n", WIDE.column("more")), add_columns=True)
+    append_topic(tmp_path, "t", WIDE, add_columns=True)
+    with pytest.raises(TopicException, match=r"'more' for topic t has type list.* and cannot be cast to string"):
+        append_topic(tmp_path, "t", ROWS.append_column("more", pa.array([[1]] * 40)), add_columns=True)
+    topic = Topic.open(tmp_path, "t")
+    assert topic.version == 1
+    assert topic.spec.schema == WIDE.schema
+
+
+# Runs.
+
+
+class Same(Processor):
+    """Gives what it gets."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """The rows."""
+        (rows,) = batch.values()
+        return rows
+
+
+def _same(schema: pa.Schema | None = None, file_format: str = "arrow") -> Topology:
+    output = Output("out", schema, format=file_format)  # type: ignore[arg-type]
+    return Topology([SubTopology("same", "t", Same, outputs=[output])])
+
+
+def _by_n(table: pa.Table) -> pa.Table:
+    return table.sort_by("n")
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_run_that_goes_on_sees_a_column_that_its_topic_has_gained(tmp_path: Path, declared: bool) -> None:
+    """From its first batch on; what was committed before has null there, and stays as it is."""
+    topics, options = tmp_path / "topics", attrs.evolve(QUICK, max_batch_rows=5, checkpoint_every_commits=3)
+    write_topic(topics, "t", ROWS.slice(0, 20), partitions=2, key=["key"])
+    app = application(tmp_path, _same(ROWS.schema if declared else None), options=options)
+    app.run()
+    append_topic(topics, "t", WIDE.slice(20, 10), add_columns=True)
+    # The same object sees what it saw.
+    assert app.run().table("out").schema.names == ["key", "n"]
+    append_topic(topics, "t", WIDE.slice(30))
+    result = application(tmp_path, _same(WIDE.schema if declared else None), options=options).run()
+    found = _by_n(result.table("out"))
+    assert found.select(["key", "n"]).equals(ROWS)
+    assert found.column("more").to_pylist() == [*[None] * 30, *(f"m{n}" for n in range(30, 40))]
+    assert output_schema(tmp_path / "run", "out") == WIDE.schema
+    if declared:
+        again = application(tmp_path, _same(ROWS.schema), options=options)
+        with pytest.raises(CommitLogException, match='outputs, out, more: was "string", is gone'):
+            again.run()
+        other = WIDE.schema.set(1, pa.field("n", pa.string()))
+        with pytest.raises(CommitLogException, match='outputs, out, n: was "int64", is "string"'):
+            application(tmp_path, _same(other), options=options).run()
+        strict = WIDE.schema.append(pa.field("strict", pa.int64(), nullable=False))
+        with pytest.raises(CommitLogException, match='strict: is "int64", was not there'):
+            application(tmp_path, _same(strict), options=options).run()
+
+
+def test_a_run_in_progress_does_not_see_what_its_topic_gains(tmp_path: Path) -> None:
+    """Not even a client that is started later; so no batch depends on who has looked when."""
+    write_topic(tmp_path / "topics", "t", ROWS.slice(0, 20), partitions=2, key=["key"])
+    app = application(tmp_path, _same(), clients=1, options=QUICK)
+    seen, grown = [0], [False]
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted):
+            seen[0] += event.rows_in
+            if not grown[0] and seen[0] == 20:
+                grown[0] = True
+                append_topic(tmp_path / "topics", "t", WIDE.slice(20), add_columns=True)
+                app.scale(2)
+            if seen[0] == 40:
+                app.request_stop()
+
+    app.run(on_event, until="stopped")
+    assert _by_n(read_output(tmp_path / "run", "out")).equals(ROWS)
+
+
+def test_the_state_of_a_join_takes_a_gained_column(tmp_path: Path) -> None:
+    """Rows that wait in a store for their match have null there; snapshots and changelogs of before are restored."""
+    topics = tmp_path / "topics"
+    rows = stream(600, 20, seed=1, span_ms=200_000)
+    other = stream(600, 20, seed=2, span_ms=200_000).rename_columns(["key", "at", "other"])
+    more = rows.append_column("more", pa.array([f"m{number}" for number in range(rows.num_rows)]))
+    late = pc.greater_equal(rows.column("at"), 100_000)
+    write_topic(topics, "left", rows.filter(pc.invert(late)), partitions=2, key=["key"], timestamp="at")
+    is_later = pc.greater_equal(other.column("at"), 100_000)
+    write_topic(topics, "right", other.filter(pc.invert(is_later)), partitions=2, key=["key"], timestamp="at")
+    options = attrs.evolve(QUICK, max_batch_rows=40, snapshot_changelog_bytes=1)
+    application(tmp_path, join_topology(), clients=1, options=options).run()
+    append_topic(topics, "left", more.filter(late), add_columns=True)
+    append_topic(topics, "right", other.filter(is_later))
+    result = application(tmp_path, join_topology(), clients=2, options=options).run()
+    found = result.table("joined")
+    given = pc.if_else(late, more.column("more"), pa.scalar(None, pa.string()))
+    expected = _plain(more.set_column(more.num_columns - 1, "more", given), other)
+    assert found.schema == expected.schema
+    assert in_order(found).equals(in_order(expected))
+    of_both = [row for row in found.to_pylist() if row["more"] is None and row["at_right"] >= 100_000]
+    assert of_both, "rows that waited in the state were joined"
+
+
+def _plain(left: pa.Table, right: pa.Table) -> pa.Table:
+    """The join in one piece, by the same processor, in a folder of its own."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_topic(root / "topics", "left", left, partitions=2, key=["key"], timestamp="at")
+        write_topic(root / "topics", "right", right, partitions=2, key=["key"], timestamp="at")
+        return application(root, join_topology(), clients=1, options=QUICK).run().table("joined")
+
+
+def test_a_window_store_takes_new_columns_and_loses_none(tmp_path: Path) -> None:
+    store = WindowStoreSpec("s", "at").create(tmp_path)
+    old = pa.table({"at": [1, 2], "x": ["a", "b"]})
+    store.append(old)
+    store.drain_changes()
+    store.keep("one")
+    saved = store.save()
+    store.append(pa.table({"at": [3], "x": ["c"], "y": [3.0]}))
+    changes = store.drain_changes()
+    expected = pa.table({"at": [1, 2, 3], "x": ["a", "b", "c"], "y": [None, None, 3.0]})
+    assert store.rows is not None
+    assert store.rows.equals(expected)
+    frame = store.frame
+    assert frame is not None
+    assert frame.to_arrow().column("y").to_pylist() == [None, None, 3.0]
+    for rows in (old, pa.table({"at": [3], "x": [1], "y": [3.0]})):
+        with pytest.raises(StoreException, match=r"cannot be added\. Only columns that it does not have may be new"):
+            store.append(rows)
+    store.keep("two")
+    second = store.save()
+    for snapshot, follows in ((saved, True), (second, False)):
+        store.load(snapshot, "again")
+        if follows and changes is not None:
+            store.apply(changes)
+        assert store.rows.equals(expected)
+    store.load(second, "again")
+    store.rollback()
+    assert store.rows.equals(expected)
+    store.close()
+
+
+def test_join_of_all_columns_names_what_does_not_fit(tmp_path: Path) -> None:
+    """What the topic gains is called as a column of the other side: the result would mean something else."""
+    topics = tmp_path / "topics"
+    for name, column in (("left", "a"), ("right", "b")):
+        rows = stream(100, 5, seed=1).rename_columns(["key", "at", column])
+        write_topic(topics, name, rows, partitions=1, key=["key"], timestamp="at")
+    join = WindowedJoin(left="left", right="right", before_ms=BEFORE_MS, after_ms=AFTER_MS)
+    topology = Topology([join.sub_topology("join", "joined")])
+    application(tmp_path, topology, clients=1).run()
+    clash = stream(100, 5, seed=2).rename_columns(["key", "at", "a"])
+    clash = clash.append_column("b", pa.array(range(100)))
+    append_topic(topics, "left", clash, add_columns=True)
+    begin = time.monotonic()
+    with pytest.raises(CommitLogException, match="outputs, joined, b: was "):
+        application(tmp_path, topology, clients=1).run()
+    assert time.monotonic() - begin < 60
+
+
+def test_who_looks_slowly_while_others_append_finds_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All versions that a slow look at the folder has seen are gone by then."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
+    really, looks = LocalStorage.list, iter(range(100))
+
+    def list_slowly(self: LocalStorage, folder: str = "") -> list[str]:
+        found = really(self, folder)
+        if folder == "t/versions" and next(looks) < 2:
+            return [] if next(looks) else [f"{name}/" for name in found]
+        return found
+
+    monkeypatch.setattr(LocalStorage, "list", list_slowly)
+    assert Topic.open(tmp_path, "t").version == 0
