@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from task_assignor.runtime import RunResult, append_topic, read_output, write_topic
 from task_assignor.spark import SparkSessionError, read_results, register_source
+from task_assignor.spark.source import rows_of_output
 from tests.runtime.support import application, in_order, join_topology, write_streams
+from tests.runtime.test_compaction import TASKS, Run
 
 pytestmark = pytest.mark.spark
 
@@ -137,3 +139,28 @@ def test_a_session_of_spark_connect_gets_one_clear_error(tmp_path: Path) -> None
     assert len(said) == 4
     assert {kind for kind, _ in said} <= {SparkSessionError.__name__}
     assert {text.split(";")[0] for _, text in said} == {"The session is a Spark Connect session"}
+
+
+def test_positions_in_an_output_stay_when_its_files_are_merged(tmp_path: Path) -> None:
+    """What a stream has read, and what it reads next, is the same whichever files have become one between."""
+    run = Run(tmp_path)
+    run.commit(1, 2, 3)
+    seen: dict[str, int] = {}
+    read: dict[str, list[int]] = {str(task): [] for task in TASKS}
+    for turn in range(12):
+        rows = rows_of_output(tmp_path, "out")
+        ends = rows.ends
+        if turn % 3 == 1:
+            # Merged after the stream was told how far it goes, before it reads.
+            run.checkpoint()
+            rows = rows_of_output(tmp_path, "out")
+        for part, pieces in rows.between(seen, ends).items():
+            for piece in pieces:
+                read[part] += piece.open().column("x").to_pylist()
+        seen = ends
+        run.commit(10 * turn, -turn, tasks=TASKS[turn % 2 :])
+        if turn % 3 == 2:
+            run.checkpoint()
+    for task in TASKS:
+        assert read[str(task)] == run.expected[task][: seen[str(task)]]
+    assert len(rows_of_output(tmp_path, "out").parts[str(TASKS[1])]) < 6
