@@ -1,7 +1,8 @@
 """Runs of real processes that meet every kind of trouble, decided by a seed; and what must be true of them at the end.
 
-A run has lives: one ends when its driver dies, or stops with a clear error because a disk is full or a file is damaged.
-Then the trouble is mended and the next life goes on. At the end the outputs must be those of a plain computation, row by
+A run has lives: one ends when its driver dies, the power of all machines fails, or it stops with a clear error because a disk
+is full, a file is damaged, or a client does not share the folder of the run. Then the trouble is mended and the next life
+goes on. At the end the outputs must be those of a plain computation, row by
 row, and every committed batch must have run where the assignment of its generation said.
 """
 
@@ -15,11 +16,12 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import attrs
 import pyarrow as pa
@@ -27,10 +29,12 @@ import pyarrow as pa
 from task_assignor.runtime import (
     BatchesCommitted,
     ClientJoined,
+    ClientLeft,
     ClientLost,
     CommitLog,
     KeyValueStoreSpec,
     Launcher,
+    LaunchPlan,
     LocalProcessLauncher,
     Output,
     RecordProcessor,
@@ -69,8 +73,38 @@ ASSIGNORS = (
 )
 
 
+KINDS = ("kill", "stop", "slow", "hang", "driver", "power", "scale", "sigterm", "full", "damage", "elsewhere")
+"""Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; power fails, and what was not synced is
+lost; more or fewer clients; asked to leave; a disk is full; a file is torn or has a flipped bit; a folder is not shared."""
+
+
 class DriverDied(BaseException):
     """The driver's process is gone; nobody is there to handle it."""
+
+
+class PowerFailed(DriverDied):
+    """All machines lose power."""
+
+
+class Apart:
+    """A launcher whose first client has another folder where the run should be.
+
+    Args:
+        launcher: launches all the same.
+        folder: the other folder.
+    """
+
+    def __init__(self, launcher: Launcher, folder: Path) -> None:
+        self._launcher = launcher
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launcher, name)
+
+    def start(self, plan: LaunchPlan) -> None:
+        """Start all clients, one of them elsewhere."""
+        first, *others = plan.bootstraps
+        self._launcher.start(attrs.evolve(plan, bootstraps=(attrs.evolve(first, run_dir=str(self._folder)), *others)))
 
 
 class RunningTotals(RecordProcessor):
@@ -150,6 +184,8 @@ class Chaos:
     launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
     happened: list[str] = attrs.field(factory=list)
     """What was done to the run, and what it said."""
+    kinds: Counter[str] = attrs.field(factory=Counter)
+    """How often which of the `KINDS` was done."""
     _random: random.Random = attrs.field(init=False)
     _plan: list[tuple[int, str]] = attrs.field(init=False)
     """(batches that are committed before, what happens then), of this life."""
@@ -180,18 +216,23 @@ class Chaos:
         )
         clients = self._random.randint(2, 3)
         for life in range(MAX_LIVES):
+            launcher = self.launcher()
+            is_apart = life < MAX_LIVES // 2 and self._random.random() < 0.1
+            if is_apart:
+                self._note("elsewhere", "a client has another folder")
+                launcher = cast("Launcher", Apart(launcher, self.root / "elsewhere"))
             self._app = StreamsApplication(
                 topology,
                 config,
                 topics_root=self.root / "topics",
                 run_dir=self.root / "run",
                 clients=clients,
-                launcher=self.launcher(),
+                launcher=launcher,
                 options=OPTIONS,
             )
             # The last lives are quiet: a run must come to its end.
             actions = self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0
-            kinds = ["kill", "kill", "stop", "scale", "scale", "sigterm", "driver"]
+            kinds = ["kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "power"]
             self._plan = sorted((self._random.randint(1, 30), self._random.choice(kinds)) for _ in range(actions))
             self._batches = 0
             with self._damage(life) as damage:
@@ -201,18 +242,26 @@ class Chaos:
             if error is not None:
                 was_full = (self.root / "marks" / "full").exists()
                 assert str(error), "an error without a word"
-                assert damage or was_full, f"nothing was wrong, but: {error}"
+                assert damage or was_full or is_apart, f"nothing was wrong, but: {error}"
         else:
             raise AssertionError(f"it did not come to its end in {MAX_LIVES} lives: {self.happened}")
+        for kind in ("hang", "full"):
+            self.kinds[kind] += (self.root / "marks" / kind).exists()
         self._check(found)
+
+    def _note(self, kind: str, what: str) -> None:
+        self.kinds[kind] += 1
+        self.happened.append(what)
 
     def _live(self) -> tuple[pa.Table | None, Exception | None]:
         """One life: the output, if the run came to its end; or its error, if it has one."""
         assert self._app is not None
         try:
             return self._app.run(self._on_event).table("totals-out"), None
+        except PowerFailed:
+            self._lose_what_is_not_synced()
+            return None, None
         except DriverDied:
-            self.happened.append("driver died")
             return None, None
         except (StreamsException, OSError) as error:
             self.happened.append(f"{type(error).__name__}: {error}")
@@ -223,6 +272,7 @@ class Chaos:
     def _topology(self) -> Topology:
         chance = self._random
         slow = frozenset(chance.sample(range(ROWS), 12))
+        self.kinds["slow"] += 1
         hangs_at = chance.randrange(ROWS) if chance.random() < 0.15 else -1
         full_at = chance.randrange(ROWS) if chance.random() < 0.25 else -1
         store = KeyValueStoreSpec(
@@ -237,7 +287,12 @@ class Chaos:
         match event:
             case ClientJoined():
                 self._pids[event.client] = event.pid
-            case ClientLost() if self._random.random() < 0.5:
+            case ClientLeft():
+                self._pids.pop(event.client, None)
+                # Nobody replaces a process that only stands still: who is stopped must not be the last one.
+                if len(self._pids) < 2:
+                    self._resume_all()
+            case ClientLost() if self._random.random() < 0.5 or len(self._pids) < 2:
                 self._resume_all()
             case BatchesCommitted():
                 self._batches += len(event.batches)
@@ -245,9 +300,11 @@ class Chaos:
                     self._act(self._plan.pop(0)[1])
 
     def _act(self, kind: str) -> None:
-        self.happened.append(f"{kind} after {self._batches} batches")
+        self._note(kind, f"{kind} after {self._batches} batches")
         assert self._app is not None
         names = sorted(self._pids)
+        if not names:
+            return
         pid = self._pids[self._random.choice(names)]
         match kind:
             case "kill":
@@ -261,12 +318,32 @@ class Chaos:
                 self._app.scale(self._random.randint(1, 3))
             case "driver":
                 raise DriverDied
+            case "power":
+                for found in self._pids.values():
+                    _signal(found, signal.SIGKILL)
+                raise PowerFailed
 
     def _resume_all(self) -> None:
         """Those that were stopped go on, as zombies."""
         for pid in self._stopped:
             _signal(pid, signal.SIGCONT)
         self._stopped = []
+
+    def _lose_what_is_not_synced(self) -> None:
+        """Whatever no commit names may be gone, torn, or full of zeros, and of the snapshots of clients anything."""
+        run = self.root / "run"
+        named: set[str] = set()
+        for record in CommitLog(run).records():
+            named.update(path for snapshot in record.snapshots.values() for path in snapshot.paths.values())
+            for commit in record.tasks.values():
+                named.update(file.path for file in (*commit.outputs.values(), *commit.changelogs.values()))
+        lost = 0
+        for folder in ("output", "changelog", "snapshots", "clients"):
+            for path in sorted((run / folder).rglob("*")):
+                if path.is_file() and str(path.relative_to(run)) not in named and self._random.random() < 0.7:
+                    lost += 1
+                    _lose(path, self._random)
+        self.happened.append(f"{lost} files lost")
 
     # Damage between two lives.
 
@@ -275,7 +352,7 @@ class Chaos:
             return _Damage(None, self._random)
         files = sorted(path for path in (self.root / "run").rglob("*") if path.is_file() and path.stat().st_size)
         victim = self._random.choice(files)
-        self.happened.append(f"damage to {victim.relative_to(self.root)}")
+        self._note("damage", f"damage to {victim.relative_to(self.root)}")
         return _Damage(victim, self._random)
 
     # What must hold.
@@ -324,6 +401,17 @@ def check_owners(commits: CommitLog) -> None:
             assert commit.task in tasks.active
 
 
+def _lose(path: Path, chance: random.Random) -> None:
+    size = path.stat().st_size
+    match chance.choice(("gone", "torn", "zeros")):
+        case "gone":
+            path.unlink()
+        case "torn":
+            os.truncate(path, size // 2)
+        case "zeros":
+            path.write_bytes(bytes(size))
+
+
 def _signal(pid: int, number: signal.Signals) -> None:
     # It may have ended before.
     with suppress(ProcessLookupError):
@@ -334,6 +422,7 @@ def main() -> None:
     """Seeds from the command line: the first and how many."""
     first, count, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     failed = []
+    kinds: Counter[str] = Counter()
     for seed in range(first, first + count):
         chaos = Chaos(folder / str(seed), seed)
         begin = time.monotonic()
@@ -343,9 +432,10 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - the next seed has its turn
             failed.append(seed)
             sys.stdout.write(f"seed {seed}: {''.join(traceback.format_exception(error))[-3000:]}\n")
+        kinds += chaos.kinds
         sys.stdout.write(f"seed {seed}: {time.monotonic() - begin:.1f} s; {'; '.join(chaos.happened)[:600]}\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{count} seeds, failed: {failed}\n")
+    sys.stdout.write(f"{count} seeds, failed: {failed}; what was done to them: {dict(kinds)}\n")
     sys.exit(bool(failed))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from task_assignor.runtime.machines.records import CommitRecord
+from tests.runtime.simulated_outputs import check_outputs
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
@@ -16,7 +17,7 @@ def check_commit(world: World, record: CommitRecord) -> None:
     """No row of a commit is lost or there twice, and its tasks ran where they were assigned."""
     assert record.number == len(world.commits), "commits are made one after the other, each once"
     for snapshot in record.snapshots.values():
-        assert world.work.shared.holds(snapshot), "a snapshot lacks a file"
+        assert world.work.shared.has_files_of(snapshot), "a snapshot lacks a file"
     for task, commit in record.tasks.items():
         before = world.committed.get(task, ())
         assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
@@ -42,8 +43,8 @@ def check_commit(world: World, record: CommitRecord) -> None:
 
 def check_everything_is_done(world: World) -> None:
     """All rows of all sources are in committed batches, and readers of outputs see these."""
-    following = world.commits[world.checkpoint.number + 1 :]
-    world.work.outputs.check(world.checkpoint, following, world.committed)
+    world.storage.mend()
+    check_outputs(world.storage, world.committed)
     read: dict[tuple[str, int], int] = {}
     for record in world.commits:
         for task, commit in record.tasks.items():

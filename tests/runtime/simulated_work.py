@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
-from task_assignor.runtime.machines.client_values import Outcome
+from task_assignor.runtime.machines.client_values import Outcome, StateLost
 from task_assignor.runtime.machines.protocol import (
     START,
     Position,
@@ -25,7 +25,6 @@ from task_assignor.runtime.machines.protocol import (
     position_of,
 )
 from task_assignor.runtime.machines.records import (
-    Checkpoint,
     CommitRecord,
     FileRef,
     Part,
@@ -36,11 +35,11 @@ from task_assignor.runtime.machines.records import (
     changelog_path,
     part_path,
 )
-from task_assignor.runtime.retention import obsolete
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
-from tests.runtime.simulated_outputs import SimulatedOutputs
+from tests.runtime.simulated_outputs import rows_of
+from tests.runtime.simulated_storage import MemoryStorage
 
 Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
@@ -62,6 +61,11 @@ class Connection:
     """The coordinator knows that it is lost."""
     member_id: str = ""
     """It belongs to the heartbeat process of this member."""
+
+    @property
+    def is_done(self) -> bool:
+        """Both sides know that nothing more comes."""
+        return not self.is_open and (not self.accepted or (self.reported and not self.to_coordinator))
 
 
 @attrs.define(eq=False)
@@ -90,34 +94,42 @@ class SimulatedClient:
     is_deaf: bool = False
     """Its code holds Python's lock: only its heartbeat process works."""
     is_alive: bool = True
+    is_elsewhere: bool = False
+    """What it writes goes to a folder that nobody shares."""
+    is_foreign: bool = False
+    """It believes that it belongs to another run."""
+    will_raise: bool = False
+    """The processor raises at the next batch."""
+    losses: int = 0
+    """So often the stores on its disk turn out to be damaged."""
+    slow: list[Job] = attrs.field(factory=list)
+    """Jobs that take their time."""
 
 
 class Fed:
-    """A repartition topic of two partitions: what was committed to it, and its files.
+    """A repartition topic: what was committed to it, and its files.
 
     Args:
+        partitions: of the topic.
         commits: the commit log, as it grows.
+        storage: where its files are.
 
     Attributes:
         rows: per partition what is at each offset: file and row.
     """
 
-    def __init__(self, commits: Sequence[CommitRecord]) -> None:
+    def __init__(self, partitions: int, commits: Sequence[CommitRecord], storage: MemoryStorage) -> None:
         self._commits = commits
-        self.rows: list[list[str]] = [[], []]
-        self._files: set[str] = set()
+        self._storage = storage
+        self.rows: list[list[str]] = [[] for _ in range(partitions)]
 
     def commit(self, commit: TaskCommit) -> None:
         """A task has written to it."""
         for routed in commit.repartitions.values():
-            self._files.add(routed.file.path)
-            rows = [f"{routed.file.path} {row}" for row in range(sum(routed.rows))]
-            self.rows[0] += rows[: routed.rows[0]]
-            self.rows[1] += rows[routed.rows[0] :]
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Files are not needed any more; after a restart that may be said again."""
-        self._files.difference_update(names)
+            first = 0
+            for rows, count in zip(self.rows, routed.rows, strict=True):
+                rows += [f"{routed.file.path} {row}" for row in range(first, first + count)]
+                first += count
 
     def check(self, order: TaskOrder) -> None:
         """An order names just the rows that were committed at these offsets, in files that are there."""
@@ -135,7 +147,7 @@ class Fed:
         # Of an order that somebody else carried out meanwhile the files may have gone.
         done = sum(order.task in record.tasks for record in self._commits)
         if order.batch == done:
-            assert {file for _, _, file in named} <= self._files, "a file was deleted too early"
+            assert all(map(self._storage.is_there, {file for _, _, file in named})), "a file was deleted too early"
 
 
 def _store(task: TaskId) -> str:
@@ -143,24 +155,19 @@ def _store(task: TaskId) -> str:
     return "" if task.subtopology == 1 else f"store-{task.subtopology}"
 
 
+def _lineage_of(saved: SavedStore) -> Lineage:
+    return tuple((batch, generation) for batch, generation in saved.state["lineage"])
+
+
 class Shared:
     """Changelogs and parts of snapshots in the folder of the run.
 
-    Attributes:
-        deleted: files that were deleted since nobody needs them.
+    Args:
+        storage: the folder of the run.
     """
 
-    def __init__(self) -> None:
-        self._files: set[str] = set()
-        self.deleted = 0
-
-    def add(self, path: str) -> None:
-        """A file is written."""
-        self._files.add(path)
-
-    def lose(self, path: str) -> None:
-        """A power failure takes a file away."""
-        self._files.discard(path)
+    def __init__(self, storage: MemoryStorage) -> None:
+        self._storage = storage
 
     def put(self, share: Share) -> TaskSnapshot:
         """What `sharing.share` does."""
@@ -170,24 +177,22 @@ class Shared:
             part.name: known.get(part.name, part_path(store, share.task, at.batch, part.name))
             for part in share.written.stores[store].parts
         }
-        self._files.update(path for path in paths.values() if path not in known.values())
+        self._storage.put_all({path: b"x" for path in paths.values() if path not in known.values()})
         where = (at.batch, at.generation, at.changelog_offset, at.stream_time)
         return TaskSnapshot(share.task, *where, dict(share.written.stores), paths)
 
     def holds(self, snapshot: TaskSnapshot) -> bool:
+        """All files of a snapshot are there as they were written."""
+        return all(map(self._storage.is_whole, snapshot.paths.values()))
+
+    def has_files_of(self, snapshot: TaskSnapshot) -> bool:
         """All files of a snapshot are there."""
-        return self._files.issuperset(snapshot.paths.values())
+        return all(map(self._storage.is_there, snapshot.paths.values()))
 
     def has_changes(self, recovery: Recovery, behind: Position) -> bool:
         """All changes after a position are there."""
         changes = recovery.after(behind)
-        return self._files.issuperset(file.path for change in changes for file in change.changelogs.values())
-
-    def clean(self, before: Checkpoint, now: Checkpoint) -> None:
-        """Delete what is needed by none of the two checkpoints."""
-        names = obsolete(sorted(self._files), before, now)
-        self._files.difference_update(names)
-        self.deleted += len(names)
+        return all(self._storage.is_whole(file.path) for change in changes for file in change.changelogs.values())
 
 
 class Work:
@@ -196,6 +201,8 @@ class Work:
     Args:
         chance: decides what is left for later and what fails.
         commits: the commit log, as it grows.
+        storage: the folder of the run.
+        fed: partitions of the repartition topic.
 
     Attributes:
         files: (task, batch, generation) -> the lineage that the files of that try stand for.
@@ -204,25 +211,29 @@ class Work:
         overtaken: restores whose files were deleted, since a newer snapshot had replaced them.
     """
 
-    def __init__(self, chance: random.Random, commits: Sequence[CommitRecord]) -> None:
+    def __init__(
+        self, chance: random.Random, commits: Sequence[CommitRecord], storage: MemoryStorage, fed: int
+    ) -> None:
         self._random = chance
         self._commits = commits
+        self._storage = storage
         self.files: dict[tuple[TaskId, int, int], Lineage] = {}
         self.durable: set[tuple[TaskId, int, int]] = set()
-        self._written_by: dict[tuple[TaskId, int, int], SimulatedClient] = {}
+        self._written_by: dict[tuple[TaskId, int, int], tuple[SimulatedClient, list[str]]] = {}
+        """Who wrote the files of a try, and which."""
         self.restored: list[Restored] = []
-        self.fed = Fed(commits)
-        self.outputs = SimulatedOutputs(chance)
-        self.shared = Shared()
+        self.fed = Fed(fed, commits, storage)
+        self.shared = Shared(storage)
+        self._partitions_of_fed = fed
         self.overtaken = 0
         self._parts = 0
 
     def power_failure(self, client: SimulatedClient) -> None:
         """What the client's machine had not made durable is lost, or torn, which is the same; of snapshots any number."""
-        for name, writer in list(self._written_by.items()):
+        for name, (writer, paths) in list(self._written_by.items()):
             if writer is client and name not in self.durable and self._random.random() < 0.7:
                 del self.files[name], self._written_by[name]
-                self.shared.lose(changelog_path(_store(name[0]), *name))
+                self._storage.delete(paths)
         for found in client.disk.values():
             del found[self._random.randint(0, len(found)) :]
 
@@ -235,6 +246,13 @@ class Work:
             left = sorted((position for position, _ in client.disk.get(task, [])), key=lambda found: -found.batch)
             return TaskClosed(task, tuple(left))
         position = client.positions.get(task, START)
+        if client.losses and job.kind in (JobKind.PROCESS, JobKind.RESTORE):
+            client.losses -= 1
+            client.memory[task], client.positions[task] = (), START
+            return StateLost(TaskFailure(task, "client", "the stores are damaged"))
+        if client.will_raise and job.kind is JobKind.PROCESS:
+            client.will_raise = False
+            return TaskFailure(task, "processor", "the processor raised")
         if job.kind is JobKind.SNAPSHOT:
             assert position is not None
             if self._random.random() < 0.1:
@@ -256,22 +274,28 @@ class Work:
         name = (task, order.batch, order.generation)
         assert name not in self.files, f"two tries wrote the same file {name}"
         self.files[name] = lineage
-        self._written_by[name] = client
         where = f"{task.partition}/{order.batch:012d}-{order.generation:08d}.arrow"
-        path = f"output/out-{task.subtopology}/{where}"
-        outputs = {f"out-{task.subtopology}": FileRef(path, Seal(rows, 10 + rows, ""))}
-        self.outputs.write(path, order.batch, order.generation)
+        output, data = f"out-{task.subtopology}", rows_of(order.batch, order.generation)
+        written = {f"output/{output}/{where}": data}
+        outputs = {output: FileRef(f"output/{output}/{where}", Seal(rows, len(data), ""))}
         changelogs = {}
         if _store(task):
             changes = changelog_path(_store(task), *name)
-            self.shared.add(changes)
+            written[changes] = b"x"
             changelogs = {_store(task): FileRef(changes, Seal(rows, 1, ""))}
         routed = {}
         if task.subtopology == 0:
-            split = order.batch % (rows + 1)
+            splits = sorted((order.batch * number) % (rows + 1) for number in range(1, self._partitions_of_fed))
+            counts = tuple(end - start for start, end in zip([0, *splits], [*splits, rows], strict=True))
             fed = f"repartition/fed/{where}"
-            self.outputs.write(fed, order.batch, order.generation)
-            routed = {"fed": RoutedFile(FileRef(fed, Seal(rows, 1, "")), (split, rows - split))}
+            written[fed] = b"x"
+            routed = {"fed": RoutedFile(FileRef(fed, Seal(rows, 1, "")), counts)}
+        self._written_by[name] = (client, list(written))
+        try:
+            if not client.is_elsewhere:
+                self._storage.put_all(written)
+        except OSError as error:
+            return TaskFailure(task, "client", str(error))
         self.fed.check(order)
         result = TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
         return attrs.evolve(result, repartitions=routed)
@@ -305,7 +329,7 @@ class Work:
         told = tuple((change.position.batch, change.position.generation) for change in recovery.changes)
         assert told == lineage[recovery.floor.batch + 1 :], "a client is told other changes than were committed"
         whole = [found for found in recovery.snapshots if self.shared.holds(found)]
-        states = [(position_of(found), found.stores[_store(task)].state["lineage"]) for found in whole]
+        states = [(position_of(found), _lineage_of(found.stores[_store(task)])) for found in whole]
         states += client.disk.get(task, [])
         position = client.positions.get(task, START)
         if position is not None:
@@ -316,7 +340,7 @@ class Work:
         best = max(usable, key=lambda found: len(found[1]), default=None)
         if best is None or not self.shared.has_changes(recovery, best[0]):
             self.overtaken += 1
-            return TaskFailure(task, "log", "a file is missing")
+            return TaskFailure(task, "log", "a file is missing or damaged")
         client.memory[task] = lineage
         client.positions[task] = target
         restored = Restored(task, target, len(lineage) - len(best[1]))

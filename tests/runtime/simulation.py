@@ -7,13 +7,12 @@ not committed has left a trace.
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
+from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed
 from task_assignor.runtime.machines.client_values import (
@@ -27,13 +26,11 @@ from task_assignor.runtime.machines.client_values import (
     End,
     HeartbeatDue,
     JobDone,
-    LeaveRequested,
     Received,
     RunJob,
     SendToCoordinator,
     StartHeartbeats,
 )
-from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Announce,
     AskAssignor,
@@ -41,11 +38,11 @@ from task_assignor.runtime.machines.coordinator_values import (
     CloseConnection,
     ConnectionLost,
     CoordinatorEvent,
+    CoordinatorPhase,
     DeleteFiles,
     EndsMoved,
     Finished,
     FromClient,
-    LeaveWanted,
     NothingWaits,
     SendToClient,
     StopRequested,
@@ -54,7 +51,6 @@ from task_assignor.runtime.machines.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.machines.events import RunEvent
-from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     Alive,
     EndProcess,
@@ -66,23 +62,18 @@ from task_assignor.runtime.machines.protocol import (
     TaskFailure,
     TaskResult,
 )
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, RebalanceRecord
-from task_assignor.runtime.machines.repartitions import Repartitions
+from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
-from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId
-from tests.runtime.simulated_checks import ROWS_PER_BATCH, check_commit
+from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId, TaskInfo
+from tests.runtime.simulated_checks import ROWS_PER_BATCH
+from tests.runtime.simulated_faults import Faults
+from tests.runtime.simulated_leader import WhimsicalLeader
+from tests.runtime.simulated_log import APPLICATION, RUN, new_coordinator, open_log, store, write_checkpoint
+from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work
 
-APPLICATION = "simulated"
-RUN = "run"
-
-
-def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
-    """JSON has only lists."""
-    if "lineage" in found:
-        found["lineage"] = tuple(map(tuple, found["lineage"]))
-    return found
+MANY = 99
 
 
 class World:
@@ -96,11 +87,18 @@ class World:
         changes: how many clients may be started besides, or asked to leave.
         storage_faults: how often the power of a machine may fail, a disk be full, or a commit be the last thing of its
             coordinator, seen or not.
+        mishaps: how often something else may go wrong (`simulated_faults.MISHAPS`), most of which ends a life of the run.
         threads: of each client.
         assignor: makes the assignor; None: the sticky one.
         idle_ms: None: sources are as long as they are; else they grow while the run goes on, which is stopped when all of
             them are read, and this is `max.task.idle.ms`.
         places: so likely a client does each task in a place of its own.
+        partitions: of the topics that are joined, of the one that is read alone, of the repartition topic.
+        leader: makes the group's leader, which asks no assignor then; None: a real one.
+        max_attempts: so often a task may be lost with its client.
+        rows: how many a partition of a source may have.
+        checks: after what part of the events the state of a machine is validated.
+        slow_restores: how many of them take so long that snapshots may overtake them.
     """
 
     def __init__(
@@ -115,30 +113,44 @@ class World:
         restart_coordinator: bool = True,
         changes: int = 0,
         storage_faults: int = 0,
+        mishaps: int = 0,
         idle_ms: int | None = None,
+        partitions: tuple[int, int, int] = (3, 2, 2),
+        leader: Callable[[random.Random, Mapping[TaskId, TaskInfo]], GroupLeader] | None = None,
+        max_attempts: int = MANY,
+        rows: tuple[int, ...] = (0, 5, 10, 37, 60),
+        checks: float = 1.0,
+        slow_restores: float = 0.1,
         places: float = 0.0,
     ) -> None:
         self.random = random.Random(seed)
+        self.mishaps = mishaps
         self.places = places
+        self.checks = checks
+        self.slow_restores = slow_restores if faults > 0 else 0.0
         self.faults = faults
         self.changes = changes
         self.storage_faults = storage_faults
         self.lives = 1
-        """How often the run was begun: once more after each full disk."""
+        """How often the run was begun: once more after each error that ended it."""
         self.enough_clients = 1 if changes else clients
         self.is_slow = faults > 0
         """Messages may take so long that a lease runs out."""
-        self.restart_coordinator = restart_coordinator
+        self.restart_coordinator_at_times = restart_coordinator
         self.now_ms = 1_000
         self.ticked_ms = 0
         self.commits: list[CommitRecord] = []
-        self.checkpoint = Checkpoint()
         self.rebalances: list[RebalanceRecord] = []
-        self.work = Work(self.random, self.commits)
+        self.storage = MemoryStorage()
+        self.partitions = {"left": partitions[0], "right": partitions[0], "alone": partitions[1], "fed": partitions[2]}
+        self.work = Work(self.random, self.commits, self.storage, self.partitions["fed"])
+        self.faults_that = Faults(self)
         self.committed: dict[TaskId, Lineage] = {}
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
         self.questions: list[AskAssignor] = []
+        self.hangs: set[int] = set()
+        """Questions to which the assignor has no answer, ever."""
         self.ended = 0
         """Clients that were ended because they hung."""
         self.left = 0
@@ -148,70 +160,56 @@ class World:
         self.dies_at_commit = False
         """The coordinator dies at its next commit, before or after it is made."""
         self.connections: list[Connection] = []
+        self.in_use: list[Connection] = []
+        """Those over which something may still come."""
         self.opened = 0
         shapes = [
             SubTopologyShape("join", ("left", "right"), {"left-store": "left-log", "right-store": "right-log"}),
             SubTopologyShape("plain", ("alone",), {}),
             SubTopologyShape("fed", ("fed",), {"fed-store": "fed-log"}),
         ]
-        self.tasks = make_tasks(shapes, {"left": 3, "right": 3, "alone": 2, "fed": 2})
+        self.tasks = make_tasks(shapes, self.partitions)
         self.ends = {
-            topic: [self.random.choice((0, 5, 10, 37, 60)) for _ in range(count)]
-            for topic, count in (("left", 3), ("right", 3), ("alone", 2))
+            topic: [self.random.choice(rows) for _ in range(self.partitions[topic])]
+            for topic in ("left", "right", "alone")
         }
         self.is_growing = idle_ms is not None
         self.last_ends = {topic: list(ends) for topic, ends in self.ends.items()}
         if self.is_growing:
             self.ends = {topic: [0] * len(ends) for topic, ends in self.ends.items()}
         sticky = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"})
-        self.leader = GroupLeader(
-            assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks
+        self.leader = (
+            GroupLeader(assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks)
+            if leader is None
+            else leader(self.random, self.tasks)
         )
         self.options = RuntimeOptions(
             max_batch_rows=ROWS_PER_BATCH,
             session_timeout_ms=1_000,
             heartbeat_interval_ms=100,
             max_poll_interval_ms=3_000,
-            max_attempts=99,
+            max_attempts=max_attempts,
+            assignor_timeout_ms=5_000,
+            startup_timeout_ms=60_000,
             checkpoint_every_commits=5,
             max_task_idle_ms=idle_ms or 0,
         )
+        self.excuses = self._constant_excuses()
+        """What an error may say that ends this life."""
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients + changes)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
-        self.coordinator = self._new_coordinator()
+        self.background: list[Callable[[], None]] = []
+        """What the coordinator writes and deletes when there is time for it."""
+        self.log = open_log(self.storage)
+        self.coordinator = new_coordinator(self)
         self.clients: list[SimulatedClient] = []
         for spec in self.specs[:clients]:
-            self._start_client(spec)
+            self.start_client(spec)
         self.waiting = self.specs[clients:]
         """Clients that may be started later."""
 
-    def _new_coordinator(self) -> Coordinator:
-        """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
-        reads = (("left", "right"), ("alone",), ("fed",))
-        sources = {task: reads[task.subtopology] for task in self.tasks}
-        newest = self.commits[-1] if self.commits else self.checkpoint
-        opening = CommitRecord(newest.number + 1, APPLICATION, newest.epoch + 1, newest.generation, self.now_ms)
-        self.commits.append(opening)
-        following = self.commits[self.checkpoint.number + 1 :]
-        return Coordinator(
-            APPLICATION,
-            RUN,
-            self.leader,
-            Progress.after(
-                self.checkpoint,
-                following,
-                sources,
-                self.ends,
-                repartitions=Repartitions({"fed": 2}, {"fed": (None, 0)}),
-            ),
-            self.options,
-            self.enough_clients,
-            opening,
-            self.now_ms,
-            is_continuous=self.is_growing,
-        )
-
-    def _start_client(self, spec: ClientSpec) -> None:
+    def start_client(self, spec: ClientSpec) -> None:
+        """A process more."""
         has_places = self.places > 0 and self.random.random() < self.places
         machine = ClientMachine(spec.threads, snapshot_bytes=2, place_heartbeats=3 * has_places)
         client = SimulatedClient(spec, machine, self.disks[spec.name])
@@ -223,22 +221,38 @@ class World:
     def run(self, max_steps: int = 20_000) -> None:
         """Until the run is over."""
         for _ in range(max_steps):
-            if self.finished and "disk full" in str(self.finished[-1].error):
+            if self.coordinator.phase is CoordinatorPhase.ENDED:
+                (finished,) = self.finished
+                if self._is_over(finished.error):
+                    return
                 self._begin_again()
-            if self.finished:
-                return
             self.step()
         raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} commits")
 
+    def _is_over(self, error: StreamsException | None) -> bool:
+        """It has come to its end, or to one that nobody has caused: what has been caused is known, and is what is said."""
+        if error is None:
+            is_all_read = not self.coordinator.progress.remaining_rows() and self.ends == self.last_ends
+            assert is_all_read or "stop" in self.excuses, "it ended before its time"
+            return is_all_read
+        return not any(excuse in str(error) for excuse in self.excuses)
+
+    def _constant_excuses(self) -> set[str]:
+        return {"together with its client"} if self.options.max_attempts < MANY else set()
+
     def _begin_again(self) -> None:
-        """Somebody has made room on the disk and runs the application again."""
+        """Somebody has mended what was wrong and runs the application again."""
         self.lives += 1
         self.finished = []
-        self._restart_coordinator()
+        self.excuses = self._constant_excuses()
+        if isinstance(self.leader, WhimsicalLeader):
+            self.leader.will_fail = False
         for client in list(self.clients):
-            self._kill(client)
-        if not self.clients:
-            self._start_client(self.specs[0])
+            self.kill(client, starts_again=False)
+        self.storage.mend()
+        self.restart_coordinator()
+        for spec in self.specs[: max(self.enough_clients, self.random.randint(1, len(self.specs)))]:
+            self.start_client(spec)
 
     def step(self) -> None:
         """One thing that can happen, happens."""
@@ -247,12 +261,11 @@ class World:
             self._pass_time(self.random.randint(20, 400))
             return
         self.random.choice(actions)()
-        deadline = self.coordinator.next_deadline_ms()
-        assert deadline is None or deadline > self.ticked_ms or self.finished, "a shell would spin"
 
     def _actions(self) -> list[Callable[[], None]]:
         actions: list[Callable[[], None]] = []
-        for connection in self.connections:
+        self.in_use = [found for found in self.in_use if not found.is_done]
+        for connection in self.in_use:
             if connection.accepted and connection.to_coordinator:
                 actions.append(partial(self._deliver_to_coordinator, connection))
             elif connection.accepted and not connection.is_open and not connection.reported:
@@ -260,9 +273,11 @@ class World:
             is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
             if connection.to_client and connection.is_open and is_awake:
                 actions.append(partial(self._deliver_to_client, connection))
-        actions += [partial(self._answer, question) for question in self.questions]
+        actions += [
+            partial(self.answer, question) for question in self.questions if question.question not in self.hangs
+        ]
         if self.coordinator.has_accepted:
-            actions.append(lambda: self._to_coordinator(NothingWaits(self.now_ms)))
+            actions.append(lambda: self.tell(NothingWaits(self.now_ms)))
         for client in self.clients:
             if client.is_paused:
                 actions.append(partial(self._resume, client))
@@ -270,9 +285,14 @@ class World:
             if client.is_deaf:
                 # Where nobody listens to its heartbeats, it should have joined again; that is waited for in vain.
                 if client.heartbeats is None or not client.heartbeats.is_open:
-                    actions.append(partial(self._kill, client))
+                    actions.append(partial(self.kill, client))
                 continue
-            actions += [partial(self._finish_job, client, job) for job in client.jobs if job not in client.hanging]
+            if client.hanging and client.machine.phase is ClientPhase.STOPPING and client.connection is None:
+                # Its coordinator is gone, and its last job never ends: the next coordinator's launcher starts another one.
+                actions.append(partial(self.kill, client))
+            for job in client.jobs:
+                if job not in client.hanging and (job not in client.slow or self.random.random() < 0.01):
+                    actions.append(partial(self._finish_job, client, job))
             actions += [partial(self._sync, client, result) for result in client.syncs]
             actions += [partial(self._share, client, share) for share in client.shares]
             if client.wants_connection:
@@ -281,25 +301,10 @@ class World:
             actions.append(self._grow)
         if self.is_slow and self.random.random() < 0.1:
             actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
-        if self.faults > 0 and self.random.random() < 0.06:
-            actions.append(self._fault)
-        if self.changes > 0 and self.random.random() < 0.04:
-            actions.append(self._change)
-        if self.storage_faults > 0 and self.random.random() < 0.04:
-            actions.append(self._storage_fault)
+        actions += self.faults_that.may_happen()
+        if self.background and self.random.random() < 0.5:
+            actions.append(self.background.pop(0))
         return actions
-
-    def _storage_fault(self) -> None:
-        self.storage_faults -= 1
-        client = self.random.choice(self.clients)
-        match self.random.choice(("power", "full", "commit")):
-            case "power":
-                self.work.power_failure(client)
-                self._kill(client)
-            case "full":
-                client.disk_is_full = True
-            case "commit":
-                self.dies_at_commit = True
 
     def _sync(self, client: SimulatedClient, sync: tuple[Connection | None, TaskResult]) -> None:
         """The disk has taken a result's files, or cannot; it is told over the connection that there was."""
@@ -312,20 +317,7 @@ class World:
             self.work.durable.add((result.task, result.batch, result.generation))
         if connection is not None and connection is client.connection and connection.is_open:
             connection.to_coordinator.append(message)
-        self._to_client(client, Answered(result.task))
-
-    def _change(self) -> None:
-        """A client more, or one that leaves: because it was told from outside, or by the coordinator."""
-        self.changes -= 1
-        if self.waiting and (self.random.random() < 0.5 or len(self.clients) < 2):
-            self._start_client(self.waiting.pop())
-            return
-        client = self.random.choice(self.clients)
-        self.leaving.add(client.spec.name)
-        if self.random.random() < 0.5:
-            self._to_coordinator(LeaveWanted(client.spec.name, "scale-in", self.now_ms))
-        elif not client.is_paused and not client.is_deaf:
-            self._to_client(client, LeaveRequested("SIGTERM"))
+        self.tell_client(client, Answered(result.task))
 
     def _grow(self) -> None:
         """Some rows come; when all are there and read, the run is stopped."""
@@ -333,28 +325,22 @@ class World:
             if not self.coordinator.progress.remaining_rows() and not self.coordinator.has_accepted:
                 self.stop()
             return
+        if self.coordinator.phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED):
+            return
         grown = [topic for topic in self.ends if self.random.random() < 0.5]
         for topic in grown:
             for partition, last in enumerate(self.last_ends[topic]):
                 more = self.random.choice((0, 1, 7, 30))
                 self.ends[topic][partition] = min(self.ends[topic][partition] + more, last)
-        self._to_coordinator(EndsMoved({topic: list(self.ends[topic]) for topic in grown}, self.now_ms))
+        self.tell(EndsMoved({topic: list(self.ends[topic]) for topic in grown}, self.now_ms))
 
     def stop(self) -> None:
         """Somebody wants the run to end."""
-        self._to_coordinator(StopRequested("enough", self.now_ms))
+        self.excuses.add("stop")
+        self.tell(StopRequested("enough", self.now_ms))
 
-    def _fault(self) -> None:
-        self.faults -= 1
-        kinds: list[Callable[[SimulatedClient], None]] = [self._kill, self._pause, self._cut, self._hang]
-        client = self.random.choice(self.clients)
-        if self.restart_coordinator and self.random.random() < 0.15:
-            self._restart_coordinator()
-        else:
-            self.random.choice(kinds)(client)
-
-    def _kill(self, client: SimulatedClient) -> None:
-        """kill -9, and another process with the same name and disk."""
+    def kill(self, client: SimulatedClient, *, starts_again: bool = True) -> None:
+        """kill -9, and mostly another process with the same name and disk."""
         client.is_alive = False
         self.clients.remove(client)
         if client.connection is not None:
@@ -364,14 +350,13 @@ class World:
             if self.random.random() < 0.8:
                 client.heartbeats.to_coordinator.append(Gone(client.heartbeats.member_id))
             client.heartbeats.is_open = False
-        self._start_client(client.spec)
+        if starts_again and not self.is_ending:
+            self.start_client(client.spec)
 
-    def _hang(self, client: SimulatedClient) -> None:
-        """What it processes, restores or saves next never ends, and perhaps holds Python's lock: it hears nothing then."""
-        client.will_hang = True
-
-    def _pause(self, client: SimulatedClient) -> None:
-        client.is_paused = True
+    @property
+    def is_ending(self) -> bool:
+        """Nobody starts clients any more."""
+        return self.coordinator.phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
 
     def _resume(self, client: SimulatedClient) -> None:
         # Mostly it stays so for longer than its lease.
@@ -380,52 +365,69 @@ class World:
         else:
             self._pass_time(self.random.randint(100, 450))
 
-    def _cut(self, client: SimulatedClient) -> None:
-        """The network fails: both sides notice, each in its time."""
-        if client.connection is not None and client.connection.is_open:
-            if client.is_deaf:
-                client.connection.is_open = False
-            else:
-                self._lose_connection(client)
-
-    def _restart_coordinator(self) -> None:
-        """The coordinator is killed; another one reads the commit log."""
+    def restart_coordinator(self, *, is_dead: bool = False) -> None:
+        """The coordinator is killed, or perhaps it only sleeps; another one reads the commit log."""
         for connection in self.connections:
             connection.accepted = False
             connection.is_open = connection.is_open and not connection.member_id
             connection.to_coordinator.clear()
             connection.to_client.append(None)
-        self.questions = []
-        self.coordinator = self._new_coordinator()
+        self.faults_that.put_to_sleep(is_dead=is_dead)
+        self.questions, self.hangs = [], set()
+        while True:
+            try:
+                self.coordinator = new_coordinator(self)
+                break
+            except (OSError, CommitLogException) as error:
+                if not self.faults_that.explains(error):
+                    raise
+                self.storage.mend()
+        if self.finished:
+            # It died when it only waited for its clients to end; those are needed once more.
+            self.finished = []
+            for client in [found for found in self.clients if found.machine.phase is ClientPhase.STOPPING]:
+                self.kill(client, starts_again=False)
+            running = [client.spec for client in self.clients]
+            for spec in self.specs[: self.enough_clients]:
+                if spec not in running:
+                    self.start_client(spec)
 
     def _pass_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
-        self._to_coordinator(Tick(self.now_ms))
+        self.tell(Tick(self.now_ms))
         for client in list(self.clients):
             if client.is_paused:
                 continue
             if client.heartbeats is not None and client.heartbeats.is_open:
                 client.heartbeats.to_coordinator.append(Alive(client.heartbeats.member_id))
             if not client.is_deaf:
-                self._to_client(client, HeartbeatDue())
+                self.tell_client(client, HeartbeatDue())
 
-    def _answer(self, question: AskAssignor) -> None:
+    def answer(self, question: AskAssignor) -> None:
         """The assignor has decided; meanwhile anything may have happened."""
         self.questions.remove(question)
+        self.tell(AssignorAnswered(question.question, self.ask(question), self.now_ms))
+
+    def ask(self, question: AskAssignor) -> GroupRebalance | StreamsException:
+        """What the group's leader says."""
         outcome: GroupRebalance | StreamsException
         try:
             outcome = self.leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
         except StreamsException as error:
             outcome = error
-        self._to_coordinator(AssignorAnswered(question.question, outcome, self.now_ms))
+        return outcome
 
     # Network.
+
+    def _add(self, connection: Connection) -> None:
+        self.connections.append(connection)
+        self.in_use.append(connection)
 
     def _connect(self, client: SimulatedClient) -> None:
         client.wants_connection = False
         self.opened += 1
         connection = Connection(self.opened, client)
-        self.connections.append(connection)
+        self._add(connection)
         client.connection = connection
         on_disk = {
             task: tuple(position for position, _ in sorted(found, key=lambda pair: pair[0].batch, reverse=True))
@@ -434,7 +436,7 @@ class World:
         hello = Hello(
             client.spec.name,
             str(client.spec.process_id(APPLICATION)),
-            RUN,
+            "another run" if client.is_foreign else RUN,
             client.spec.threads,
             None,
             {},
@@ -444,21 +446,22 @@ class World:
             self.opened,
             on_disk,
         )
-        self._to_client(client, Connected(hello))
+        self.tell_client(client, Connected(hello))
 
-    def _lose_connection(self, client: SimulatedClient) -> None:
+    def lose_connection(self, client: SimulatedClient) -> None:
+        """The network fails."""
         assert client.connection is not None
         client.connection.is_open = False
         client.connection = None
-        self._to_client(client, Disconnected("cut"))
+        self.tell_client(client, Disconnected("cut"))
 
     def _deliver_to_coordinator(self, connection: Connection) -> None:
         message = connection.to_coordinator.popleft()
-        self._to_coordinator(FromClient(connection.number, message, self.now_ms))
+        self.tell(FromClient(connection.number, message, self.now_ms))
 
     def _report_loss(self, connection: Connection) -> None:
         connection.reported = True
-        self._to_coordinator(ConnectionLost(connection.number, "connection closed", self.now_ms))
+        self.tell(ConnectionLost(connection.number, "connection closed", self.now_ms))
 
     def _deliver_to_client(self, connection: Connection) -> None:
         message = connection.to_client.popleft()
@@ -467,20 +470,26 @@ class World:
             connection.is_open = False
             if isinstance(message, EndProcess) and client in self.clients:
                 self.ended += 1
-                self._kill(client)
+                self.kill(client)
             return
         if connection is not client.connection:
             return
         if message is None:
-            self._lose_connection(client)
+            self.lose_connection(client)
         else:
-            self._to_client(client, Received(message))
+            self.tell_client(client, Received(message))
 
-    def _to_coordinator(self, event: CoordinatorEvent) -> None:
+    def tell(self, event: CoordinatorEvent) -> None:
+        """An event for the coordinator."""
         if isinstance(event, Tick):
             self.ticked_ms = event.now_ms
         instructions = self.coordinator.handle(event)
-        self.coordinator.validate_state()
+        if self._is_checked():
+            self.coordinator.validate_state()
+            deadline = self.coordinator.next_deadline_ms()
+            assert deadline is None or deadline > self.ticked_ms or self.finished or self.is_ending, (
+                "a shell would spin"
+            )
         for instruction in instructions:
             match instruction:
                 case SendToClient(number, message):
@@ -497,59 +506,26 @@ class World:
                 case AskAssignor():
                     self.questions.append(instruction)
                 case StoreCommit(record):
-                    if record.rebalance is not None:
-                        assert record.rebalance.generation not in {found.generation for found in self.rebalances}
-                        self.rebalances.append(record.rebalance)
-                    dies = self.dies_at_commit
-                    self.dies_at_commit = False
-                    if dies and self.random.random() < 0.5:
-                        # It never reached the disk: what the assignment of that record said, nobody has heard.
-                        self._forget(record)
-                        self._restart_coordinator()
-                        return
-                    check_commit(self, record)
-                    self.commits.append(record)
-                    if dies:
-                        self._restart_coordinator()
+                    if not store(self, record):
                         return
                 case StoreCheckpoint(number, state):
-                    last = self.commits[-1]
-                    assert number == last.number
-                    # It comes as it comes from a file, and not always in time.
-                    plain = json.loads(json.dumps(state), object_hook=_with_tuples)
-                    if self.random.random() < 0.8 and not self._write_checkpoint(last, plain):
-                        self._restart_coordinator()
-                        return
+                    self.background.append(partial(write_checkpoint, self, self.log, number, state))
                 case DeleteFiles(names):
-                    self.work.fed.delete(names)
-                    self.work.outputs.delete(names)
+                    self.background.append(partial(self.storage.delete, names))
                 case Announce(happened):
                     self.events.append(happened)
                 case Finished():
                     self.finished.append(instruction)
 
-    def _write_checkpoint(self, last: CommitRecord, state: dict[str, Any]) -> bool:
-        """Whether the coordinator has lived until it was written."""
-        before = self.checkpoint
-        records = self.commits[before.number + 1 :]
-        now = self.work.outputs.checkpoint(before, Checkpoint(last.number, last.epoch, last.generation), records, state)
-        if now is not None:
-            self.checkpoint = now
-            # If the coordinator is killed before, the next one does it.
-            if self.random.random() < 0.9:
-                self.work.shared.clean(before, now)
-                self.work.outputs.clean(before, now, records)
-        self.work.outputs.check(self.checkpoint, self.commits[self.checkpoint.number + 1 :], self.committed)
-        return now is not None
+    def _is_checked(self) -> bool:
+        return self.checks == 1 or self.random.random() < self.checks
 
-    def _forget(self, record: CommitRecord) -> None:
-        if record.rebalance is not None:
-            self.rebalances.remove(record.rebalance)
-
-    def _to_client(self, client: SimulatedClient, event: ClientEvent) -> None:
+    def tell_client(self, client: SimulatedClient, event: ClientEvent) -> None:
+        """An event for a client."""
         if client.machine.phase is not ClientPhase.ENDED:
             instructions = client.machine.handle(event)
-            client.machine.validate_state()
+            if self._is_checked():
+                client.machine.validate_state()
             self._carry_out_client(client, instructions)
 
     def _carry_out_client(self, client: SimulatedClient, instructions: Sequence[ClientInstruction]) -> None:
@@ -557,6 +533,8 @@ class World:
             match instruction:
                 case RunJob(job):
                     client.jobs.append(job)
+                    if job.kind is JobKind.RESTORE and self.random.random() < self.slow_restores:
+                        client.slow.append(job)
                     if job.kind is not JobKind.CLOSE and client.will_hang:
                         client.will_hang = False
                         client.hanging.append(job)
@@ -577,30 +555,38 @@ class World:
                     self.opened += 1
                     client.heartbeats = Connection(self.opened, client, member_id=member_id)
                     client.heartbeats.to_coordinator.append(Alive(member_id))
-                    self.connections.append(client.heartbeats)
+                    self._add(client.heartbeats)
                 case End(_, was_told):
                     if client.connection is not None:
                         client.connection.is_open = False
-                    if not self.finished:
-                        self.clients.remove(client)
-                        if not was_told or client.spec.name not in self.leaving or not self.clients:
-                            self._start_client(client.spec)
-                        else:
-                            self.left += 1
+                    self.clients.remove(client)
+                    client.is_alive = False
+                    if self.is_ending or any(other.spec == client.spec for other in self.clients):
+                        continue
+                    if not was_told or client.spec.name not in self.leaving or not self.clients:
+                        self.start_client(client.spec)
+                    else:
+                        self.left += 1
 
     # Work.
 
     def _share(self, client: SimulatedClient, share: Share) -> None:
         """The client may be killed when the files are there, before it tells of it."""
         client.shares.remove(share)
-        snapshot = self.work.shared.put(share)
+        try:
+            snapshot = self.work.shared.put(share)
+        except OSError as error:
+            self.tell_client(client, ShareDone(share.task, SnapshotFailed(str(error))))
+            return
         if self.faults > 0 and self.random.random() < 0.05:
             self.faults -= 1
-            self._kill(client)
+            self.kill(client)
         else:
             failed = self.random.random() < 0.1
-            self._to_client(client, ShareDone(share.task, SnapshotFailed("no answer") if failed else snapshot))
+            self.tell_client(client, ShareDone(share.task, SnapshotFailed("no answer") if failed else snapshot))
 
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)
-        self._to_client(client, JobDone(job, self.work.do(client, job)))
+        if job in client.slow:
+            client.slow.remove(job)
+        self.tell_client(client, JobDone(job, self.work.do(client, job)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused, SnapshotRefused
+from task_assignor.sdk import TaskId, TaskInfo
 from tests.budget import examples
 from tests.runtime.assignors import (
     FollowingUpAssignor,
@@ -16,7 +21,10 @@ from tests.runtime.assignors import (
     ScatteringAssignor,
     StubbornAssignor,
 )
+from tests.runtime.simulate import simulate
 from tests.runtime.simulated_checks import check_everything_is_done
+from tests.runtime.simulated_faults import MISHAPS
+from tests.runtime.simulated_leader import WhimsicalLeader
 from tests.runtime.simulation import World
 
 
@@ -30,7 +38,7 @@ def _finish(world: World) -> None:
 @settings(max_examples=examples(60))
 def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
     """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
-    world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads)
+    world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads, leader=_leader)
     _finish(world)
 
 
@@ -109,6 +117,36 @@ def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> No
     assert {event.kept for event in kept} == {"not now"}, "the run begins at a time that does not suit it"
 
 
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(100))
+def test_whatever_ends_a_run_is_told_and_the_next_one_goes_on(seed: int) -> None:
+    """Processors that raise, damaged stores and files, full disks, assignors that fail or hang, interrupts: named, resumed."""
+    simulate(seed)
+
+
+def test_everything_that_can_go_wrong_does() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(60):
+        world = World(seed, clients=3, faults=4, mishaps=8, storage_faults=2, partitions=(1, 1, 1), leader=_leader)
+        _finish(world)
+        happened.update(world.faults_that.happened)
+    assert {*MISHAPS, "restart", "power", "full", "commit"} - happened.keys() == set()
+
+
+def _leader(chance: random.Random, tasks: Mapping[TaskId, TaskInfo]) -> WhimsicalLeader:
+    return WhimsicalLeader(chance, tasks, 1, moves=0.1, warms_up=True)
+
+
+def test_restores_are_overtaken_by_snapshots_and_begin_again() -> None:
+    """What they need is deleted while they run. That ends no run: newer snapshots are there, or on their way."""
+    overtaken = 0
+    for seed in range(10):
+        world = World(seed, clients=3, faults=8, partitions=(1, 1, 1), rows=(200,), slow_restores=0.7, leader=_leader)
+        _finish(world)
+        overtaken += world.work.overtaken
+    assert overtaken > 3
+
+
 def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
     """The simulation reaches what it is there for."""
     reasons = set()
@@ -125,8 +163,11 @@ def test_files_of_outputs_are_merged_and_those_that_nothing_names_are_deleted() 
     for seed in range(40):
         world = World(seed, clients=4, faults=8, assignor=ScatteringAssignor)
         _finish(world)
-        merged += world.work.outputs.merged
-        deleted += world.work.outputs.orphans
+        merged += world.storage.counts["merged"]
+        for task, batch, generation in world.work.files:
+            path = f"output/out-{task.subtopology}/{task.partition}/{batch:012d}-{generation:08d}.arrow"
+            is_orphan = (batch, generation) not in world.committed[task]
+            deleted += is_orphan and path not in world.storage.objects
     assert merged > 100
     assert deleted > 20
 
@@ -137,7 +178,7 @@ def test_shared_snapshots_do_occur_and_what_led_to_them_is_deleted() -> None:
     for seed in range(20):
         world = World(seed, clients=4, faults=8)
         _finish(world)
-        deleted += world.work.shared.deleted
+        deleted += world.storage.counts["changelog"] + world.storage.counts["snapshots"]
         committed += sum(len(record.snapshots) for record in world.commits)
         refused |= {event.reason for event in world.events if isinstance(event, SnapshotRefused)}
     assert min(deleted, committed) > 50
@@ -211,7 +252,7 @@ def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
 @settings(max_examples=examples(40))
 def test_nothing_is_lost_or_done_twice_while_sources_grow(seed: int, clients: int, standbys: int, idle_ms: int) -> None:
     """Whatever fails, and however long tasks wait for a source that has nothing: at the end all rows are in, once."""
-    _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms))
+    _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms, leader=_leader))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 400))

@@ -214,7 +214,11 @@ class Checkpoints:
             self._looks_for_orphans = found.is_unsure
 
     def _opens_an_epoch(self, name: str) -> bool:
-        return bool(open_document(self._storage, name).get("openedBy"))
+        try:
+            return bool(open_document(self._storage, name).get("openedBy"))
+        except ValueError:
+            # A damaged one may be; nothing but this asks for it any more.
+            return True
 
     def _read(self, number: int) -> Checkpoint:
         checkpoint = Checkpoint.from_json(open_document(self._storage, _name(number)))

@@ -118,14 +118,15 @@ class CommitLog:
     Args:
         run_dir: folder of the run.
         upkeep: how it is kept small, of the coordinator that writes.
+        storage: where its files are; None: in that folder.
 
     Raises:
         CommitLogException: the folder cannot be one.
     """
 
-    def __init__(self, run_dir: str | Path, upkeep: Upkeep | None = None) -> None:
+    def __init__(self, run_dir: str | Path, upkeep: Upkeep | None = None, storage: Storage | None = None) -> None:
         self.layout = RunLayout(run_dir)
-        self._storage = self.layout.storage
+        self._storage = self.layout.storage if storage is None else storage
         self._recent: list[CommitRecord] = []
         """The records since the last checkpoint, of the coordinator that writes."""
         self._checkpoints = Checkpoints(self._storage, upkeep)
