@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from task_assignor.runtime.commits import APPLICATION, RunLayout
 from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
+from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import commit_file
 
 
@@ -399,3 +401,17 @@ def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:
     folder.layout.storage.put(APPLICATION, b'"x')
     with pytest.raises(CommitLogException, match="description of the run cannot be read"):
         read_output(folder.root, "out")
+
+
+def test_a_damaged_record_that_nobody_needs_any_more_does_not_keep_others_from_being_deleted() -> None:
+    """It may have begun an epoch, so it stays itself."""
+    storage = MemoryStorage()
+    log = CommitLog("run", storage=storage)
+    opening = log.open_epoch("app", "somebody", 0)
+    for number in range(1, 13):
+        log.append(CommitRecord(number, "app", opening.epoch, 0, number))
+        if number % 4 == 0:
+            log.write_checkpoint(number, {})
+        if number == 2:
+            storage.damage("commits/000000000002.json", random.Random(0), tears=True)
+    assert storage.list("commits") == [f"commits/{number:012d}.json" for number in (0, 2, 9, 10, 11, 12)]
