@@ -23,6 +23,8 @@ STOP_SECONDS: Final = 10
 BUCKET: Final = "tests"
 _PORTS: Final = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
 _S3_PORTS: Final = ("s3.port", "s3.port.grpc")
+_UNWANTED_PORTS: Final = ("s3.port.iceberg", "s3.port.lance")
+"""It would listen on fixed ones, where another such server may be; which of them there are depends on its version."""
 
 
 class ServerFailedError(Exception):
@@ -88,6 +90,9 @@ class S3Server:
         keys = {"accessKey": "tester", "secretKey": "secret of the tester"}
         users = {"identities": [{"name": "tester", "credentials": [keys], "actions": ["Admin"]}]}
         (self._folder / "users.json").write_text(json.dumps(users))
+        program = Path(sysconfig.get_path("scripts")) / "weed"
+        asked = subprocess.run([str(program), "help", "server"], capture_output=True, text=True, check=False)
+        known = asked.stdout + asked.stderr
         options = [
             *(f"-{name}={port}" for name, port in ports.items()),
             "-ip=127.0.0.1",
@@ -98,9 +103,8 @@ class S3Server:
             "-master.volumeSizeLimitMB=256",
             "-s3",
             f"-s3.config={self._folder / 'users.json'}",
-            "-s3.port.iceberg=0",
+            *(f"-{name}=0" for name in _UNWANTED_PORTS if f"-{name} " in known),
         ]
-        program = Path(sysconfig.get_path("scripts")) / "weed"
         with (self._folder / "log").open("wb") as log:
             self._server = subprocess.Popen(
                 [str(program), f"-logdir={self._folder}", "server", *options], stdout=log, stderr=log, cwd=self._folder
