@@ -237,7 +237,7 @@ def _evenness(shares: Sequence[Shares], weights: Sequence[int], threads: Sequenc
     return sum((Fraction(load * load, thread) for load, thread in zip(loads, threads, strict=True)), Fraction(0))
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(100))
 @given(_cases())
 def test_loads_are_even_first_and_fewest_partitions_move_second(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],

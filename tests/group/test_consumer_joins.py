@@ -27,6 +27,7 @@ from task_assignor.group.wire import (
     decode_stream_join_user_data,
 )
 from task_assignor.sdk import Assignment
+from tests.budget import examples
 from tests.group.consumer_groups import members_of, owners, topics_of
 from tests.vectors import lines_of
 
@@ -170,7 +171,7 @@ def check(step: Step, topics: GroupTopics, members: Sequence[str], standbys: int
         assert max(standby) - min(standby) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.data())
 def test_copartitioned_through_leaves_and_joins(
     first: int, second: int, count: int, standbys: int, data: st.DataObject

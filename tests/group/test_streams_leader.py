@@ -51,6 +51,7 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.testing import a_process_id
+from tests.budget import examples
 from tests.group.recorded_placement import Recorded, deciding, placements, told_in_orders
 from tests.vectors import lines_of
 
@@ -181,7 +182,7 @@ def next_members(members: Sequence[StreamsMember], found: StreamsRebalance, gene
     return later
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, unique=True), min_size=2, max_size=4)
 )

@@ -38,6 +38,7 @@ from task_assignor.group.wire import (
     encode_subscription_info,
 )
 from task_assignor.sdk import Assignment, HostInfo, ProcessId, Subscription, TaskId, TopicPartition
+from tests.budget import examples
 from tests.group.fuzz_wire import DECODERS, check_input, check_memory, corpus, run_batch
 from tests.vectors import lines_of
 
@@ -223,13 +224,13 @@ def test_version_probing_reads_the_versions_alone() -> None:
 CORPUS = [message for _, message in corpus()]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200))
 def test_untrusted_bytes_give_a_value_or_the_one_error(data: bytes) -> None:
     check_input(data)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_damaged_messages_give_a_value_or_the_one_error(data: st.DataObject) -> None:
     message = bytearray(data.draw(st.sampled_from(CORPUS)))
