@@ -226,9 +226,9 @@ def test_the_memory_of_a_child_is_flat(child: Child) -> None:
     """Hundreds of questions; it may have a little more in the end than when it was warm."""
     child.ask(hello())
     warm = 0
-    for number in range(600):
+    for number in range(400):
         assert child.ask(question(java=number % 2 == 0))[0] == wire.ANSWER
-        if number == 200:
+        if number == 150:
             warm = resident_bytes(child.process.pid)
     assert resident_bytes(child.process.pid) < warm + (2 << 20)
 
