@@ -256,6 +256,8 @@ def run(
         options=RuntimeOptions(max_batch_rows=batch_rows or max(rows // 2 // PARTITIONS // BATCHES, 1)),
     )
     result = application.run(watch)
+    if result.stopped:
+        raise SystemExit(f"The run was stopped by {result.stopped}: there is nothing to measure.")
     stayed = [times for task, times in commits.items() if task not in moved]
     pauses = _pauses(stayed, killed[0]) if killed else (0.0, 0.0, 0.0)
     outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored), pauses)
