@@ -75,7 +75,8 @@ def store(world: World, record: CommitRecord) -> bool:
         # It never reached the disk, or not as a whole: what it said, nobody has heard.
         if world.random.random() < 0.5:
             document = as_document(record.to_json())
-            world.storage.put(commit_name(record.number), document[: world.random.randrange(len(document) - 1)])
+            # Also where the disk is full: that is how it is torn.
+            world.storage.objects[commit_name(record.number)] = document[: world.random.randrange(len(document) - 1)]
         world.restart_coordinator(is_dead=True)
         return False
     try:
