@@ -12,6 +12,7 @@ from task_assignor.runtime import RunResult, run_log
 from task_assignor.runtime.run_log import RunLog, list_states, read_log
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.sdk import ApplicationStateBuilder, read_state
+from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import QUICK, application, count_topology, join_topology, write_streams
 
 
@@ -78,3 +79,20 @@ def test_a_run_whose_log_cannot_be_written_goes_on(tmp_path: Path) -> None:
         (tmp_path / "run" / name).write_text("in the way")
     result = application(tmp_path, count_topology(), options=QUICK).run()
     assert result.rows_in == 1_000
+
+
+def test_a_log_that_is_closed_at_the_end_of_a_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in 160 runs on a busy machine it waited for ever."""
+    storage = MemoryStorage()
+    log = RunLog(storage, "app", 1)
+
+    def is_told_just_now(timeout: float | None = None) -> bool:
+        log._is_over.set()
+        log._has_news.set()
+        return False
+
+    monkeypatch.setattr(log._is_over, "wait", is_told_just_now)
+    log.line("the last one")
+    log._thread.join(30)
+    assert not log._thread.is_alive()
+    assert list(storage.objects.values()) == [b"the last one\n"]

@@ -85,8 +85,10 @@ class RunLog:
         is_over = False
         while not is_over:
             self._has_news.wait()
-            is_over = self._is_over.wait(_GATHERED_S)
+            self._is_over.wait(_GATHERED_S)
+            # In this order: who closes the log says first that it is over, then that there is news.
             self._has_news.clear()
+            is_over = self._is_over.is_set()
             self._guarded(self._write_documents)
             self._guarded(self._write_states)
             self._guarded(self._write_lines)
