@@ -332,8 +332,9 @@ class Chaos:
     def _lose_what_is_not_synced(self) -> None:
         """Whatever no commit names may be gone, torn, or full of zeros, and of the snapshots of clients anything."""
         run = self.root / "run"
-        named: set[str] = set()
-        for record in CommitLog(run).records():
+        commits = CommitLog(run)
+        named = {*commits.output_files().paths(), *commits.checkpoint().replaced}
+        for record in commits.records():
             named.update(path for snapshot in record.snapshots.values() for path in snapshot.paths.values())
             for commit in record.tasks.values():
                 named.update(file.path for file in (*commit.outputs.values(), *commit.changelogs.values()))

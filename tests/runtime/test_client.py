@@ -9,7 +9,7 @@ from collections import deque
 import attrs
 import pytest
 
-from task_assignor.runtime import FileRef, InvalidTransitionException, Seal
+from task_assignor.runtime import InvalidTransitionException, Seal
 from task_assignor.runtime.machines.client import (
     MAX_LOSSES,
     ClientMachine,
@@ -28,7 +28,6 @@ from task_assignor.runtime.machines.client_task import (
 from task_assignor.runtime.machines.client_values import (
     Answered,
     ClientEvent,
-    ClientInstruction,
     ClientPhase,
     Connect,
     Connected,
@@ -55,7 +54,6 @@ from task_assignor.runtime.machines.protocol import (
     Leave,
     Position,
     Process,
-    Recovery,
     Refused,
     Restored,
     Running,
@@ -66,100 +64,36 @@ from task_assignor.runtime.machines.protocol import (
     TaskDone,
     TaskFailed,
     TaskFailure,
-    TaskOrder,
     TaskReady,
-    TaskResult,
     Welcome,
     Work,
 )
 from task_assignor.runtime.machines.records import Part, SavedStore, TaskSnapshot
 from task_assignor.sdk import TaskId
-
-A, B = TaskId(0, 0), TaskId(0, 1)
-CHANGELOGS = {"s": FileRef("changelog/s/0/0.arrow", Seal(1, 100, "00000000"))}
-HELLO = Hello("c", "pid", "run", 1, None, {}, None, "attempt", "host", 1, {A: (Position(1, 1, 5),)})
-
-
-class _Machine(ClientMachine):
-    """What it says of its jobs is kept apart."""
-
-    def __init__(
-        self, threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
-    ) -> None:
-        super().__init__(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
-        self.told: list[Running] = []
-
-    def handle(self, event: ClientEvent) -> list[ClientInstruction]:
-        """As ever, without `Running`."""
-        others: list[ClientInstruction] = []
-        for instruction in super().handle(event):
-            if isinstance(instruction, SendToCoordinator) and isinstance(instruction.message, Running):
-                self.told.append(instruction.message)
-            else:
-                others.append(instruction)
-        return others
-
-
-def _member(
-    threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
-) -> _Machine:
-    """A client without tasks; the changelogs of a batch have 100 bytes."""
-    machine = _Machine(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
-    machine.start()
-    machine.handle(Connected(HELLO))
-    machine.handle(Received(Welcome("c-1")))
-    return machine
-
-
-def _order(task: TaskId, batch: int, generation: int = 1, base: Position = START) -> TaskOrder:
-    return TaskOrder(task, batch, generation, {"t": (0, 7)}, base)
-
-
-def _result(order: TaskOrder) -> TaskResult:
-    reached = Position(order.batch, order.generation, 9)
-    return TaskResult(order.task, order.batch, order.generation, order.ranges, {}, {}, reached)
-
-
-def _recovery(*positions: Position) -> Recovery:
-    """What leads to a position, or to some positions one after the other."""
-    recovery = Recovery()
-    for batch in range(positions[0].batch):
-        recovery.add(Change(Position(batch, positions[0].generation, 0), CHANGELOGS))
-    for position in positions:
-        if position != START:
-            recovery.add(Change(position, CHANGELOGS))
-    return recovery
-
-
-def _assign(generation: int, active: dict[TaskId, Position], standby: dict[TaskId, Position]) -> Assign:
-    """An assignment to a client that knows nothing of its tasks yet."""
-    return Assign(generation, active, standby, {task: _recovery(at) for task, at in {**active, **standby}.items()})
-
-
-def _committed(positions: dict[TaskId, Position]) -> Committed:
-    return Committed({task: Change(position, CHANGELOGS) for task, position in positions.items()})
-
-
-def _restore(target: Position, base: Position = START) -> Restore:
-    return Restore(base, _recovery(target) if base == START else _recovery(base, target), target)
-
-
-def _process(machine: _Machine, order: TaskOrder) -> TaskResult:
-    """Carry out one order, to the commit."""
-    (job,) = machine.handle(Received(Process((order,))))
-    result = _result(order)
-    assert job == RunJob(Job(JobKind.PROCESS, order.task, order=order))
-    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
-    return result
+from tests.runtime.machine import (
+    CHANGELOGS,
+    HELLO,
+    A,
+    B,
+    Machine,
+    a_member,
+    an_order,
+    assign,
+    committed,
+    process,
+    recovery_to,
+    restore_to,
+    result_of,
+)
 
 
 def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
-    machine = _Machine()
+    machine = Machine()
     assert machine.start() == [Connect()]
     assert machine.handle(Connected(HELLO)) == [SendToCoordinator(HELLO)]
     assert machine.handle(Received(Welcome("c-1"))) == [StartHeartbeats("c-1")]
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    _process(machine, _order(A, 0))
+    machine.handle(Received(assign(1, {A: START}, {})))
+    process(machine, an_order(A, 0))
     assert machine.handle(Disconnected("cut")) == [Connect()]
     (sent,) = machine.handle(Connected(HELLO))
     assert isinstance(sent, SendToCoordinator)
@@ -168,61 +102,61 @@ def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
 
 
 def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
-    machine = _member()
+    machine = a_member()
     target = Position(3, 2, 40)
-    (job,) = machine.handle(Received(_assign(4, {A: target}, {})))
-    restore = Job(JobKind.RESTORE, A, restore=_restore(target))
+    (job,) = machine.handle(Received(assign(4, {A: target}, {})))
+    restore = Job(JobKind.RESTORE, A, restore=restore_to(target))
     assert job == RunJob(restore)
-    order = _order(A, 4, 4, target)
+    order = an_order(A, 4, 4, target)
     assert machine.handle(Received(Process((order,)))) == [], "one job per task"
     restored = Restored(A, target, 40, 0, "changelog")
     process = RunJob(Job(JobKind.PROCESS, A, order=order))
     assert machine.handle(JobDone(restore, restored)) == [SendToCoordinator(TaskReady(restored, "active")), process]
-    result = _result(order)
+    result = result_of(order)
     assert machine.handle(JobDone(process.job, result)) == [SendToCoordinator(TaskDone(result))]
     # It waits for the commit of what it has just done, instead of restoring what was before.
     assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({}, 7, 40))]
-    assert machine.handle(Received(_committed({A: result.position}))) == []
+    assert machine.handle(Received(committed({A: result.position}))) == []
     machine.validate_state()
 
 
 def test_a_new_task_is_ready_without_a_job() -> None:
-    machine = _member()
-    told = machine.handle(Received(_assign(1, {A: START}, {B: START})))
+    machine = a_member()
+    told = machine.handle(Received(assign(1, {A: START}, {B: START})))
     assert [
         SendToCoordinator(TaskReady(Restored(task, START), role)) for task, role in ((A, "active"), (B, "standby"))
     ] == told
 
 
 def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
-    machine = _member(snapshot_bytes=200)
-    machine.handle(Received(_assign(1, {A: START}, {B: START})))
-    result = _process(machine, _order(A, 0))
+    machine = a_member(snapshot_bytes=200)
+    machine.handle(Received(assign(1, {A: START}, {B: START})))
+    result = process(machine, an_order(A, 0))
     reached = Position(0, 1, 9)
-    (first,) = machine.handle(Received(_committed({A: result.position, B: reached})))
-    assert first == RunJob(Job(JobKind.RESTORE, B, restore=_restore(reached)))
-    order = _order(A, 1, 1, result.position)
+    (first,) = machine.handle(Received(committed({A: result.position, B: reached})))
+    assert first == RunJob(Job(JobKind.RESTORE, B, restore=restore_to(reached)))
+    order = an_order(A, 1, 1, result.position)
     assert machine.handle(Received(Process((order,)))) == []
     second = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
     assert second == [RunJob(Job(JobKind.PROCESS, A, order=order))]
     later = Position(1, 1, 18)
-    machine.handle(Received(_committed({A: _result(order).position, B: later})))
-    third = machine.handle(JobDone(Job(JobKind.PROCESS, A, order=order), _result(order)))
-    assert third[1:] == [RunJob(Job(JobKind.RESTORE, B, restore=_restore(later, reached)))]
+    machine.handle(Received(committed({A: result_of(order).position, B: later})))
+    third = machine.handle(JobDone(Job(JobKind.PROCESS, A, order=order), result_of(order)))
+    assert third[1:] == [RunJob(Job(JobKind.RESTORE, B, restore=restore_to(later, reached)))]
     fourth = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, later, 9)))
     assert fourth == [RunJob(Job(JobKind.SNAPSHOT, A))]
 
 
 def test_snapshots_are_written_although_there_always_is_an_order() -> None:
     """Every so many bytes, and not for all tasks in the same batch."""
-    machine = _member(snapshot_bytes=300)
-    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
+    machine = a_member(snapshot_bytes=300)
+    machine.handle(Received(assign(1, {A: START, B: START}, {})))
     written: list[tuple[TaskId, int]] = []
     positions = {A: START, B: START}
     for batch in range(12):
-        orders = {task: _order(task, batch, 1, positions[task]) for task in (A, B)}
+        orders = {task: an_order(task, batch, 1, positions[task]) for task in (A, B)}
         # The commit of the last batch and the orders of the next one come together.
-        jobs = machine.handle(Received(_committed(positions))) if batch else []
+        jobs = machine.handle(Received(committed(positions))) if batch else []
         jobs += machine.handle(Received(Process(tuple(orders.values()))))
         while jobs:
             (run,) = (job for job in jobs if isinstance(job, RunJob))
@@ -232,19 +166,19 @@ def test_snapshots_are_written_although_there_always_is_an_order() -> None:
                 jobs = machine.handle(JobDone(run.job, SnapshotWritten(positions[task])))
                 continue
             assert run.job.order == orders[task]
-            positions = {**positions, task: _result(orders[task]).position}
-            done = machine.handle(JobDone(run.job, _result(orders[task])))
-            assert SendToCoordinator(TaskDone(_result(orders[task]))) in done
+            positions = {**positions, task: result_of(orders[task]).position}
+            done = machine.handle(JobDone(run.job, result_of(orders[task])))
+            assert SendToCoordinator(TaskDone(result_of(orders[task]))) in done
             jobs = [job for job in done if isinstance(job, RunJob)]
     assert written == [(A, 2), (B, 3), (A, 5), (B, 6), (A, 8), (B, 9)]
 
 
 def test_small_changes_are_in_a_snapshot_after_some_time() -> None:
     """Time is counted in heartbeats; without changes there is nothing to write."""
-    machine = _member(snapshot_heartbeats=8)
-    machine.handle(Received(_assign(1, {A: START}, {B: START})))
+    machine = a_member(snapshot_heartbeats=8)
+    machine.handle(Received(assign(1, {A: START}, {B: START})))
     reached = Position(0, 1, 9)
-    machine.handle(Received(_committed({B: reached})))
+    machine.handle(Received(committed({B: reached})))
     machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
     beats = [[job for job in machine.handle(HeartbeatDue()) if isinstance(job, RunJob)] for _ in range(20)]
     due = [number for number, jobs in enumerate(beats, 1) if jobs]
@@ -253,14 +187,14 @@ def test_small_changes_are_in_a_snapshot_after_some_time() -> None:
 
 
 def test_a_state_that_was_damaged_on_disk_is_built_anew_and_the_order_carried_out() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    base = _process(machine, _order(A, 0)).position
-    machine.handle(Received(_committed({A: base})))
-    order = _order(A, 1, base=base)
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    base = process(machine, an_order(A, 0)).position
+    machine.handle(Received(committed({A: base})))
+    order = an_order(A, 1, base=base)
     (job,) = machine.handle(Received(Process((order,))))
     failure = TaskFailure(A, "client", "checksum mismatch")
-    restore = RunJob(Job(JobKind.RESTORE, A, restore=_restore(base)))
+    restore = RunJob(Job(JobKind.RESTORE, A, restore=restore_to(base)))
     for _ in range(MAX_LOSSES):
         assert isinstance(job, RunJob)
         assert machine.handle(JobDone(job.job, StateLost(failure))) == [restore]
@@ -277,21 +211,21 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))
     target = Position(3, 2, 40)
-    running, run = machine.handle(Received(_assign(4, {A: target, B: target}, {})))
+    running, run = machine.handle(Received(assign(4, {A: target, B: target}, {})))
     assert running == SendToCoordinator(Running({1: Work("restore", A)}))
     assert isinstance(run, RunJob)
     _, running, run = machine.handle(JobDone(run.job, Restored(A, target)))
     assert running == SendToCoordinator(Running({2: Work("restore", B)}))
     assert isinstance(run, RunJob)
     machine.handle(JobDone(run.job, Restored(B, target)))
-    order = _order(A, 4, 4, target)
+    order = an_order(A, 4, 4, target)
     running, run = machine.handle(Received(Process((order,))))
     assert running == SendToCoordinator(Running({3: Work("process", A)}))
     assert isinstance(run, RunJob)
-    assert machine.handle(JobDone(run.job, _result(order))) == [SendToCoordinator(TaskDone(_result(order)))]
+    assert machine.handle(JobDone(run.job, result_of(order))) == [SendToCoordinator(TaskDone(result_of(order)))]
     assert machine.handle(Answered(A)) == []
     # Its next membership begins anew.
-    running, run = machine.handle(Received(Process((_order(B, 4, 4, target),))))
+    running, run = machine.handle(Received(Process((an_order(B, 4, 4, target),))))
     machine.handle(Disconnected("cut"))
     machine.handle(Connected(HELLO))
     told = machine.handle(Received(Welcome("c-2")))
@@ -300,8 +234,8 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
 
 def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
     """With a restore; and what is processed counts as that until its files are on the disk."""
-    machine = _member()
-    (run,) = machine.handle(Received(_assign(1, {A: Position(0, 1, 1)}, {})))
+    machine = a_member()
+    (run,) = machine.handle(Received(assign(1, {A: Position(0, 1, 1)}, {})))
     assert isinstance(run, RunJob)
     machine.told.clear()
     machine.handle(HeartbeatDue({("restore", A): (0, "")}))
@@ -311,16 +245,16 @@ def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
     assert machine.told == [Running({1: Work("restore", A, 2, "a part is read")})]
     machine.told.clear()
     machine.handle(JobDone(run.job, Restored(A, Position(0, 1, 1))))
-    order = _order(A, 1, base=Position(0, 1, 1))
+    order = an_order(A, 1, base=Position(0, 1, 1))
     (run,) = machine.handle(Received(Process((order,))))
     assert isinstance(run, RunJob)
     number, work = max(machine.told[-1].works.items())
     assert work == Work("process", A)
-    machine.handle(JobDone(run.job, _result(order)))
+    machine.handle(JobDone(run.job, result_of(order)))
     machine.told.clear()
     machine.handle(HeartbeatDue({("process", A): (7, "the next batch already")}))
     assert machine.told == []
-    machine.handle(Received(_assign(2, {A: order.base}, {B: Position(0, 1, 1)})))
+    machine.handle(Received(assign(2, {A: order.base}, {B: Position(0, 1, 1)})))
     # What waits for the disk is still the same work.
     (told,) = machine.told
     assert told.works[number] == Work("process", A, 1, "its files are synced")
@@ -330,22 +264,22 @@ def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
 
 
 def test_several_threads_take_several_tasks() -> None:
-    machine = _member(threads=2)
-    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
-    jobs = machine.handle(Received(Process((_order(A, 0), _order(B, 0)))))
+    machine = a_member(threads=2)
+    machine.handle(Received(assign(1, {A: START, B: START}, {})))
+    jobs = machine.handle(Received(Process((an_order(A, 0), an_order(B, 0)))))
     assert [job.job.task for job in jobs if isinstance(job, RunJob)] == [A, B]
     machine.validate_state()
 
 
 def test_a_batch_that_has_begun_is_answered_though_its_task_is_somebody_elses_now() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    order = _order(A, 0)
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    order = an_order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))
     assert isinstance(job, RunJob)
-    assert machine.handle(Received(_assign(2, {B: START}, {})))[1:] == []
+    assert machine.handle(Received(assign(2, {B: START}, {})))[1:] == []
     machine.validate_state()
-    result = _result(order)
+    result = result_of(order)
     assert machine.handle(JobDone(job.job, result)) == [
         SendToCoordinator(TaskDone(result)),
         RunJob(Job(JobKind.CLOSE, A)),
@@ -356,50 +290,50 @@ def test_a_batch_that_has_begun_is_answered_though_its_task_is_somebody_elses_no
 
 
 def test_an_order_that_has_not_begun_is_given_back() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
-    order = _order(B, 0)
-    machine.handle(Received(Process((_order(A, 0), order))))
-    assert machine.handle(Received(_assign(2, {A: START}, {}))) == [SendToCoordinator(GivenBack((order,)))]
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START, B: START}, {})))
+    order = an_order(B, 0)
+    machine.handle(Received(Process((an_order(A, 0), order))))
+    assert machine.handle(Received(assign(2, {A: START}, {}))) == [SendToCoordinator(GivenBack((order,)))]
     machine.validate_state()
 
 
 def test_a_task_that_comes_back_while_it_is_handed_over_keeps_its_batch() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    order = _order(A, 0)
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    order = an_order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))
     assert isinstance(job, RunJob)
-    machine.handle(Received(_assign(2, {}, {})))
-    machine.handle(Received(_assign(3, {}, {A: START})))
+    machine.handle(Received(assign(2, {}, {})))
+    machine.handle(Received(assign(3, {}, {A: START})))
     machine.validate_state()
-    result = _result(order)
+    result = result_of(order)
     assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
-    assert machine.handle(Received(_committed({A: result.position}))) == []
+    assert machine.handle(Received(committed({A: result.position}))) == []
     assert machine.roles() == {A: "standby"}
 
 
 def test_a_client_that_is_asked_to_leave_goes_on_until_it_is_told_to_stop() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
     assert machine.handle(LeaveRequested("SIGTERM")) == [SendToCoordinator(Leave("SIGTERM"))]
     assert machine.handle(LeaveRequested("SIGTERM")) == []
-    _process(machine, _order(A, 0))
-    machine.handle(Received(_assign(2, {}, {})))
+    process(machine, an_order(A, 0))
+    machine.handle(Received(assign(2, {}, {})))
     machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
     end = machine.handle(Received(Stop("SIGTERM")))
     assert end == [SendToCoordinator(Goodbye()), End("SIGTERM", was_told=True)]
 
 
 def test_a_client_that_is_asked_to_leave_and_cannot_say_so_ends() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
     machine.handle(Disconnected("cut"))
     machine.handle(LeaveRequested("SIGTERM"))
     assert machine.handle(Connected(HELLO)) == []
     end = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
     assert end[-1] == End("SIGTERM", was_told=True)
-    joining = _Machine()
+    joining = Machine()
     joining.start()
     joining.handle(Connected(HELLO))
     assert joining.handle(LeaveRequested("SIGTERM")) == []
@@ -416,35 +350,35 @@ def test_a_transition_that_cannot_be_is_an_error() -> None:
 
 
 def test_a_task_that_comes_back_while_it_is_closed_starts_without_state() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    result = _process(machine, _order(A, 0))
-    machine.handle(Received(_committed({A: result.position})))
-    assert machine.handle(Received(_assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
-    machine.handle(Received(_assign(3, {A: result.position}, {})))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    result = process(machine, an_order(A, 0))
+    machine.handle(Received(committed({A: result.position})))
+    assert machine.handle(Received(assign(2, {}, {}))) == [RunJob(Job(JobKind.CLOSE, A))]
+    machine.handle(Received(assign(3, {A: result.position}, {})))
     told = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
-    assert told == [RunJob(Job(JobKind.RESTORE, A, restore=_restore(result.position)))]
+    assert told == [RunJob(Job(JobKind.RESTORE, A, restore=restore_to(result.position)))]
 
 
 def test_a_failure_is_told_unless_nobody_waits_for_it() -> None:
     failure = TaskFailure(A, "processor", "it failed")
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    (job,) = machine.handle(Received(Process((_order(A, 0),))))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    (job,) = machine.handle(Received(Process((an_order(A, 0),))))
     assert isinstance(job, RunJob)
     assert SendToCoordinator(TaskFailed(failure)) in machine.handle(JobDone(job.job, failure))
-    other = _member()
-    other.handle(Received(_assign(1, {A: START}, {})))
-    other.handle(Received(Process((_order(A, 0),))))
+    other = a_member()
+    other.handle(Received(assign(1, {A: START}, {})))
+    other.handle(Received(Process((an_order(A, 0),))))
     other.handle(Disconnected("cut"))
     assert other.handle(JobDone(job.job, failure)) == []
 
 
 def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    result = _process(machine, _order(A, 0))
-    machine.handle(Received(_committed({A: result.position})))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    result = process(machine, an_order(A, 0))
+    machine.handle(Received(committed({A: result.position})))
     assert machine.handle(Received(Stop("done"))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
     assert machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), SnapshotWritten(START))) == [RunJob(Job(JobKind.CLOSE, A))]
     end = machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A)))
@@ -454,11 +388,11 @@ def test_it_ends_with_snapshots_when_it_is_told_to_stop() -> None:
 
 
 def test_refused_for_a_lost_lease_it_joins_again_and_for_a_taken_name_it_ends() -> None:
-    machine = _member()
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
     assert machine.handle(Received(Refused("not heard of", may_rejoin=True))) == [Connect()]
     assert (machine.phase, machine.roles(), machine.member_id) == (ClientPhase.CONNECTING, {}, "")
-    taken = _member()
+    taken = a_member()
     assert taken.handle(Received(Refused("taken", may_rejoin=False)))[-1] == End("taken", was_told=False)
 
 
@@ -467,12 +401,12 @@ def test_refused_for_a_lost_lease_it_joins_again_and_for_a_taken_name_it_ends() 
     [
         ([Received(Welcome("again"))], "cannot take Received"),
         ([Connected(HELLO)], "cannot take Connected"),
-        ([Received(Process((_order(A, 0),)))], "an order for 0_0, which is not active here"),
+        ([Received(Process((an_order(A, 0),)))], "an order for 0_0, which is not active here"),
         ([JobDone(Job(JobKind.CLOSE, A), TaskClosed(A))], "the end of a close job of 0_0, which was not running"),
     ],
 )
 def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[ClientEvent], what: str) -> None:
-    machine = _member()
+    machine = a_member()
     with pytest.raises(InvalidTransitionException) as caught:
         deque(map(machine.handle, events))
     assert what in str(caught.value)
@@ -483,13 +417,13 @@ def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[Client
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: bool) -> None:
     """It is tried again when the next is due, not at once, and at the end if the last one failed."""
-    machine = _member(snapshot_bytes=200)
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member(snapshot_bytes=200)
+    machine.handle(Received(assign(1, {A: START}, {})))
     base, tried = START, []
     for batch in range(6):
-        result = _process(machine, _order(A, batch, base=base))
+        result = process(machine, an_order(A, batch, base=base))
         base = result.position
-        for instruction in machine.handle(Received(_committed({A: base}))):
+        for instruction in machine.handle(Received(committed({A: base}))):
             assert instruction == RunJob(Job(JobKind.SNAPSHOT, A))
             tried.append(batch)
             outcome = SnapshotWritten(START) if is_written else SnapshotFailed("full")
@@ -524,10 +458,10 @@ def _snapshot(position: Position) -> TaskSnapshot:
     return TaskSnapshot(A, *at, WRITTEN.stores, {"p": f"snapshots/s/0/{position.batch}-p"})
 
 
-def _share(machine: _Machine, batch: int, base: Position) -> tuple[Position, Share]:
+def _share(machine: Machine, batch: int, base: Position) -> tuple[Position, Share]:
     """Process a batch and write a snapshot of it."""
-    position = _process(machine, _order(A, batch, base=base)).position
-    assert machine.handle(Received(_committed({A: position}))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
+    position = process(machine, an_order(A, batch, base=base)).position
+    assert machine.handle(Received(committed({A: position}))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
     written = attrs.evolve(WRITTEN, position=position)
     (share,) = machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), written))
     assert isinstance(share, Share)
@@ -538,12 +472,12 @@ def _share(machine: _Machine, batch: int, base: Position) -> tuple[Position, Sha
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_snapshot_of_an_active_task_is_shared_beside_its_batches(fails: bool) -> None:
     """Until that is done no other one is written, since the older one's files could go; what came of it is told."""
-    machine = _member(snapshot_bytes=100)
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member(snapshot_bytes=100)
+    machine.handle(Received(assign(1, {A: START}, {})))
     position, share = _share(machine, 0, START)
     assert share.newest is None
-    at = _process(machine, _order(A, 1, base=position)).position
-    assert machine.handle(Received(_committed({A: at}))) == [], "one is being shared"
+    at = process(machine, an_order(A, 1, base=position)).position
+    assert machine.handle(Received(committed({A: at}))) == [], "one is being shared"
     outcome = SnapshotFailed("full") if fails else _snapshot(position)
     message = SnapshotMissed(A, "full") if fails else SnapshotTaken(_snapshot(position))
     assert machine.handle(ShareDone(A, outcome))[0] == SendToCoordinator(message)
@@ -554,8 +488,8 @@ def test_a_snapshot_of_an_active_task_is_shared_beside_its_batches(fails: bool) 
 
 
 def test_a_snapshot_of_a_task_that_left_meanwhile_is_told_to_nobody() -> None:
-    machine = _member(snapshot_bytes=100)
-    machine.handle(Received(_assign(1, {A: START}, {})))
+    machine = a_member(snapshot_bytes=100)
+    machine.handle(Received(assign(1, {A: START}, {})))
     position, _ = _share(machine, 0, START)
     machine.handle(Received(Assign(2, {}, {})))
     assert machine.handle(ShareDone(A, _snapshot(position))) == []
@@ -564,8 +498,8 @@ def test_a_snapshot_of_a_task_that_left_meanwhile_is_told_to_nobody() -> None:
 def test_a_restore_that_was_overtaken_by_a_newer_snapshot_is_tried_again_with_it() -> None:
     """The files that it read are deleted then. If it is not known to be overtaken, the coordinator decides."""
     first, second = Position(0, 1, 9), Position(1, 1, 18)
-    recovery = _recovery(first, second)
-    machine = _member()
+    recovery = recovery_to(first, second)
+    machine = a_member()
     (run,) = machine.handle(Received(Assign(1, {A: second}, {}, {A: recovery})))
     assert run == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, second)))
     failure = TaskFailure(A, "log", "it is missing")
@@ -580,80 +514,8 @@ def test_a_restore_that_was_overtaken_by_a_newer_snapshot_is_tried_again_with_it
         if snapshot.batch == 1:
             assert run == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, second)))
             recovery.add(Change(third, CHANGELOGS))
-            machine.handle(Received(_committed({A: third})))
+            machine.handle(Received(committed({A: third})))
             machine.handle(Received(Committed({}, {A: _snapshot(third)})))
     assert isinstance(run, RunJob)
     (again,) = machine.handle(JobDone(run.job, failure))
     assert again == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, third))), "and nobody is told"
-
-
-# Places.
-
-
-def test_a_task_holds_its_place_from_its_first_order_to_its_last() -> None:
-    machine = _member(place_heartbeats=2)
-    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
-    first, other = _order(A, 0), _order(B, 0)
-    (job,) = machine.handle(Received(Process((first, other))))
-    assert job == RunJob(Job(JobKind.PROCESS, A, order=first))
-    # B waits, though A has no order at the moment.
-    result = _result(first)
-    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
-    last = attrs.evolve(_order(A, 1, base=result.position), is_last=True)
-    (job,) = machine.handle(Received(Process((last,))))
-    assert job == RunJob(Job(JobKind.PROCESS, A, order=last))
-    told, close = machine.handle(JobDone(job.job, _result(last)))
-    assert (told, close) == (SendToCoordinator(TaskDone(_result(last))), RunJob(Job(JobKind.CLOSE, A)))
-    assert machine.handle(JobDone(close.job, TaskClosed(A))) == [RunJob(Job(JobKind.PROCESS, B, order=other))]  # type: ignore[union-attr]
-    machine.validate_state()
-    # It is not restored for nothing: only if there is an order again.
-    assert machine.handle(Received(_committed({A: _result(last).position}))) == []
-
-
-def test_an_order_that_was_not_carried_out_to_its_end_keeps_the_place() -> None:
-    """Late rows of another source may still come before what is left of it."""
-    machine = _member(place_heartbeats=2)
-    machine.handle(Received(_assign(1, {A: START}, {})))
-    order = attrs.evolve(_order(A, 0), is_last=True)
-    (job,) = machine.handle(Received(Process((order,))))
-    assert isinstance(job, RunJob)
-    result = attrs.evolve(_result(order), offsets={"t": (0, 5)})
-    assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
-
-
-def test_a_task_without_work_gives_its_place_to_one_that_waits_and_is_restored_later() -> None:
-    machine = _member(place_heartbeats=2)
-    machine.handle(Received(_assign(1, {A: START, B: START}, {})))
-    result = _process(machine, _order(A, 0))
-    machine.handle(Received(_committed({A: result.position})))
-
-    def beat() -> list[ClientInstruction]:
-        return machine.handle(HeartbeatDue())[1:]
-
-    assert (beat(), beat(), beat()) == ([], [], []), "nobody waits"
-    order = _order(B, 0)
-    assert machine.handle(Received(Process((order,)))) == []
-    assert beat() == [RunJob(Job(JobKind.CLOSE, A))]
-    again = attrs.evolve(_order(A, 1, base=result.position))
-    assert machine.handle(Received(Process((again,)))) == []
-    assert machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A))) == [
-        RunJob(Job(JobKind.PROCESS, B, order=order))
-    ]
-    done = attrs.evolve(_result(order))
-    machine.handle(JobDone(Job(JobKind.PROCESS, B, order=order), done))
-    assert [beat(), beat()] == [[], [RunJob(Job(JobKind.CLOSE, B))]]
-    (restore,) = machine.handle(JobDone(Job(JobKind.CLOSE, B), TaskClosed(B)))
-    assert restore == RunJob(Job(JobKind.RESTORE, A, restore=_restore(result.position)))
-
-
-def test_standbys_get_no_place_and_a_lost_place_is_free() -> None:
-    machine = _member(place_heartbeats=2)
-    assert machine.handle(Received(_assign(1, {A: START}, {B: Position(3, 1, 9)}))) == [
-        SendToCoordinator(TaskReady(Restored(A, START), "active"))
-    ]
-    order = _order(A, 0)
-    (job,) = machine.handle(Received(Process((order,))))
-    assert isinstance(job, RunJob)
-    (again,) = machine.handle(JobDone(job.job, StateLost(TaskFailure(A, "client", "its place is gone"))))
-    assert again == RunJob(Job(JobKind.RESTORE, A, restore=_restore(START)))
-    machine.validate_state()

@@ -26,7 +26,7 @@ import attrs
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
-from task_assignor.runtime.machines.coordinator_orders import Orders, events_of, refused
+from task_assignor.runtime.machines.coordinator_orders import Orders, events_of, grown, refused
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -59,7 +59,6 @@ from task_assignor.runtime.machines.events import (
     RunFinished,
     RunStopping,
     SnapshotRefused,
-    SourcesGrown,
 )
 from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
@@ -210,7 +209,8 @@ class Coordinator:
             case AssignorAnswered(question, outcome, now_ms):
                 instructions = self._take_answer(question, outcome, now_ms)
             case Abandoned():
-                instructions = self._abandon()
+                self._phase = CoordinatorPhase.ENDED
+                instructions = starmap(SendToClient, self._members.last_words())
         decided = list(instructions)
         if self._options.validate_state:
             self.validate_state()
@@ -409,7 +409,7 @@ class Coordinator:
             self._phase = CoordinatorPhase.RUNNING
             self._started_ms = now_ms
             self._rebalances.begin(len(staying))
-            yield Announce(SourcesGrown({task: self._progress.unread(task) for task in self._progress.tasks}))
+            yield Announce(grown(self._progress, self._progress.tasks))
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
             yield from self._stop_those_that_leave(now_ms)
         if self._phase is not CoordinatorPhase.RUNNING:
@@ -490,10 +490,10 @@ class Coordinator:
     def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Sources have grown: their tasks may go on."""
         try:
-            grown = self._progress.move_ends(ends)
-            if grown:
-                yield Announce(SourcesGrown({task: self._progress.unread(task) for task in grown}))
-            yield from self._give_orders(grown, now_ms)
+            tasks = self._progress.move_ends(ends)
+            if tasks:
+                yield Announce(grown(self._progress, tasks))
+            yield from self._give_orders(tasks, now_ms)
         except CommitLogException as error:
             yield from self._fail(error, now_ms)
 
@@ -588,12 +588,6 @@ class Coordinator:
         if not self._members:
             self._phase = CoordinatorPhase.ENDED
         yield Finished(error)
-
-    def _abandon(self) -> Iterator[CoordinatorInstruction]:
-        self._phase = CoordinatorPhase.ENDED
-        for member in self._members:
-            if member.heartbeats is not None:
-                yield SendToClient(member.heartbeats, EndProcess())
 
     # Checks.
 

@@ -17,6 +17,7 @@ from task_assignor.runtime.machines.protocol import (
     Assign,
     Change,
     Committed,
+    EndProcess,
     Heartbeat,
     Hello,
     Position,
@@ -385,6 +386,10 @@ class Members:
         """Whom to tell what of a commit."""
         told = ((member.connection, member.news_of(record, progress)) for member in self)
         return [(connection, news) for connection, news in told if news.changes or news.snapshots]
+
+    def last_words(self) -> list[tuple[int, EndProcess]]:
+        """What is told when the coordinator goes without waiting for anybody."""
+        return [(member.heartbeats, EndProcess()) for member in self if member.heartbeats is not None]
 
     def why_refuse(self, member: Member, snapshot: TaskSnapshot, progress: Progress) -> str:
         """Why a snapshot from a member cannot count; "": it can."""

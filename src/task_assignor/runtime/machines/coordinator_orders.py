@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from task_assignor.runtime.machines.coordinator_members import Member, Members
-from task_assignor.runtime.machines.events import BatchesCommitted, ResultRefused, RunEvent, SnapshotCommitted
+from task_assignor.runtime.machines.events import (
+    BatchesCommitted,
+    ResultRefused,
+    RunEvent,
+    SnapshotCommitted,
+    SourcesGrown,
+)
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult, Work
 from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot
@@ -237,6 +243,11 @@ def _batches_committed(record: CommitRecord, seconds: float, progress: Progress)
 def refused(client: str, result: TaskResult, reason: str) -> ResultRefused:
     """The event that tells of an answer that does not count."""
     return ResultRefused(client, result.task, result.batch, result.generation, reason)
+
+
+def grown(progress: Progress, tasks: Iterable[TaskId]) -> SourcesGrown:
+    """The event that tells how much tasks have to read now."""
+    return SourcesGrown({task: progress.unread(task) for task in tasks})
 
 
 def rows_by_client(tasks: Mapping[TaskId, TaskCommit]) -> dict[str, int]:
