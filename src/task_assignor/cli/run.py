@@ -173,6 +173,7 @@ def _on(
             "spark://host:7077."
         )
     from task_assignor.spark import PinnedLauncher, SparkLauncher, spark_session
+    from task_assignor.spark.session import stop_session
 
     name = application.config.application_id
     slots = sum(spec.threads for spec in application.clients) if pinned else len(application.clients)
@@ -185,7 +186,7 @@ def _on(
     try:
         yield application.evolve(launcher=PinnedLauncher(spark) if pinned else SparkLauncher(spark))
     finally:
-        spark.stop()
+        stop_session(spark)
 
 
 def _show_metrics(held: ExitStack, metrics: Metrics, port: int | None, file: Path | None) -> None:

@@ -207,6 +207,7 @@ class _Demo:
     def run(self) -> None:
         """Everything, from the data to the result."""
         from task_assignor.spark import find_java, spark_session
+        from task_assignor.spark.session import stop_session
 
         console = self._console
         console.print("[bold]All flights that left New York in 2013, joined with the weather on Spark[/bold]\n")
@@ -226,7 +227,7 @@ class _Demo:
             self._run_on(spark, topics)
             show_result(console, spark, self._folder, self._in_kafka)
         finally:
-            spark.stop()
+            stop_session(spark)
 
     def _write_topics(self) -> list[Topic]:
         from task_assignor.demo import flights

@@ -10,6 +10,7 @@ import socket
 import sys
 import sysconfig
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -39,6 +40,16 @@ logger = logging.getLogger(__name__)
 
 class SparkSessionError(StreamsException):
     """A Spark session cannot run Streams clients, or could not be started; the message says what to change."""
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session, also after a Ctrl-C that came while Python and Java talked: then Java may not hear it, and PySpark warns.
+
+    Java ends with this process in any case.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+        spark.stop()
 
 
 def spark_session(
