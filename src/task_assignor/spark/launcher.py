@@ -31,7 +31,7 @@ from task_assignor.runtime import (
 from task_assignor.sdk.text import counted, named
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
-from task_assignor.spark.session import check_session
+from task_assignor.spark.session import check_session, driver_host
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.5
@@ -83,7 +83,7 @@ class SparkLauncher:
     @property
     def coordinator_host(self) -> str:
         """The address at which Spark's executors reach the driver."""
-        return str(self.spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
+        return driver_host(self.spark)
 
     def start(self, plan: LaunchPlan) -> None:
         """Start the clients' jobs.

@@ -31,7 +31,7 @@ from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.launcher import leave_interrupts_to_python
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
-from task_assignor.spark.session import check_session
+from task_assignor.spark.session import check_session, driver_host
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.2
@@ -90,7 +90,7 @@ class PinnedLauncher:
     @property
     def coordinator_host(self) -> str:
         """The address at which Spark's executors reach the driver."""
-        return str(self.spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
+        return driver_host(self.spark)
 
     def start(self, plan: LaunchPlan) -> None:
         """Find a place for each client.

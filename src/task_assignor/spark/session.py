@@ -42,6 +42,11 @@ class SparkSessionError(StreamsException):
     """A Spark session cannot run Streams clients, or could not be started; the message says what to change."""
 
 
+def driver_host(spark: SparkSession) -> str:
+    """The address at which Spark's executors reach the driver."""
+    return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session, also after a Ctrl-C that came while Python and Java talked: then Java may not hear it, and PySpark warns.
 
