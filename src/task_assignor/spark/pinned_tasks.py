@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import socket
 import threading
 import time
 import uuid
@@ -23,7 +22,7 @@ from task_assignor.runtime.machines.client_values import Outcome, StateLost
 from task_assignor.runtime.machines.protocol import START, TaskClosed, TaskDone, TaskFailure, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.shells.tasks import Surroundings
-from task_assignor.runtime.shells.transport import Channel, listen
+from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.steps import step
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
@@ -59,12 +58,11 @@ class Door:
     """
 
     def __init__(self, host: str, authkey: bytes) -> None:
-        self._authkey = authkey
-        self._socket = listen(host)
-        self.address = (host, int(self._socket.getsockname()[1]))
+        self._listener = Listener(host, authkey, self._welcome)
+        self.address = (host, self._listener.port)
         self._expected: dict[str, Future[Channel]] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name="pinned-door", daemon=True).start()
+        self._listener.start()
 
     def expect(self, token: str) -> Future[Channel]:
         """The connection of the Spark task with this token, when it comes."""
@@ -77,18 +75,8 @@ class Door:
         with self._lock:
             self._expected.pop(token, None)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._welcome, args=(sock,), name="pinned-guest", daemon=True).start()
-
-    def _welcome(self, sock: socket.socket) -> None:
-        channel = Channel.over(sock)
+    def _welcome(self, channel: Channel) -> None:
         try:
-            channel.shake_hands(self._authkey, is_server=True)
             opened: Opened = channel.receive()
             with self._lock:
                 waiting = self._expected.pop(opened.token, None)
@@ -102,9 +90,7 @@ class Door:
 
     def close(self) -> None:
         """Nobody comes in any more."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._listener.close()
 
 
 class _GoneError(Exception):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance
@@ -47,7 +45,7 @@ from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.protocol import ToClient
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
 from task_assignor.runtime.shells.deciding import decide
-from task_assignor.runtime.shells.transport import Channel, listen
+from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.sdk import StreamsException
 
@@ -125,8 +123,7 @@ class CoordinatorServer:
     """
 
     def __init__(self, bind_host: str, authkey: bytes) -> None:
-        self._authkey = authkey
-        self._socket = listen(bind_host)
+        self._listener = Listener(bind_host, authkey, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent | None] = queue.SimpleQueue()
         self._writers: dict[int, _Writer] = {}
         self._lock = threading.Lock()
@@ -139,7 +136,7 @@ class CoordinatorServer:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._socket.getsockname()[1])
+        return self._listener.port
 
     @property
     def clock(self) -> Clock:
@@ -184,7 +181,7 @@ class CoordinatorServer:
         Returns:
             None, or why the run failed.
         """
-        threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
+        self._listener.start()
         if growing is not None:
             growing.start(self._tell_of_sources)
         next_poll = time.monotonic() + _POLL_S
@@ -274,27 +271,10 @@ class CoordinatorServer:
 
     # Connections.
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            with self._lock:
-                self._connections += 1
-                number = self._connections
-            threading.Thread(target=self._serve, args=(number, sock), name=f"reader-{number}", daemon=True).start()
-
-    def _serve(self, number: int, sock: socket.socket) -> None:
-        channel = Channel.over(sock)
-        try:
-            channel.shake_hands(self._authkey, is_server=True)
-        except OSError as error:
-            _log.warning("A connection was refused: %s", error)
-            channel.close()
-            channel.release()
-            return
+    def _serve(self, channel: Channel) -> None:
         with self._lock:
+            self._connections += 1
+            number = self._connections
             self._writers[number] = _Writer(channel)
         reason = ""
         try:
@@ -323,10 +303,7 @@ class CoordinatorServer:
 
     def close(self) -> None:
         """Close the listening socket and all connections."""
-        # Wakes the thread in accept, which a plain close does not.
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._listener.close()
         with self._lock:
             numbers = list(self._writers)
         for number in numbers:

@@ -6,10 +6,13 @@ small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms t
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import socket
 import struct
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -17,6 +20,7 @@ from typing import Any, Final
 
 from task_assignor.runtime.errors import ClientException
 
+_log = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
@@ -122,15 +126,58 @@ def connect(address: tuple[str, int], authkey: bytes, timeout_s: float) -> Chann
     return channel
 
 
-def listen(host: str) -> socket.socket:
-    """A listening socket on a free port.
+class Listener:
+    """Listens on a free port; each connection whose other side knows the secret is served in a thread of its own.
+
+    Args:
+        host: address to listen on.
+        authkey: secret of the connections.
+        serve: does what there is to do with a connection, and closes and releases it.
 
     Raises:
         ClientException: the address cannot be used.
     """
-    try:
-        return socket.create_server((host, 0), backlog=128)
-    except OSError as error:
-        raise ClientException(
-            f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
-        ) from error
+
+    def __init__(self, host: str, authkey: bytes, serve: Callable[[Channel], None]) -> None:
+        self._authkey = authkey
+        self._serve = serve
+        try:
+            self._socket = socket.create_server((host, 0), backlog=128)
+        except OSError as error:
+            raise ClientException(
+                f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Take connections from now on."""
+        threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._welcome, args=(Channel.over(sock),), name="reader", daemon=True).start()
+
+    def _welcome(self, channel: Channel) -> None:
+        try:
+            channel.shake_hands(self._authkey, is_server=True)
+        except OSError as error:
+            _log.warning("A connection was refused: %s", error)
+            channel.close()
+            channel.release()
+        else:
+            self._serve(channel)
+
+    def close(self) -> None:
+        """Take no more connections; those that are there stay."""
+        # Wakes the thread in accept, which a plain close does not.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
