@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from task_assignor.runtime import (
@@ -21,7 +22,7 @@ from task_assignor.runtime import (
     TopicException,
 )
 from task_assignor.sdk import ConfigException, StreamsException
-from tests.runtime.support import Watch, application, join_topology, settings, write_streams
+from tests.runtime.support import QUICK, Watch, application, join_topology, settings, write_streams
 
 
 class Idle(LocalProcessLauncher):
@@ -68,6 +69,31 @@ def test_a_client_whose_processes_end_before_they_join_fails_the_run(tmp_path: P
 
 def test_an_engine_that_gives_up_fails_the_run(tmp_path: Path) -> None:
     assert _run(tmp_path, Idle(error=ClientException("the job was aborted"))) == "the job was aborted"
+
+
+class Half(LocalProcessLauncher):
+    """Starts its first client only, and notes whom it shall end."""
+
+    def __init__(self) -> None:
+        super().__init__(start_method="forkserver")
+        self.removed: list[str] = []
+
+    def start(self, plan: LaunchPlan) -> None:
+        self.add(plan.bootstraps[0])
+
+    def remove(self, client: str) -> None:
+        self.removed.append(client)
+        super().remove(client)
+
+
+def test_the_end_of_a_run_waits_for_members_only(tmp_path: Path) -> None:
+    """Who has not joined, or was lost, would look for the coordinator in vain for as long as it is waited for."""
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    launcher = Half()
+    options = attrs.evolve(QUICK, min_clients=1)
+    result = application(tmp_path, join_topology(), launcher=launcher, options=options).run()
+    assert result.rows_in == 150
+    assert launcher.removed == ["client-2"]
 
 
 def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:

@@ -479,6 +479,7 @@ class StreamsApplication:
                     recorder.checkpointed,
                     self._watcher() if is_continuous else None,
                 )
+                clients.end_absent()
             is_done = True
         except StreamsException as failure:
             recorder(RunFailed(str(failure)))

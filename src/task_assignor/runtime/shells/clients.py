@@ -58,6 +58,8 @@ class Clients:
         """Those that are members."""
         self._joined: set[str] = set()
         """Those that have been members."""
+        self._left: set[str] = set()
+        """Those that have left in order since, and end by themselves."""
         self._early_exits: Counter[str] = Counter()
         """Client -> how often its process has ended since it joined the last time."""
         self._expected = self.expected
@@ -81,8 +83,11 @@ class Clients:
                 self._told.discard(client)
                 self._present.add(client)
                 self._joined.add(client)
+                self._left.discard(client)
             case ClientLost(client) | ClientLeft(client):
                 self._present.discard(client)
+                if isinstance(event, ClientLeft):
+                    self._left.add(client)
 
     def look_after(self, coordinator: Coordinator) -> None:
         """Start and end clients, and see which processes have ended.
@@ -103,6 +108,14 @@ class Clients:
         if coordinator.phase is CoordinatorPhase.GATHERING and self.expected != self._expected:
             self._expected = self.expected
             self._server.expect_clients(self._expected)
+
+    def end_absent(self) -> None:
+        """The run is over: end processes that nobody has told so, since they have not joined or were lost.
+
+        They would look for the coordinator in vain, or stand still, and the end of the run would wait for them.
+        """
+        for name in sorted(self._running.keys() - self._present - self._left):
+            self._launcher.remove(name)
 
     def _follow_wishes(self) -> None:
         wanted = {spec.name: spec for spec in self._wanted()}
