@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from task_assignor.runtime import (
     RuntimeOptions,
     TopicException,
 )
+from task_assignor.runtime.shells.local import FORKED
 from task_assignor.sdk import ConfigException, StreamsException
 from tests.runtime.support import QUICK, Watch, application, join_topology, settings, write_streams
 
@@ -94,6 +97,16 @@ def test_the_end_of_a_run_waits_for_members_only(tmp_path: Path) -> None:
     result = application(tmp_path, join_topology(), launcher=launcher, options=options).run()
     assert result.rows_in == 150
     assert launcher.removed == ["client-2"]
+
+
+def test_a_fork_server_has_what_every_client_needs() -> None:
+    """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there."""
+    program = (
+        f"import importlib, sys\nfor name in {FORKED}: importlib.import_module(name)\n"
+        "import pyarrow\nbefore = set(sys.modules)\npyarrow.scalar(0)\nprint(*set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    assert [name for name in done.stdout.split() if not name.startswith("pyarrow.")] == []
 
 
 def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:

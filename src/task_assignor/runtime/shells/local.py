@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 _LEFT: Final = ""
 """The reason of a client that was told to end; a processor that ends its process can give none."""
+FORKED: Final = ("task_assignor.runtime.shells.client_shell", "pyarrow.pandas_compat", "pandas")
+"""What the fork server imports: all that clients need but polars, which must not be forked (https://docs.pola.rs/user-guide/misc/multiprocessing).
+pyarrow asks for both others at its first conversion, where pandas is installed; what is not there is passed over."""
 
 
 def _main(payload: bytes, reasons: Connection) -> None:
@@ -74,9 +77,7 @@ class LocalProcessLauncher:
         self._replace_lost = replace_lost
         self._context: BaseContext = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            # Not polars: it must not be forked. https://docs.pola.rs/user-guide/misc/multiprocessing
-            # The second brings pandas, which pyarrow asks for sooner or later; what is not there is passed over.
-            self._context.set_forkserver_preload(["task_assignor.runtime.shells.client_shell", "pyarrow.pandas_compat"])
+            self._context.set_forkserver_preload(list(FORKED))
         self._bootstraps: dict[str, ClientBootstrap] = {}
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}
