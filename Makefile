@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos simulate soak fuzz test coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,11 @@ demo-kafka: $(VENV)/.installed-dev ## the same with topics of a Kafka broker, st
 broker: $(VENV)/.installed-dev ## a Kafka broker on loopback to play with (Java, and Maven or KAFKA_HOME)
 	@$(BIN)/python -m tests.kafka.broker $(ARGS)
 
-test: lint ## all checks: lint, types, order of the rooms, tests
+test: style ## all checks: lint, types, order of the rooms, tests
+	@# Where nothing is cached the types take half a minute, on one core.
+	@$(MAKE) --no-print-directory -j2 types tests
+
+tests: $(VENV)/.installed-dev ## the tests alone
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q $(ARGS)
 
 coverage: $(VENV)/.installed-dev ## the tests once more, and which lines they reach; takes nearly twice as long
@@ -69,10 +73,14 @@ soak: $(VENV)/.installed-dev ## a run that goes on for half an hour with kills: 
 fuzz: $(VENV)/.installed-dev ## ten million damaged messages for the decoders of the wire formats; steered by atheris where it is installed
 	$(BIN)/python -m tests.group.fuzz_wire --jobs $(JOBS) $(ARGS)
 
-lint: $(VENV)/.installed-dev ## style, format, order of the rooms, types
+lint: style types ## style, format, order of the rooms, types
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-dev ## rewrite the files in the project's format
