@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 
 from rich.console import Console
 
@@ -145,3 +146,16 @@ def test_what_is_to_be_restored_is_told_with_the_time_that_is_left() -> None:
     (told,) = (line for line in lines if line.startswith("to restore"))
     # 7.2 s a row; the screen has needed less than a minute until here.
     assert 28_740 <= float(told.removeprefix("to restore: 2 tasks, 4,000 changelog rows, about ").split()[0]) <= 28_800
+
+
+def test_who_waits_for_the_next_rebalance_is_named() -> None:
+    given = {"a": ClientTasks(TASKS), **{name: ClientTasks() for name in "cb"}}
+    soon = round(time.time() * 1000) + 60_500
+    assert "the assignor is to be asked again in 60 s; until then no active task is at b, c" in shown(
+        Rebalanced(1, "c joined", given, followup_deadline_ms=soon)
+    )
+    many = {"a": ClientTasks(TASKS), **{str(number): ClientTasks() for number in range(5)}}
+    assert "the assignor is to be asked again in 0 s; until then no active task is at 5 clients" in shown(
+        Rebalanced(1, "c joined", many, followup_deadline_ms=0)
+    )
+    assert not [line for line in shown(Rebalanced(1, "c joined", given)) if "asked again" in line]

@@ -241,7 +241,8 @@ class _Demo:
                 spec = topic.spec
                 self._console.print(
                     f"  {spec.name}: {counted(sum(topic.end_offsets()), 'row')}, a partition by Kafka's murmur2 of "
-                    f"{' and '.join(spec.key)}{f', in order of {spec.timestamp}' if spec.timestamp else ''}"
+                    f"{' and '.join(spec.key)}{f', in order of {spec.timestamp}' if spec.timestamp else ''}",
+                    soft_wrap=True,
                 )
                 written.append(topic)
         if self._bootstrap_server is not None:

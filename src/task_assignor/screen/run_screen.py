@@ -35,6 +35,8 @@ from task_assignor.sdk.text import counted, perhaps_inexact
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
+_NAMED = 4
+"""How many clients a line names; of more it says the number."""
 _PIPED_STEPS = 5
 """Lines about progress where there is no live table."""
 
@@ -164,6 +166,8 @@ class RunScreen:
         self._restores.begin(event, time.monotonic())
         if self._restores.left:
             self.say(f"to restore: {self._restores.describe(time.monotonic())}")
+        if event.followup_deadline_ms is not None:
+            self.say(_followup_line(event.followup_deadline_ms, event.assignment))
 
     def _restored(self, event: TaskRestored) -> None:
         self._restores.end(event)
@@ -319,6 +323,15 @@ def _moves(
             state = "standby was here" if task in had.standby else "no standby was here"
             found.setdefault((source, target, because, state), []).append(task)
     return tuple(_Move(*key, tuple(tasks)) for key, tasks in sorted(found.items()))
+
+
+def _followup_line(deadline_ms: int, assignment: Mapping[str, ClientTasks]) -> str:
+    """When there is another rebalance, and who has to wait for it."""
+    idle = sorted(client for client, tasks in assignment.items() if not tasks.active)
+    seconds = max(0.0, deadline_ms / 1000 - time.time())
+    who = ", ".join(idle) if len(idle) <= _NAMED else counted(len(idle), "client")
+    waiting = f"; until then no active task is at {who}" if idle else ""
+    return f"the assignor is to be asked again in {seconds:.0f} s{waiting}"
 
 
 def _summary(moves: Iterable[_Move]) -> str:
