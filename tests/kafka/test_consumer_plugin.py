@@ -288,3 +288,27 @@ def test_racks_of_replicas_and_of_the_consumer_reach_the_assignor(rack_cluster: 
     topics, members = assignor.asked
     assert tuple(topics.racks[topic]) == racks
     assert [one.rack_id for one in members] == ["b"]
+
+
+@pytest.mark.parametrize("assignor", [CooperativeStickyAssignor, StickyAssignor])
+def test_a_join_that_ends_between_two_polls_is_not_done_again(
+    kafka_cluster: KafkaCluster, topics: list[str], unique: Unique, assignor: type[ConsumerAssignor]
+) -> None:
+    plugin = room.ConsumerAssignorPlugin(assignor())
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=kafka_cluster.bootstrap_servers,
+        group_id=unique("group"),
+        partition_assignment_strategy=[plugin],
+    )
+    plugin.attach(consumer)
+    consumer.subscribe(topics)
+
+    def has_all() -> bool:
+        consumer.poll(5)
+        task = consumer._coordinator._join_task
+        wait_until(lambda: task is None or task.is_done, "the join ends, and nobody polls")
+        return len(consumer.assignment()) == 2 * PARTITIONS
+
+    wait_until(has_all, "the consumer has all")
+    assert plugin.generation == 1
+    consumer.close()

@@ -62,12 +62,27 @@ def share(consumers: list[Any], partitions: int) -> list[int]:
     return [len(consumer.assignment()) for consumer in consumers]
 
 
+def commit(consumers: list[Any]) -> None:
+    """Commit what each has read; while a rebalance goes on nobody can, so poll and try again, as the client advises."""
+
+    def is_committed() -> bool:
+        for consumer in consumers:
+            consumer.poll(50)
+        try:
+            for consumer in consumers:
+                consumer.commit()
+        except (kafka.errors.RebalanceInProgressError, kafka.errors.CommitFailedError):
+            return False
+        return True
+
+    wait_until(is_committed, "the offsets are committed")
+
+
 def test_consumers_are_hosted_and_looked_into(servers: str, page: dict[str, Any], tmp_path: Path) -> None:
     consumers = [page["open_consumer"](servers) for _ in range(2)]
     assert share(consumers, 2 * PARTITIONS) == [PARTITIONS, PARTITIONS]
     group = consumers[0].config["group_id"]
-    for consumer in consumers:
-        consumer.commit()
+    commit(consumers)
     # docs/look-into-a-group.md
     assert names_of("look-into-a-group.md")["lag_of"](group, {"bootstrap.servers": servers}) == 0
     run = CliRunner()

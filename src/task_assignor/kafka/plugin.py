@@ -22,6 +22,7 @@ from task_assignor.group import GroupException
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.group.wire.consumer_protocol import by_topic
+from task_assignor.kafka.joins import KeptJoins
 from task_assignor.sdk import Assignment, TopicPartition
 from task_assignor.sdk.text import failure
 
@@ -83,7 +84,9 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """
         self._consumer = consumer
         # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
-        self.rejoin_by(consumer._coordinator.request_rejoin)  # noqa: SLF001
+        coordinator = consumer._coordinator  # noqa: SLF001
+        self.rejoin_by(coordinator.request_rejoin)
+        KeptJoins.keep(coordinator)
 
     def rejoin_by(self, ask: Callable[[], object]) -> None:
         """Tell how the consumer is made to join anew at its next poll; it is asked from any thread."""
@@ -100,9 +103,6 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             GroupException: the assignor is cooperative, and `attach` was not called.
         """
         user_data = self.tell()
-        # kafka-python 3.0.12 forgets a join that outlasts its poll() if the reason for it, new metadata, is gone
-        # meanwhile: nobody looks at the answer, and heartbeats stay off until the member is expelled.
-        self._rejoin()
         owned: Sequence[TopicPartition] = ()
         if self.is_cooperative:
             if self._consumer is None:
