@@ -3,9 +3,9 @@
 
 # Which Python makes the virtual environment: `make test PYTHON=python3.12`.
 PYTHON ?= python3
-# Worker processes of pytest: one more than two cores, since many tests wait. One Spark and one JVM at most run at a time,
-# whatever the number.
-JOBS ?= 3
+# Worker processes of pytest: twice as many as two cores, since many tests wait for other processes. One Spark and one JVM at
+# most run at a time, whatever the number.
+JOBS ?= 4
 # Random examples per property in `make test-long`.
 EXAMPLES ?= 100000
 # Random runs in `make chaos`, at most 500.
