@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import resource
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -97,8 +98,8 @@ def _timed(rows: int) -> Timed:
     return Timed(outcome.fill, outcome)
 
 
-def run(rows: int, memory_bytes: int = MEMORY_BYTES) -> Outcome:
-    """Fill a store and use it."""
+def run(rows: int, memory_bytes: int = MEMORY_BYTES, tell: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Fill a store and use it; `tell` hears how that gets on."""
     import pyarrow as pa
 
     from task_assignor.runtime import KeyValueStoreSpec
@@ -125,6 +126,8 @@ def run(rows: int, memory_bytes: int = MEMORY_BYTES) -> Outcome:
         def fill() -> None:
             for first in range(0, rows, BATCH_ROWS):
                 put(np.arange(first, min(first + BATCH_ROWS, rows)), f"filled {first}", look_up=False)
+                if (first // BATCH_ROWS + 1) % (rows // BATCH_ROWS // 20 or 1) == 0:
+                    tell(f"{first + BATCH_ROWS} rows")
 
         changed = min(rows, CHANGED_ROWS)
         chance = np.random.default_rng(1)
@@ -134,8 +137,10 @@ def run(rows: int, memory_bytes: int = MEMORY_BYTES) -> Outcome:
                 put(chance.integers(0, rows, min(BATCH_ROWS, changed)), f"changed {first}", look_up=True)
 
         filled, changing = _processor_seconds(fill), _processor_seconds(change)
+        tell("changed")
         saved = []
         snapshot = _processor_seconds(lambda: saved.append(store.save()))
+        tell("saved")
         put(np.arange(min(rows, BATCH_ROWS)), "last", look_up=True)
         second = _processor_seconds(lambda: saved.append(store.save()))
         store.close()
@@ -149,10 +154,13 @@ def run(rows: int, memory_bytes: int = MEMORY_BYTES) -> Outcome:
         assert len(store) == rows
         disk = sum(size for size in {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*")}.values())
         store.close()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return Outcome(rows, filled, changing, changed, snapshot, second, reopen, restore, disk, peak)
+        return Outcome(rows, filled, changing, changed, snapshot, second, reopen, restore, disk, _peak_bytes())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _processor_seconds(work: Callable[[], None]) -> float:
@@ -167,7 +175,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=SIZES[-1])
     parser.add_argument("--memory-mb", type=int, default=MEMORY_BYTES >> 20, help="memory that stores may take")
     given = parser.parse_args()
-    for name, value in run(given.rows, given.memory_mb << 20).facts().items():
+
+    def tell(what: str) -> None:
+        print(f"{what}: {time.process_time():.0f} s, {_peak_bytes() / 1e6:.0f} MB", file=sys.stderr)
+
+    for name, value in run(given.rows, given.memory_mb << 20, tell).facts().items():
         print(f"{name}: {value}")
 
 

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,13 @@ from hypothesis import strategies as st
 from task_assignor.runtime import CorruptLogException, KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.errors import TaskCorruptedException
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
+from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS
 from tests.budget import examples
 
-pytest.importorskip("rocksdict", reason="needs the extra `rocksdb`")
+disk = pytest.importorskip(
+    "task_assignor.runtime.stores.disk", reason="needs the extra `rocksdb`", exc_type=ImportError
+)
 
 VALUE = pa.schema([("n", pa.int64()), ("t", pa.string())])
 IN_MEMORY = KeyValueStoreSpec("s", pa.schema([("k", pa.string()), ("f", pa.float64())]), VALUE)
@@ -385,3 +390,53 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "task_assignor.runtime.stores.disk", raising=False)
     with pytest.raises(ImportError, match=r"A store on disk needs the package 'rocksdict'.*task-assignor\[rocksdb\]"):
         NUMBERS.create()
+
+
+# Bounds.
+
+BYTES = KeyValueStoreSpec("s", pa.schema([("k", pa.int64())]), pa.schema([("v", pa.binary())]), on_disk=True)
+
+
+def _fill(store: KeyValueStore, rows_: int, value_bytes: int, batch_rows: int) -> None:
+    """Rows that cannot be compressed."""
+    for first in range(0, rows_, batch_rows):
+        values = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(value_bytes), batch_rows, [None, pa.py_buffer(os.urandom(batch_rows * value_bytes))]
+        )
+        store.put_table(pa.table({"k": list(range(first, first + batch_rows)), "v": values.cast(pa.binary())}))
+        store.drain_changes()
+        store.keep(f"{first}")
+
+
+def _resident_bytes(what: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a while")
+def test_looking_up_many_rows_takes_no_more_memory_than_looking_up_few(tmp_path: Path) -> None:
+    """Each value that was found holds its block while they are looked up together: here 60 MB, if all are."""
+    store = BYTES.create(tmp_path, StoreMemory(32 << 20))
+    _fill(store, 240_000, 250, 10_000)
+    store.save()
+    keys = pa.array(range(0, 240_000, 30))
+    store.lookup(keys.slice(0, 1_000))
+    before = _resident_bytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    assert store.lookup(keys).column("v").null_count == 0
+    assert _resident_bytes("VmHWM") - before < 30 << 20
+    store.close()
+
+
+def test_the_log_of_a_database_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the state is written with every batch, and alone would hold the log since the last snapshot."""
+    monkeypatch.setattr(disk, "_LOG_BYTES", 4 << 20)
+    monkeypatch.setattr(disk, "_options", partial(_small_buffers, disk._options))
+    store = BYTES.create(tmp_path)
+    _fill(store, 20_000, 1_500, 500)
+    assert sum(path.stat().st_size for path in (tmp_path / "live").rglob("*.log")) < 10 << 20
+    store.close()
+
+
+def _small_buffers(options: Callable[..., Any], memory: StoreMemory, write_buffer: int = 1 << 20) -> Any:
+    return options(memory, write_buffer)

@@ -52,16 +52,22 @@ _NAME: Final = b"name"
 _ROWS: Final = b"rows"
 _TABLE: Final = ".sst"
 _WRITE_BUFFER: Final = 16 << 20
+_STATE_BUFFER: Final = 64 << 10
 _OPEN_FILES: Final = 256
 _REMEMBERED_KEYS: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
+_BLOCK: Final = 8 << 10
+_KEYS_AT_ONCE: Final = 1 << 10
+"""Values that were found hold their blocks, a block each where keys are far apart, whatever the size of the cache."""
+_LOG_BYTES: Final = 4 * _WRITE_BUFFER
+"""The database's own log may be so large; without a limit the few changes of `_STATE` would hold 0.6 GB of it."""
 
 
-def _options(memory: StoreMemory) -> rocksdict.Options:
+def _options(memory: StoreMemory, write_buffer: int = _WRITE_BUFFER) -> rocksdict.Options:
     cache, manager = memory.cache()
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(cache)
-    table.set_block_size(8 << 10)
+    table.set_block_size(_BLOCK)
     # Indexes and filters of many rows are large, too: they are in the cache, in pieces, like everything else.
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_bloom_filter(10, block_based=False)
@@ -73,7 +79,8 @@ def _options(memory: StoreMemory) -> rocksdict.Options:
     options.create_missing_column_families(True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_manager(manager)
-    options.set_write_buffer_size(_WRITE_BUFFER)
+    options.set_write_buffer_size(write_buffer)
+    options.set_max_total_wal_size(_LOG_BYTES)
     options.set_max_open_files(_OPEN_FILES)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     options.set_level_compaction_dynamic_level_bytes(True)
@@ -102,6 +109,7 @@ class DiskRows(Rows):
         self._folder = Path(self._own.name) if self._own is not None else folder or Path()
         self._store = store
         self._options = _options(memory)
+        self._state_options = _options(memory, _STATE_BUFFER)
         self._tables: dict[str, Part] = {}
         """File of the database -> the part that it is."""
         self._there: dict[bytes, bool] = {}
@@ -136,7 +144,7 @@ class DiskRows(Rows):
         self._path = path
         with self._errors():
             self._db = rocksdict.Rdict(
-                str(path), self._options, {"default": self._options, _STATE: rocksdict.Options(raw_mode=True)}
+                str(path), self._options, {"default": self._options, _STATE: self._state_options}
             )
             state = self._db.get_column_family(_STATE)
             self.name = (state.get(_NAME) or b"").decode()
@@ -192,13 +200,19 @@ class DiskRows(Rows):
         if not keys:
             return []
         # In their order the database finds and takes them in half the time.
-        asked: list[Any] = sorted(keys)
-        with self._errors():
-            values: list[bytes | None] = self._db.get(asked)  # type: ignore[assignment]  # a list for a list
-        found = dict(zip(asked, values, strict=True))
+        asked = sorted(keys)
+        found = dict(zip(asked, self._read(asked), strict=True))
         if len(self._there) < _REMEMBERED_KEYS:
             self._there.update((key, value is not None) for key, value in found.items())
         return [found[key] for key in keys]
+
+    def _read(self, keys: list[bytes]) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        with self._errors():
+            for first in range(0, len(keys), _KEYS_AT_ONCE):
+                some: list[Any] = keys[first : first + _KEYS_AT_ONCE]
+                values += self._db.get(some)  # type: ignore[arg-type]  # a list for a list
+        return values
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows in the order of their keys."""
@@ -218,10 +232,11 @@ class DiskRows(Rows):
         if not changes and name == self.name:
             return
         there, rows = self._there, self._rows
-        unknown = [key for key in changes if key not in there]
-        there.update((key, value is not None) for key, value in zip(unknown, self.get_many(unknown), strict=True))
+        keys = sorted(changes)
+        unknown = [key for key in keys if key not in there]
+        there.update((key, value is not None) for key, value in zip(unknown, self._read(unknown), strict=True))
         batch = rocksdict.WriteBatch(raw_mode=True)
-        for key in sorted(changes):
+        for key in keys:
             value = changes[key]
             if value is not None:
                 batch.put(key, value)

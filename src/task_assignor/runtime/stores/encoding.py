@@ -24,6 +24,9 @@ Matrix = npt.NDArray[np.uint8]
 _END: Final = b"\0\0"
 _ZERO: Final = b"\0"
 _ESCAPED_ZERO: Final = b"\0\xff"
+_LONG_BYTES: Final = 32
+"""Byte strings that are longer on average are copied one by one; shorter ones at once, by the place of each byte, which takes
+twenty times their memory meanwhile."""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -109,10 +112,15 @@ def _split(rows: pa.Array) -> tuple[Matrix, npt.NDArray[np.int64]]:
 def _gather(data: Matrix, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> pa.Array:
     """The byte strings that begin at `starts`."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data[places]))]
-    )
+    found: Matrix | bytes
+    if offsets[-1] > _LONG_BYTES * len(starts):
+        view = memoryview(data)
+        found = b"".join(
+            [view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        )
+    else:
+        found = data[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(found)])
 
 
 def _to_type(array: pa.Array, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None) -> pa.Array:
