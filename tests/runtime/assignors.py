@@ -127,3 +127,15 @@ class PlaceNotingAssignor(ScatteringAssignor):
         for client in application_state.kafka_streams_states(compute_task_lags=False).values():
             type(self).seen.append((client.rack_id, dict(client.client_tags)))
         return super().assign(application_state)
+
+
+class CrosswiseAssignor(TaskAssignor):
+    """Gives every task to the client where no built-in assignor would begin: tasks in order, clients from the last on."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """In turn."""
+        clients = sorted(application_state.kafka_streams_states(compute_task_lags=False), reverse=True)
+        assigned: list[list[AssignedTask]] = [[] for _ in clients]
+        for number, task in enumerate(sorted(application_state.all_tasks)):
+            assigned[number % len(clients)].append(AssignedTask(task, AssignedTask.Type.ACTIVE))
+        return TaskAssignment(map(KafkaStreamsAssignment.of, clients, assigned))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from task_assignor.runtime import (
     ClientLeft,
     ClientLost,
     ClientSpec,
+    KeyValueStoreSpec,
     LocalProcessLauncher,
     Rebalanced,
     ResultRefused,
@@ -34,11 +36,13 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.shells.places import rack_of, tags_of
-from task_assignor.sdk import ConfigException, TaskId
+from task_assignor.sdk import ConfigException, StreamsConfig, TaskId
 from tests.runtime.assignors import PlaceNotingAssignor
 from tests.runtime.support import QUICK, CountByKey, Watch, application, count_topology, settings
 
 ROWS, KEYS, PARTITIONS, FREE_ROWS = 4_000, 40, 4, 200
+NEAR = 15
+"""A lag of so many rows is one batch, not all of them."""
 CHECKED = attrs.evolve(
     QUICK,
     max_batch_rows=50,
@@ -194,6 +198,47 @@ def test_a_new_client_warms_up_before_it_gets_tasks(tmp_path: Path, rows: pa.Tab
             assert event.task in warm
             assert event.origin == "memory"
     assert not watch.of(ClientLost) + watch.of(ResultRefused)
+
+
+def test_clients_that_come_back_tell_how_far_their_stores_on_disk_are(tmp_path: Path, rows: pa.Table) -> None:
+    """Without any snapshot: the assignor sees the lags that they have before a store is opened, and tasks go back."""
+    pytest.importorskip("rocksdict", reason="needs the extra `rocksdb`")
+    (plain,) = _topology(tmp_path / "mark").sub_topologies
+    (store,) = plain.stores
+    assert isinstance(store, KeyValueStoreSpec)
+    topology = Topology([attrs.evolve(plain, stores=(attrs.evolve(store, on_disk=True),))])
+    options = attrs.evolve(CHECKED, snapshot_changelog_bytes=0, snapshot_interval_ms=0)
+    done: dict[TaskId, int] = {}
+
+    def interrupt(event: BatchesCommitted) -> None:
+        done.update(event.batches)
+        if (
+            len(done) == PARTITIONS
+            and min(done.values()) * options.max_batch_rows >= FREE_ROWS - options.max_batch_rows
+        ):
+            raise KeyboardInterrupt
+
+    before = Watch()
+    before.on(BatchesCommitted, interrupt)
+    config = settings(task_assignor_class="tests.runtime.assignors.CrosswiseAssignor")
+    with pytest.raises(KeyboardInterrupt):
+        application(tmp_path, topology, config=config, options=options).run(before)
+    owners = {client: of.active for client, of in before.of(Rebalanced)[-1].assignment.items()}
+    (tmp_path / "mark").touch()
+    again = Watch()
+    config = StreamsConfig({"application.id": "test", "acceptable.recovery.lag": NEAR})
+    result = application(tmp_path, topology, config=config, options=options).run(again)
+    _check(result, rows)
+    assert {event.client: event.restorable for event in again.of(ClientJoined)} == owners
+    first = again.of(Rebalanced)[0]
+    assert {client: of.active for client, of in first.assignment.items()} == owners, "each is where its state is"
+    state = json.loads(max((tmp_path / "run" / "states").glob("*.json")).read_text())
+    names = {str(ClientSpec(name).process_id("test")): name for name in owners}
+    for client in state["clients"]:
+        for task, lag in client["taskLags"].items():
+            is_here = TaskId.parse(task) in owners[names[client["processId"]]]
+            assert lag <= NEAR if is_here else lag > NEAR, f"{task} at {client}"
+    assert {event.origin for event in again.of(TaskRestored) if event.role == "active"} == {"disk"}
 
 
 def test_an_application_can_be_scaled_before_it_runs_but_not_to_nothing(tmp_path: Path, rows: pa.Table) -> None:

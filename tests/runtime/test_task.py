@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from task_assignor.runtime.errors import TaskCorruptedException
 from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.storage import LocalStorage, as_document, open_document
+from task_assignor.runtime.stores.task_state import list_snapshots
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions, share_snapshot
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
@@ -97,6 +100,11 @@ def _totals(task: StreamTask) -> dict[object, int]:
     return {key: row["count"] for key, row in store.items()}
 
 
+def _snapshots(bench: Bench) -> list[Position]:
+    environment = bench.environment()
+    return [found.position for found in list_snapshots(environment.state(TASK), environment.owner(TASK))]
+
+
 @pytest.fixture(params=["in memory", "on disk"])
 def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
     return Bench(tmp_path, on_disk=request.param == "on disk")
@@ -130,16 +138,16 @@ def test_a_snapshot_saves_reading_the_changelog(bench: Bench) -> None:
     written = task.snapshot()
     assert task.snapshot() == written, "it is there already"
     bench.run(task, 2)
-    assert local_positions(bench.environment()) == {TASK: (Position(2, 1, 3),)}
+    assert _snapshots(bench) == [Position(2, 1, 3)]
     again = bench.task()
     restored = bench.restore(again)
     assert (restored.origin, restored.rows, restored.snapshot_rows) == ("snapshot", 2, 2), "two keys were there"
     assert _totals(again) == _totals(task)
     task.snapshot()
-    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [4, 2]
+    assert [position.batch for position in _snapshots(bench)] == [4, 2]
     bench.run(task, 1)
     task.snapshot()
-    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [5, 4], "old ones are removed"
+    assert [position.batch for position in _snapshots(bench)] == [5, 4], "old ones are removed"
 
 
 def test_a_snapshot_of_a_try_that_was_not_committed_is_not_used(bench: Bench) -> None:
@@ -244,6 +252,68 @@ def test_a_store_on_disk_is_opened_where_it_was_left(tmp_path: Path) -> None:
     assert _totals(late) == {1: 1}, "what was there is forgotten before the first batch"
 
 
+def test_where_a_store_on_disk_was_left_is_known_without_opening_it(tmp_path: Path) -> None:
+    """Also after a kill: nothing is closed here. A batch that nobody has confirmed is not kept."""
+    bench = Bench(tmp_path, on_disk=True)
+    task = bench.task()
+    assert local_positions(bench.environment()) == {}
+    bench.run(task, 4)
+    assert local_positions(bench.environment()) == {TASK: (Position(2, 1, 3),)}
+    task.snapshot()
+    bench.run(task, 2)
+    assert local_positions(bench.environment()) == {TASK: (Position(4, 1, 5), Position(3, 1, 4))}
+    assert local_positions(bench.environment(run_id="another")) == {}
+    assert local_positions(bench.environment(application_id="another")) == {}
+    task.close()
+    assert local_positions(bench.environment())[TASK][0] == Position(4, 1, 5)
+    again = bench.task()
+    again._state.reset()
+    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [3], (
+        "it is not there any more"
+    )
+
+
+def test_where_a_store_in_memory_was_is_not_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(bench.task(), 3)
+    assert local_positions(bench.environment()) == {}
+    assert not list((tmp_path / "one").rglob("position.json"))
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "another", "ahead", "behind", "stores gone"])
+def test_a_wrong_hint_is_harmless(tmp_path: Path, damage: str) -> None:
+    bench = Bench(tmp_path, on_disk=True)
+    task = bench.task()
+    bench.run(task, 2)
+    (hint,) = (tmp_path / "one").rglob("position.json")
+    older = hint.read_bytes()
+    bench.run(task, 3)
+    totals, whole = _totals(task), hint.read_bytes()
+    task.close()
+    document = open_document(LocalStorage(hint.parent), hint.name)
+    match damage:
+        case "torn" | "empty":
+            hint.write_bytes(whole[: len(whole) // 2 if damage == "torn" else 0])
+        case "flipped":
+            hint.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        case "another":
+            hint.write_bytes(as_document({**document, "owner": None}))
+        case "ahead":
+            hint.write_bytes(as_document({**document, "position": [99, 1, 100, 60]}))
+        case "behind":
+            hint.write_bytes(older)
+        case "stores gone":
+            shutil.rmtree(hint.parent / "stores")
+    told = {"ahead": [99], "behind": [0], "stores gone": [3]}.get(damage, [])
+    assert [position.batch for position in local_positions(bench.environment()).get(TASK, ())] == told
+    again = bench.task()
+    restored = bench.restore(again)
+    assert (restored.origin, restored.rows) == (("changelog", 5) if damage == "stores gone" else ("disk", 1))
+    assert _totals(again) == totals
+    again.close()
+    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [4]
+
+
 def test_a_store_on_disk_that_is_damaged_is_empty_and_built_anew(tmp_path: Path) -> None:
     bench = Bench(tmp_path, on_disk=True)
     task = bench.task()
@@ -333,7 +403,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_older_one(bench: Bench) ->
     (bench.environment().state(TASK) / "snapshots" / f"{2:012d}-{1:08d}.json").mkdir()
     with pytest.raises(OSError, match="directory"):
         task.snapshot()
-    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [1]
+    assert [position.batch for position in _snapshots(bench)] == [1]
 
 
 # Snapshots in the folder of the run.

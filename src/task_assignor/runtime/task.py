@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 import attrs
@@ -33,7 +34,7 @@ from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import share
-from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots, store_folder
+from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots, noted_position, store_folder
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import Repartitioned, SubTopology, processor_name
@@ -101,7 +102,7 @@ def share_snapshot(
 
 
 def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position, ...]]:
-    """Task -> its snapshots in the state directory, newest first: what a client says when it joins."""
+    """Task -> its states in the state directory, newest first: what a client says when it joins."""
     folder = environment.state_dir / environment.application_id
     positions = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -116,9 +117,13 @@ def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position
 
 
 def positions_on_disk(environment: TaskEnvironment, task: TaskId) -> tuple[Position, ...]:
-    """The states of a task in the state directory, newest first."""
-    snapshots = list_snapshots(environment.state(task), environment.owner(task))
-    return tuple(snapshot.position for snapshot in snapshots)
+    """The states of a task in the state directory, newest first, those of stores on disk as far as they are noted."""
+    folder, owner = environment.state(task), environment.owner(task)
+    found = {snapshot.position for snapshot in list_snapshots(folder, owner)}
+    noted = noted_position(folder, owner)
+    if noted is not None:
+        found.add(noted)
+    return tuple(sorted(found, key=attrgetter("batch", "generation"), reverse=True))
 
 
 class StreamTask:

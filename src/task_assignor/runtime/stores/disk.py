@@ -104,6 +104,8 @@ class DiskRows(Rows):
         OSError: the disk says no.
     """
 
+    survives = True
+
     def __init__(self, folder: Path | None, store: str, memory: StoreMemory) -> None:
         self._own = tempfile.TemporaryDirectory(prefix="task-assignor-") if folder is None else None
         self._folder = Path(self._own.name) if self._own is not None else folder or Path()

@@ -294,6 +294,11 @@ class KeyValueStore(Store):
         self.rollback()
         self._rows.clear()
 
+    @property
+    def survives(self) -> bool:
+        """It is on disk."""
+        return self._rows.survives
+
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the store reads or builds upon."""
         return self._rows.parts_in_use()

@@ -6,7 +6,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ class Rows(ABC):
 
     name: str
     """Name of the state; "": it is empty."""
+    survives: ClassVar[bool] = False
+    """They are still there when the process has ended."""
 
     @abstractmethod
     def __len__(self) -> int:

@@ -97,6 +97,11 @@ class Store(ABC):
     def clear(self) -> None:
         """Forget everything."""
 
+    @property
+    def survives(self) -> bool:
+        """What is kept is still there when the process has ended."""
+        return False
+
     def parts_in_use(self) -> Iterable[str]:
         """Names of the parts that the store reads or builds upon."""
         return ()

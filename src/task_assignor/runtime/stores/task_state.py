@@ -6,6 +6,7 @@ the way back is open. After a crash each store may be elsewhere: one in memory i
     <task>/snapshots/<batch>-<generation>.json   what a snapshot is made of
     <task>/stores/<store>/parts/                 files that never change, shared by snapshots
     <task>/stores/<store>/live/                  databases of stores on disk
+    <task>/position.json                         where these are, for those who do not open them
 
 That is the state directory. The parts of an active task's snapshots are in the folder of the run, too, for other clients:
 see `sharing`. Those here are the same files, which then need not be fetched.
@@ -17,6 +18,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -41,6 +43,7 @@ from task_assignor.runtime.stores.store import PARTS, Store
 
 _log = logging.getLogger(__name__)
 FORMAT_VERSION: Final = 4
+_NOTE: Final = "position.json"
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
 
@@ -130,6 +133,25 @@ def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
     return _newest_first(found)
 
 
+def noted_position(folder: Path, owner: StateOwner) -> Position | None:
+    """Where the stores on disk of a task were kept, as far as it is written down: a hint, which only opening them can prove.
+
+    Args:
+        folder: folder of the task in the state directory.
+        owner: whose state it must be.
+
+    Returns:
+        The position. None: there is no hint, it is damaged or another one's.
+    """
+    try:
+        document = open_document(LocalStorage(folder), _NOTE)
+        if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
+            return Position(*document["position"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.debug("It is not known where the stores on disk of task %s are: %s", owner.task, error)
+    return None
+
+
 def _newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     """Of equal ones first those that are here."""
     return sorted(
@@ -179,6 +201,10 @@ class TaskState:
         for name in self.stores.keys() - set(self.logged):
             self.stores[name].clear()
         self.position = self._kept = START
+        self._survives = bool(self.logged) and all(self.stores[name].survives for name in self.logged)
+        """What is kept is still there when the process has ended."""
+        self._noted: Position | None = None
+        """What this process wrote down of that."""
         self._saved: Snapshot | None = None
         """The last snapshot."""
 
@@ -194,7 +220,21 @@ class TaskState:
             OSError: the disk says no.
         """
         self._keep(self.stores.values(), self.position)
-        self._kept = self.position
+        self._are_kept_at(self.position)
+
+    def _are_kept_at(self, position: Position) -> None:
+        """All stores are; those on disk will be found there, and this is noted for who does not open them."""
+        self._kept = position
+        if position == self._noted:
+            return
+        self._noted = position
+        # Neither synced nor put in one go: it costs a hundredth of a batch so, and is held against its checksum.
+        with suppress(OSError):
+            if self._survives and position.batch >= 0:
+                document = {"owner": attrs.asdict(self._owner), "position": attrs.astuple(position)}
+                (self._folder / _NOTE).write_bytes(as_document({"formatVersion": FORMAT_VERSION} | document))
+            else:
+                (self._folder / _NOTE).unlink(missing_ok=True)
 
     def _keep(self, stores: Iterable[Store], position: Position) -> None:
         name = self._name_of(position)
@@ -252,7 +292,8 @@ class TaskState:
                 self.stores[name].clear()
         # Those that are ahead take part again when the others have come to where they are.
         least = before if counts(before) else START
-        self.position = self._kept = min(good.values(), key=lambda position: position.batch, default=least)
+        self.position = min(good.values(), key=lambda position: position.batch, default=least)
+        self._are_kept_at(self.position)
         if self.position != before:
             for name in self.stores.keys() - set(self.logged):
                 self.stores[name].clear()
@@ -328,13 +369,15 @@ class TaskState:
                 store.apply(changes[store.name])
         self._keep(behind, position)
         self._keep((store for name, store in self.stores.items() if name not in self.logged), position)
-        self.position = self._kept = position
+        self.position = position
+        self._are_kept_at(position)
 
     def reset(self) -> None:
         """Forget everything."""
         for store in self.stores.values():
             store.clear()
-        self.position = self._kept = START
+        self.position = START
+        self._are_kept_at(START)
 
     # Snapshots.
 
