@@ -114,7 +114,7 @@ def _gather(data: Matrix, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     found: Matrix | bytes
     if offsets[-1] > _LONG_BYTES * len(starts):
-        view = memoryview(data)
+        view = data.data
         found = b"".join(
             [view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
         )
