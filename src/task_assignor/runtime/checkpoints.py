@@ -1,7 +1,7 @@
 """Checkpoints of a commit log: a run goes on from the newest one and the records after it.
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
-history, in few files: `history/<first>-<last>.json`, of which neighbours of like length are merged. Records below the
+history, in few files: `history/<first>-<last>.json.gz`, of which neighbours of like length are merged. Records below the
 checkpoint before it are deleted, so that there is always a second one to go on from, if one is damaged. The first record
 of every epoch stays: that is what a coordinator runs into that was replaced while it slept. What else can be deleted then
 is in `retention`.
@@ -14,8 +14,10 @@ them before.
 
 from __future__ import annotations
 
+import gzip
 import logging
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -26,7 +28,7 @@ from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
 from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
-from task_assignor.runtime.storage import Storage, as_document, open_document
+from task_assignor.runtime.storage import Storage, as_document, open_document, read_document
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ COMMITS: Final = "commits"
 CHECKPOINTS: Final = "checkpoints"
 HISTORY: Final = "history"
 REPLACED: Final = "replaced"
+_COMPRESSED: Final = ".json.gz"
+_LEVEL: Final = 6
 NEW_RUN: Final = "Maybe restore the file from a copy; without it the run needs a new run_dir."
 
 
@@ -98,11 +102,13 @@ class Checkpoints:
             CommitLogException: it cannot be read.
         """
         try:
-            document = open_document(self._storage, name)
+            raw = self._storage.open(name).to_pybytes()
+            # Older ones are not compressed; they are merged into others sooner or later.
+            document = read_document(gzip.decompress(raw) if name.endswith(_COMPRESSED) else raw)
             return iter([CommitRecord.from_json(record) for record in document["records"]])
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, StreamsException) as error:
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, StreamsException) as error:
             raise CommitLogException(
                 f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {NEW_RUN}"
             ) from error
@@ -141,8 +147,9 @@ class Checkpoints:
         records = list(replaced)
         while history and _records_in(history[-1]) <= len(records):
             records[:0] = self.segment(history.pop())
-        segment = f"{HISTORY}/{records[0].number:012d}-{records[-1].number:012d}.json"
-        self._storage.put(segment, as_document({"records": [record.to_json() for record in records]}))
+        segment = f"{HISTORY}/{records[0].number:012d}-{records[-1].number:012d}{_COMPRESSED}"
+        document = as_document({"records": [record.to_json() for record in records]})
+        self._storage.put(segment, gzip.compress(document, _LEVEL, mtime=0))
         checkpoint = attrs.evolve(
             checkpoint,
             history=(*history, segment),
@@ -237,10 +244,10 @@ def _name(number: int) -> str:
 
 def _last_record(name: str) -> int:
     """Up to which record a checkpoint or a file of the history goes; of what is neither, far beyond all."""
-    number = name.rpartition("/")[2].removesuffix(".json").rpartition("-")[2]
+    number = name.rpartition("/")[2].removesuffix(".gz").removesuffix(".json").rpartition("-")[2]
     return int(number) if number.isdecimal() else sys.maxsize
 
 
 def _records_in(segment: str) -> int:
-    first, last = segment.rpartition("/")[2].removesuffix(".json").split("-")
+    first, last = segment.rpartition("/")[2].removesuffix(".gz").removesuffix(".json").split("-")
     return int(last) - int(first) + 1

@@ -23,6 +23,7 @@ from task_assignor.runtime.storage.content import (
     open_arrow,
     open_document,
     open_sealed,
+    read_document,
 )
 from task_assignor.runtime.storage.local import LocalStorage
 
@@ -46,5 +47,6 @@ __all__ = [
     "open_arrow",
     "open_document",
     "open_sealed",
+    "read_document",
     "storage_at",
 ]

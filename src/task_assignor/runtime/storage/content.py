@@ -198,7 +198,15 @@ def open_document(storage: Storage, name: str) -> dict[str, Any]:
         OSError: it cannot be read.
         DamagedDocumentError: it was cut off or changed.
     """
-    raw = storage.open(name).to_pybytes()
+    return read_document(storage.open(name).to_pybytes())
+
+
+def read_document(raw: bytes) -> dict[str, Any]:
+    """The same, of bytes that were read.
+
+    Raises:
+        DamagedDocumentError: they were cut off or changed.
+    """
     found = _ENVELOPE.match(raw)
     if found and checksum_of(raw[found.end() :]).encode() == found[1]:
         document: dict[str, Any] = json.loads(b"{" + raw[found.end() :])
