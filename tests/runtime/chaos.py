@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -177,11 +177,17 @@ class Chaos:
         root: folder of everything.
         seed: decides what happens when.
         launcher: makes the launcher of a life.
+        acts: what is done to clients and driver, each as often as it is there.
+        options: of the runs.
+        can_be_full: disks may be full for a client.
     """
 
     root: Path
     seed: int
     launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
+    acts: Sequence[str] = ("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "power")
+    options: RuntimeOptions = OPTIONS
+    can_be_full: bool = True
     happened: list[str] = attrs.field(factory=list)
     """What was done to the run, and what it said."""
     kinds: Counter[str] = attrs.field(factory=Counter)
@@ -228,12 +234,11 @@ class Chaos:
                 run_dir=self.root / "run",
                 clients=clients,
                 launcher=launcher,
-                options=OPTIONS,
+                options=self.options,
             )
             # The last lives are quiet: a run must come to its end.
             actions = self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0
-            kinds = ["kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "power"]
-            self._plan = sorted((self._random.randint(1, 30), self._random.choice(kinds)) for _ in range(actions))
+            self._plan = sorted((self._random.randint(1, 30), self._random.choice(self.acts)) for _ in range(actions))
             self._batches = 0
             with self._damage(life) as damage:
                 found, error = self._live()
@@ -274,7 +279,7 @@ class Chaos:
         slow = frozenset(chance.sample(range(ROWS), 12))
         self.kinds["slow"] += 1
         hangs_at = chance.randrange(ROWS) if chance.random() < 0.15 else -1
-        full_at = chance.randrange(ROWS) if chance.random() < 0.25 else -1
+        full_at = chance.randrange(ROWS) if chance.random() < 0.25 and self.can_be_full else -1
         store = KeyValueStoreSpec(
             "totals", pa.schema([("key", pa.int64())]), pa.schema([("count", pa.int64()), ("sum", pa.int64())])
         )
@@ -306,6 +311,11 @@ class Chaos:
         if not names:
             return
         pid = self._pids[self._random.choice(names)]
+        self._do(kind, pid, names)
+
+    def _do(self, kind: str, pid: int, names: Sequence[str]) -> None:
+        """Do something to the run, or to the client with that process."""
+        assert self._app is not None
         match kind:
             case "kill":
                 _signal(pid, signal.SIGKILL)

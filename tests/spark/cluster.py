@@ -9,9 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
 import pyspark
 import pytest
 
@@ -43,50 +45,92 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iterator[str]:
-    """A master and three workers of one core each, on loopback. SIGPWR to a worker decommissions it."""
-    tmp_path = tmp_path_factory.mktemp("cluster")
-    environ = dict(os.environ, SPARK_NO_DAEMONIZE="1", SPARK_DAEMON_MEMORY="256m", PYSPARK_PYTHON=str(bare_python))
+@attrs.define
+class Cluster:
+    """A master and workers of one core each, on loopback. SIGPWR to a worker decommissions it.
+
+    Args:
+        folder: for what they write.
+        environ: their environment.
+        port: the master's.
+    """
+
+    folder: Path
+    environ: Mapping[str, str]
+    port: int = attrs.field(factory=free_port)
+    processes: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
+
+    @property
+    def address(self) -> str:
+        """What `spark_session` takes."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def _start(self, *arguments: str) -> Path:
+        log = self.folder / f"{len(self.processes)}.log"
+        home = Path(pyspark.__file__).parent
+        command = [str(home / "bin" / "spark-class"), *arguments]
+        with log.open("wb") as file:
+            environ = {**self.environ, "SPARK_HOME": str(home)}
+            self.processes.append(subprocess.Popen(command, env=environ, stdout=file, stderr=file))
+        return log
+
+    def start_master(self) -> None:
+        """And wait until it listens."""
+        listen = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
+        log = self._start("org.apache.spark.deploy.master.Master", *listen)
+        deadline = time.monotonic() + 600
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise AssertionError(log.read_text()) from None
+                time.sleep(0.1)
+
+    def start_worker(self) -> None:
+        """One more."""
+        self._start(
+            "org.apache.spark.deploy.worker.Worker",
+            self.address,
+            *("--host", "127.0.0.1", "--cores", "1", "--memory", "700m", "--webui-port", "0"),
+            *("--work-dir", str(self.folder / f"work-{len(self.processes)}")),
+        )
+
+    def stop(self) -> None:
+        """End all."""
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def standalone(folder: Path, python: Path) -> Iterator[Cluster]:
+    """A cluster with `WORKERS` workers, whose Python that is."""
+    environ = dict(os.environ, SPARK_NO_DAEMONIZE="1", SPARK_DAEMON_MEMORY="256m", PYSPARK_PYTHON=str(python))
     environ["SPARK_DAEMON_JAVA_OPTS"] = "-Dspark.decommission.enabled=true"
     environ.pop("PYTHONPATH", None)
     prepare_java(environ)
-    home, port = Path(pyspark.__file__).parent, free_port()
-    processes: list[subprocess.Popen[bytes]] = []
+    cluster = Cluster(folder, environ)
+    try:
+        cluster.start_master()
+        for _ in range(WORKERS):
+            cluster.start_worker()
+        yield cluster
+    finally:
+        cluster.stop()
 
-    def start(name: str, *arguments: str) -> None:
-        with (tmp_path / f"{name}.log").open("wb") as log:
-            command = [str(home / "bin" / "spark-class"), *arguments]
-            processes.append(subprocess.Popen(command, env=environ | {"SPARK_HOME": str(home)}, stdout=log, stderr=log))
 
-    start(
-        "master",
-        "org.apache.spark.deploy.master.Master",
-        *("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"),
-    )
-    deadline = time.monotonic() + 600
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                processes[0].kill()
-                pytest.fail((tmp_path / "master.log").read_text())
-            time.sleep(0.1)
-    for number in range(WORKERS):
-        start(
-            f"worker-{number}",
-            "org.apache.spark.deploy.worker.Worker",
-            f"spark://127.0.0.1:{port}",
-            *("--host", "127.0.0.1", "--cores", "1", "--memory", "700m", "--webui-port", "0"),
-            *("--work-dir", str(tmp_path / f"work-{number}")),
-        )
-    yield f"spark://127.0.0.1:{port}"
-    for process in reversed(processes):
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        process.wait(30)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iterator[str]:
+    """The address of a master with three workers."""
+    with standalone(tmp_path_factory.mktemp("cluster"), bare_python) as found:
+        yield found.address
 
 
 def run_program(bare_python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
