@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.kafka_order.least_loaded import LoadHeap, deal_by_load, least_loaded
+from task_assignor.kafka_order.least_loaded import LoadHeap, deal_by_load
 
 loads = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 7)), min_size=1, max_size=9)
 
@@ -19,15 +19,6 @@ def _columns(clients: list[tuple[int, int]]) -> tuple[np.ndarray[tuple[int], np.
 def _least(counts: list[int], threads: list[int], barred: set[int]) -> int:
     free = [client for client in range(len(counts)) if client not in barred]
     return min(free, key=lambda client: (counts[client] / threads[client], client), default=-1)
-
-
-@given(loads, st.sets(st.integers(0, 8)))
-def test_least_loaded_is_the_minimum_by_load_then_number(clients: list[tuple[int, int]], barred: set[int]) -> None:
-    """Whatever the order in which the clients are given."""
-    counts, threads = ([pair[column] for pair in clients] for column in (0, 1))
-    free = [client for client in reversed(range(len(clients))) if client not in barred]
-
-    assert least_loaded(free, counts, threads) == _least(counts, threads, barred)
 
 
 @given(loads, st.integers(0, 60))

@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 
 from task_assignor.kafka_order import java_order
-from task_assignor.kafka_order.least_loaded import least_loaded
 from task_assignor.sdk.ids import ProcessId
 from task_assignor.sdk.java_hash import bucket_count
 
@@ -27,6 +26,8 @@ MOST_SIFTED: Final = 3_000_000
 What goes through the whole queue counts for as many as take that long: filling it half of its clients, looking for a client
 in it an eighth.
 """
+HOPELESS: Final = 10
+"""So many times the budget are not even begun."""
 _CLIENT: Final = 2**32 - 1
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
@@ -62,8 +63,8 @@ class AllBut:
 class ClientQueue:
     """All clients by (load, number). Whom `poll` gave must be offered again, with whoever's count was changed.
 
-    As long as no count of a client in the queue changes, a poll gives the exact minimum, and it is enough to write down
-    what was done. Only then the queue is built and sifted for real. A poll that finds nobody empties Kafka's queue and
+    As long as no count of a client in the queue changes, a poll gives the exact minimum, and one candidate is found in any
+    case: then it is enough to write down what was done. Else the queue is built and sifted for real. A poll that finds nobody empties Kafka's queue and
     fills it again, after which its past no longer matters.
 
     Args:
@@ -81,7 +82,9 @@ class ClientQueue:
         most_sifted: int = MOST_SIFTED,
     ) -> None:
         self.counts = list(counts)
-        self.threads = list(threads)
+        self._threads = list(threads)
+        self._loads = [count / own for count, own in zip(counts, threads, strict=True)]
+        self.load = self._loads.__getitem__
         self._hashes = _Hashes(process_ids)
         self._left = most_sifted
         self._is_first_filling = True
@@ -92,47 +95,61 @@ class ClientQueue:
         self._heap: _Heap | None = None
         self._lightest: _Lightest | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """The budget is spent: loads alone count."""
+        return self._left <= 0
+
+    def expect(self, sifted: float) -> None:
+        """So many clients will be taken out: if that is far beyond the budget, none of it is spent."""
+        if sifted > HOPELESS * self._left:
+            self._left = 0
+
     def poll(self, candidates: Collection[int]) -> int:
         """Take the client of least load among the candidates out of the queue; -1 if there are none."""
         if self._left <= 0:
-            return self._least_loaded(candidates)
+            return self.lightest(candidates)
         if not candidates:
             if self._log or self._heap is not None:
                 self._forget()
             self._is_first_filling = False
             self._is_doubtful = False
             return -1
-        if self._is_doubtful:
+        if self._heap is None and (len(candidates) == 1 or not self._is_doubtful):
+            chosen = self.lightest(candidates)
+            self._log.append((_Heap.poll, ((chosen,),)))
+            # If the queue is built after all, this is sifted then.
+            self._left -= self._is_doubtful * len(self.counts) >> 1
+        else:
             if self._heap is None:
                 self._heap = self._built()
                 self._left -= len(self.counts) >> 1
             chosen = self._heap.poll(candidates if isinstance(candidates, AllBut) else frozenset(candidates))
             self._left -= self._heap.take_sifted()
-            if self._left <= 0:
-                self._forget()
-        else:
-            chosen = self._least_loaded(candidates)
-            self._log.append((_Heap.poll, ((chosen,),)))
+        if self._left <= 0:
+            self._forget()
         self._polled = chosen
         return chosen
+
+    def add(self, client: int, difference: int) -> None:
+        """Change a client's count, where that makes no difference to the order in the queue."""
+        count = self.counts[client] = self.counts[client] + difference
+        load = self._loads[client] = count / self._threads[client]
+        if self._lightest is not None:
+            self._lightest.put(client, load)
 
     def change(self, client: int, difference: int) -> None:
         """Change a client's count, whether it is in the queue or not."""
         before = self.counts[client]
-        self.counts[client] = before + difference
-        if self._left <= 0 and self._lightest is None:
-            return
-        load = (before + difference) / self.threads[client]
-        if self._lightest is not None:
-            self._lightest.put(client, load)
+        self.add(client, difference)
         if self._left <= 0:
             return
         if self._heap is not None:
-            self._heap.change(client, load)
+            self._heap.change(client, self._loads[client])
             self._left -= len(self.counts) >> 3
             return
         self._counts_before.setdefault(client, before)
-        self._log.append((_Heap.change, (client, load)))
+        self._log.append((_Heap.change, (client, self._loads[client])))
         if client != self._polled:
             self._is_doubtful = True
 
@@ -146,11 +163,14 @@ class ClientQueue:
             self._log.append((_Heap.offer, clients))
         self._polled = -1
 
-    def _least_loaded(self, candidates: Collection[int]) -> int:
-        if not isinstance(candidates, AllBut) or not len(candidates):
-            return least_loaded(candidates, self.counts, self.threads)
+    def lightest(self, candidates: Collection[int]) -> int:
+        """The candidate of least (load, number), in no queue; -1 if there are none. Candidates are ascending."""
+        if not isinstance(candidates, AllBut):
+            return min(candidates, key=self.load, default=-1)
+        if not len(candidates):
+            return -1
         if self._lightest is None:
-            self._lightest = _Lightest(count / own for count, own in zip(self.counts, self.threads, strict=True))
+            self._lightest = _Lightest(self._loads)
         return self._lightest.of(candidates)
 
     def _forget(self) -> None:
@@ -160,18 +180,19 @@ class ClientQueue:
 
     def _built(self) -> _Heap:
         """The queue as it is now: filled as it was, then everything done since."""
-        loads = [count / threads for count, threads in zip(self.counts, self.threads, strict=True)]
+        loads = self._loads.copy()
         for client, count in self._counts_before.items():
-            loads[client] = count / self.threads[client]
+            loads[client] = count / self._threads[client]
         heap = _Heap(loads, self._hashes)
         order: Sequence[int] = range(len(loads))
         if not self._is_first_filling:
             order = self._hashes.order(sorted(order, key=loads.__getitem__))
-        heap.offer(*order)
+        heap.fill(order)
         for action, arguments in self._log:
             action(heap, *arguments)
         self._log.clear()
         self._counts_before.clear()
+        heap.take_sifted()
         return heap
 
 
@@ -232,7 +253,7 @@ class _Heap:
         bits: list[int] = np.array(loads, dtype=np.float64).view(np.int64).tolist()
         self._entries = [own << 32 | client for client, own in enumerate(bits)]
         self._heap: list[int] = []
-        self._is_in = [False] * len(loads)
+        self._is_in = [True] * len(loads)
         self._is_in_order = True
 
     def take_sifted(self) -> int:
@@ -247,6 +268,12 @@ class _Heap:
             self._heap[self._heap.index(self._entries[client])] = entry
             self._is_in_order = False
         self._entries[client] = entry
+
+    def fill(self, clients: Iterable[int]) -> None:
+        """Put clients in, one by one, that have just been taken out, or were never in."""
+        heap = self._heap
+        for entry in map(self._entries.__getitem__, clients):
+            heapq.heappush(heap, entry)
 
     def offer(self, *clients: int) -> None:
         """Put clients in, one by one; those that are in are taken out first."""
@@ -264,8 +291,7 @@ class _Heap:
         rejected, pop = [], heapq.heappop if self._is_in_order else java_order.pop
         while (client := pop(heap) & _CLIENT) not in candidates:
             rejected.append(client)
-        for other in self._hashes.order(rejected):
-            heapq.heappush(heap, self._entries[other])
+        self.fill(self._hashes.order(rejected))
         self._is_in[client] = False
         self._sifted += len(rejected) + 1
         return client

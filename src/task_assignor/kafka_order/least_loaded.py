@@ -7,7 +7,7 @@ there. Clients are numbered in `ProcessId` order: the smaller process id wins a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -65,16 +65,6 @@ class LoadHeap:
         for entry in passed:
             heapq.heappush(heap, entry)
         return chosen
-
-
-def least_loaded(clients: Iterable[int], counts: Sequence[int], threads: Sequence[int]) -> int:
-    """The client with the smallest (load, number) of those given; -1 if there is none."""
-    best, best_load = -1, 0.0
-    for client in clients:
-        load = counts[client] / threads[client]
-        if best < 0 or load < best_load or (load == best_load and client < best):
-            best, best_load = client, load
-    return best
 
 
 def deal_by_load(counts: Int64Array, threads: Int64Array, count: int) -> Int32Array:

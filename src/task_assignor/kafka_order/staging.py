@@ -7,19 +7,17 @@ public face is in `refiner.py`.
 from __future__ import annotations
 
 import enum
-import heapq
-import itertools
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import attrs
 import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
-from task_assignor.sdk.arrays import order_by, values_of
+from task_assignor.kafka_order.lags import Lags
+from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import (
-    LATEST_OFFSET,
     BoolArray,
     Int8Array,
     Int32Array,
@@ -30,8 +28,11 @@ from task_assignor.sdk.columns import (
     offsets_of,
 )
 from task_assignor.sdk.configs import AssignmentConfigs
-from task_assignor.sdk.errors import TaskAssignmentException
-from task_assignor.sdk.integers import INT64_MAX
+
+_BITS: Final = 32
+_CLIENT: Final = 2**_BITS - 1
+_NOBODY: Final = -1
+_AT_ONCE: Final = 100_000
 
 
 class MoveKind(enum.IntEnum):
@@ -112,252 +113,230 @@ def refine_columns(
         TaskAssignmentException: lags are not known.
     """
     lags = Lags(columns, configs.acceptable_recovery_lag)
-    clients = len(columns.clients)
-    counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
-    counts += np.bincount(standby_client, minlength=clients)
-    threads = columns.clients.num_processing_threads.tolist()
-    queue = ClientQueue(columns.clients.process_ids, counts.tolist(), threads)
-    plan = _Plan(queue, configs.max_warmup_replicas)
-    standbys = _StandbySets(standby_task, standby_client, len(columns.tasks))
-    owner = active_owner.copy()
+    clients, has_changelog = columns.clients, columns.tasks.has_changelog
+    threads = clients.num_processing_threads.tolist()
+    counts = np.bincount(active_owner[active_owner >= 0], minlength=len(clients))
+    counts += np.bincount(standby_client, minlength=len(clients))
+    plan = _Plan(lags, ClientQueue(clients.process_ids, counts.tolist(), threads), configs.max_warmup_replicas)
+    standbys = _Holders(_keys(standby_task, standby_client), len(columns.tasks))
 
-    placed = np.flatnonzero((active_owner >= 0) & columns.tasks.has_changelog)
+    placed = np.flatnonzero((active_owner >= 0) & has_changelog)
     behind = placed[lags.are_behind(placed, active_owner[placed])]
     behind = behind[order_by(lags.caught_up_count[behind], behind)]
-    rows = lags.rows_of(behind)
-    pairs = zip(behind.tolist(), owner[behind].tolist(), strict=True)
-    owner[behind] = [plan.move_active(task, wanted, standbys.of(task), rows) for task, wanted in pairs]
-    active_moves = plan.take_moves()
+    actives = plan.move_actives(behind, active_owner[behind].astype(np.int64), standbys)
+    owner = active_owner.copy()
+    owner[behind] = actives.placed
+    gone, warm = actives.kind == MoveKind.SWAP, _keys(actives.task, actives.wanted)
+    here = standbys.changed(_keys(actives.task, actives.placed)[gone], warm[actives.kind != MoveKind.NO_WARM_UP_LEFT])
 
-    pair_task, pair_client = standbys.pairs()
     # Kafka looks at the standbys client by client; ties in its queue depend on that order.
-    order = order_by(pair_client, pair_task)
-    pair_task, pair_client = pair_task[order], pair_client[order]
-    warm_ups = np.array(plan.warm_ups, dtype=np.int64).reshape(-1, 2)
-    is_warm_up = np.isin(pair_task.astype(np.int64) * clients + pair_client, warm_ups[:, 0] * clients + warm_ups[:, 1])
-    movable = columns.tasks.has_changelog[pair_task] & ~is_warm_up
-    pair_task, pair_client = pair_task[movable], pair_client[movable]
-    late = lags.are_behind(pair_task, pair_client)
-    pair_task, pair_client = pair_task[late], pair_client[late]
+    late = here.keys[~are_in(here.keys, warm[actives.kind == MoveKind.WARM_UP])]
+    task, client = late >> _BITS, late & _CLIENT
+    late = late[has_changelog[task] & lags.are_behind(task, client)]
+    task, client = late >> _BITS, late & _CLIENT
+    by_client = order_by(client, task)
+    task, client = task[by_client], client[by_client]
+    order = poll_order(lags.caught_up_count[task] * max(len(columns.tasks), 1) + task)
     # Kafka fills a new queue of clients for the standbys.
-    plan.queue = ClientQueue(columns.clients.process_ids, plan.queue.counts, threads)
-    order = poll_order(lags.caught_up_count[pair_task] * max(len(columns.tasks), 1) + pair_task)
-    tasks, rows = pair_task[order], lags.rows_of(pair_task)
-    for task, wanted, runs_on in zip(tasks.tolist(), pair_client[order].tolist(), owner[tasks].tolist(), strict=True):
-        plan.move_standby(task, wanted, runs_on, standbys.of(task), rows)
-    pair_task, pair_client = standbys.pairs()
-    return Refined(owner, pair_task, pair_client, active_moves, plan.take_moves())
+    plan.queue = ClientQueue(clients.process_ids, plan.queue.counts, threads)
+    moves = plan.move_standbys(task[order], client[order], owner, here)
+    gone = moves.kind == MoveKind.NO_WARM_UP_LEFT
+    staged = here.changed(_keys(moves.task, moves.wanted)[gone], _keys(moves.task, moves.placed)).keys
+    return Refined(owner, staged >> _BITS, staged & _CLIENT, actives, moves)
 
 
-class Lags:
-    """Who is how far behind, for all tasks that have a changelog.
-
-    A client is caught up on a task that was an active running task there, or of which the lag is acceptable. A lag that
-    is not known (-3) sorts before all others without being acceptable, as in Kafka.
-
-    Raises:
-        TaskAssignmentException: the lags of a client are not known at all.
-    """
-
-    def __init__(self, columns: StateColumns, acceptable: int) -> None:
-        if not columns.lags.is_computed.all() and columns.tasks.has_changelog.any():
-            client = columns.clients.process_ids[int(np.argmin(columns.lags.is_computed))]
-            raise TaskAssignmentException(
-                f"The lags of client {client} are not known (taskLags is null), so nobody can say where a task is caught "
-                "up. Maybe give the lags, or take an assignor that does not look at them, like sticky."
-            )
-        self._columns = columns
-        self._acceptable = acceptable
-        tasks, clients = len(columns.tasks), len(columns.clients)
-        pairs = columns.lags
-        self._key = pairs.client.astype(np.int64) * max(tasks, 1) + pairs.task
-        self._is_caught_up = self._caught_up(pairs.lag)
-        listed = np.bincount(pairs.task, minlength=tasks)
-        self._default = columns.tasks.end_offset_sum
-        # What is not listed has the end offset sum for its lag, which can be acceptable too.
-        self._has_others = listed < clients
-        self._others_caught_up = self._has_others & self._caught_up(self._default)
-        self.caught_up_count: Int64Array = np.bincount(pairs.task[self._is_caught_up], minlength=tasks)
-        """(T,) number of clients that are caught up."""
-        self.caught_up_count[self._others_caught_up] += (clients - listed)[self._others_caught_up]
-        least = np.where(self._has_others, self._default, INT64_MAX)
-        np.minimum.at(least, pairs.task, pairs.lag)
-        self._least = least
-
-    def _caught_up(self, lag: Int64Array) -> BoolArray:
-        if self._acceptable == INT64_MAX:
-            return np.ones(len(lag), dtype=np.bool_)
-        caught_up: BoolArray = (lag == LATEST_OFFSET) | ((lag >= 0) & (lag <= self._acceptable))
-        return caught_up
-
-    def of(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
-        """(N,) the lags of pairs."""
-        key = client.astype(np.int64) * max(len(self._columns.tasks), 1) + task
-        return values_of(self._key, self._columns.lags.lag, key, self._default[task])
-
-    def are_behind(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> BoolArray:
-        """(N,) whether the client is not caught up while another one is further."""
-        lag = self.of(task, client)
-        behind: BoolArray = ~self._caught_up(lag) & (self._least[task] < lag)
-        return behind
-
-    def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
-        """The lags of the given tasks, to be read task by task."""
-        all_tasks = len(self._columns.tasks)
-        wanted = np.zeros(all_tasks, dtype=np.bool_)
-        wanted[tasks] = True
-        pairs = self._columns.lags
-        rows = np.flatnonzero(wanted[pairs.task])
-        rows = rows[order_by(pairs.task[rows], pairs.lag[rows])]
-        caught_up = rows[self._is_caught_up[rows]]
-        return LagRows(
-            clients=len(self._columns.clients),
-            offsets=offsets_of(pairs.task[rows], all_tasks).tolist(),
-            client=pairs.client[rows].tolist(),
-            lag=pairs.lag[rows].tolist(),
-            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks).tolist(),
-            caught_up_client=pairs.client[caught_up].tolist(),
-            default=self._default,
-            has_others=self._has_others,
-            others_caught_up=self._others_caught_up,
-        )
+def _keys(task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
+    """(N,) a number for each pair, that orders as they do."""
+    keys: Int64Array = (task.astype(np.int64) << _BITS) | client
+    return keys
 
 
 @attrs.frozen(eq=False)
-class LagRows:
-    """Lags of some tasks: rows sorted by task, lag, client; what is not listed has the default.
+class _Holders:
+    """Which clients have standbys of which tasks.
 
-    In lists, of which single entries are read faster than of arrays.
+    Args:
+        keys: (S,) a number for each pair, ascending.
+        tasks: number of tasks.
     """
 
-    clients: int
-    offsets: list[int]
-    client: list[int]
-    lag: list[int]
-    caught_up_offsets: list[int]
-    caught_up_client: list[int]
-    default: Int64Array
-    has_others: BoolArray
-    others_caught_up: BoolArray
+    keys: Int64Array
+    _tasks: int
+    _offsets: Int64Array = attrs.field(init=False)
 
-    def _others(self, listed: Iterable[int]) -> Iterator[int]:
-        known = set(listed)
-        return (client for client in range(self.clients) if client not in known)
+    @_offsets.default
+    def _offsets_of_tasks(self) -> Int64Array:
+        return offsets_of(self.keys >> _BITS, self._tasks)
 
-    def caught_up(self, task: int) -> list[int] | AllBut:
-        """The clients that are caught up, in no particular order."""
-        found = self.caught_up_client[self.caught_up_offsets[task] : self.caught_up_offsets[task + 1]]
-        if not self.others_caught_up[task]:
-            return found
-        return AllBut(self.clients, set(self.client[self.offsets[task] : self.offsets[task + 1]]).difference(found))
+    def of(self, task: int) -> list[int]:
+        """The clients that have a standby of the task."""
+        clients: list[int] = (self.keys[self._offsets[task] : self._offsets[task + 1]] & _CLIENT).tolist()
+        return clients
 
-    def by_lag(self, task: int) -> Iterator[int]:
-        """All clients by lag, then client number."""
-        start, stop = self.offsets[task], self.offsets[task + 1]
-        if not self.has_others[task]:
-            return iter(self.client[start:stop])
-        default = int(self.default[task])
-        first, last = (bisect(self.lag, default, start, stop) for bisect in (bisect_left, bisect_right))
-        tied = heapq.merge(self.client[first:last], self._others(self.client[start:stop]))
-        return itertools.chain(self.client[start:first], tied, self.client[last:stop])
+    def changed(self, removed: Int64Array, added: Int64Array) -> _Holders:
+        """Without some pairs, then with others."""
+        return _Holders(distinct(np.concatenate([self.keys[~are_in(self.keys, removed)], added])), self._tasks)
+
+
+@attrs.frozen(eq=False)
+class _Movers:
+    """Copies that cannot be where the target has them yet, in the order in which they move.
+
+    Args:
+        task: (N,) task numbers.
+        wanted: (N,) client of the target.
+        is_swap: (N,) whether it changes places with a standby.
+        offsets: (N + 1,) where the candidates of each begin.
+        candidate: clients that can have each, ascending.
+    """
+
+    task: Int64Array
+    wanted: Int64Array
+    is_swap: BoolArray
+    offsets: Int64Array
+    candidate: Int64Array
 
 
 class _Plan:
-    """Loads, warm-ups that are left, and the movements made so far."""
+    """The queue of clients, the warm-ups that are left, and the movements made so far."""
 
-    def __init__(self, queue: ClientQueue, warm_ups_left: int) -> None:
+    def __init__(self, lags: Lags, queue: ClientQueue, warm_ups_left: int) -> None:
+        self._lags = lags
         self.queue = queue
         self._left = warm_ups_left
-        self._moves: list[int] = []
-        self.warm_ups: list[tuple[int, int]] = []
-        """(task, client) of the warm-ups for active tasks."""
+        self._rows: list[int] = []
+        self._placed: list[int] = []
+        self._kinds: list[int] = []
 
-    def take_moves(self) -> Moves:
-        """The movements since the last call."""
-        table = np.array(self._moves, dtype=np.int64).reshape(-1, 4)
-        self._moves = []
-        return Moves(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+    def move_actives(self, task: Int64Array, wanted: Int64Array, standbys: _Holders) -> Moves:
+        """Run each task on a caught-up standby, a caught-up client, or the client that is caught up most."""
+        lags = self._lags.rows_of(task)
+        row, client = lags.listed_caught_up(task)
+        is_standby = are_in(_keys(task[row], client), standbys.keys)
+        is_swap = np.zeros(len(task), dtype=np.bool_)
+        is_swap[row[is_standby]] = True
+        offered = is_standby | ~is_swap[row]
+        offsets = offsets_of(row[offered], len(task))
+        is_asked = (np.diff(offsets) == 0) | lags.others_caught_up[task]
+        # Without a caught-up standby Kafka asks its queue in vain first, which empties it and fills it anew: what was done
+        # before makes no difference then.
+        is_first = ~is_swap & ~is_asked
+        is_seen = ~is_first | np.append(~is_first[1:], False)
+        movers = _Movers(task, wanted, is_swap, offsets, client[offered])
+        for one in self._each(movers, is_asked, is_seen):
+            own, caught_up = standbys.of(task[one]), lags.caught_up(int(task[one]))
+            swaps = [client for client in own if client in caught_up]
+            # Somebody is further than the wanted client, else the task would not move.
+            found = swaps or caught_up or next(lags.by_lag(int(task[one])))
+            self._move(one, int(wanted[one]), found, is_swap=bool(swaps) or found in own, is_first=not swaps)
+        return self._take_moves(movers)
 
-    def _copy_to(self, placed: int, wanted: int) -> MoveKind:
-        """One more copy on `placed`; the one on `wanted` stays if there is a warm-up left."""
-        self.queue.change(placed, 1)
-        self._left -= 1
-        if self._left >= 0:
-            return MoveKind.WARM_UP
-        self.queue.change(wanted, -1)
-        return MoveKind.NO_WARM_UP_LEFT
+    def move_standbys(self, task: Int64Array, wanted: Int64Array, owner: Int32Array, standbys: _Holders) -> Moves:
+        """Keep each standby on a client that is further, if there is one that has the task in no role."""
+        lags = self._lags.rows_of(task)
+        row, client = lags.listed_caught_up(task)
+        offered = (client != owner[task[row]]) & ~are_in(_keys(task[row], client), standbys.keys)
+        offsets = offsets_of(row[offered], len(task))
+        # Of a task with several standbys that move, those before count.
+        several = np.bincount(task, minlength=len(owner))[task] > 1
+        is_asked = (np.diff(offsets) == 0) | lags.others_caught_up[task] | several
+        movers = _Movers(task, wanted, np.zeros(len(task), dtype=np.bool_), offsets, client[offered])
+        held: dict[int, set[int]] = {}
+        for one in self._each(movers, is_asked, np.ones(len(task), dtype=np.bool_)):
+            number, target = int(task[one]), int(wanted[one])
+            holders = held.pop(number, None) or {int(owner[number]), *standbys.of(number)}
+            found: Collection[int] | int = _without(lags.caught_up(number), holders)
+            if not found:
+                found = next((one for one in lags.further(number, target) if one not in holders), _NOBODY)
+            if found == _NOBODY:
+                self.queue.poll(())
+            else:
+                placed, kind = self._move(one, target, found, is_swap=False, is_first=isinstance(found, int))
+                holders.add(placed)
+                if kind == MoveKind.NO_WARM_UP_LEFT:
+                    holders.remove(target)
+            if several[one]:
+                held[number] = holders
+        return self._take_moves(movers)
 
-    def move_active(self, task: int, wanted: int, standbys: set[int], lags: LagRows) -> int:
-        """Run the task elsewhere: on a caught-up standby, a caught-up client, or the one that is caught up most.
+    def _each(self, movers: _Movers, is_asked: BoolArray, is_seen: BoolArray) -> Iterator[int]:
+        """The copies that are moved one by one, with the queue; those between them are moved here.
 
-        Returns:
-            The client that runs the task for now.
+        Args:
+            movers: the copies.
+            is_asked: (N,) whose candidates are not listed.
+            is_seen: (N,) which may make a difference to the order in the queue.
         """
-        caught_up = lags.caught_up(task)
-        swaps = [client for client in standbys if client in caught_up]
-        placed = self.queue.poll(swaps)
-        if placed < 0:
-            placed = self.queue.poll(caught_up)
-        if placed < 0:
-            # Somebody is further than the wanted client, else this would not be called.
-            placed = next(lags.by_lag(task))
-        if placed in standbys:
-            kind = MoveKind.SWAP
-            standbys.remove(placed)
-            standbys.add(wanted)
-        else:
-            kind = self._copy_to(placed, wanted)
-            if kind is MoveKind.WARM_UP:
-                standbys.add(wanted)
-                self.warm_ups.append((task, wanted))
-        self.queue.offer(placed, wanted)
-        self._moves += (task, wanted, placed, kind)
-        return placed
+        counts = np.diff(movers.offsets)
+        # So many clients are as a rule taken out of the queue before a candidate.
+        self.queue.expect(len(self.queue.counts) * float((1 / (counts + 1))[is_seen & (counts > 0)].sum()))
+        done = 0
+        for one in (*np.flatnonzero(is_asked | is_seen).tolist(), len(movers.task)):
+            if one < len(movers.task) and self.queue.is_plain and not is_asked[one]:
+                continue
+            for start in range(done, one, _AT_ONCE):
+                self._move_all(movers, slice(start, min(start + _AT_ONCE, one)))
+            if one < len(movers.task):
+                yield one
+            done = one + 1
 
-    def move_standby(self, task: int, wanted: int, owner: int, standbys: set[int], lags: LagRows) -> None:
-        """Keep the standby on a client that is further, if there is one that has the task in no role."""
-        caught_up, holders = lags.caught_up(task), {owner, *standbys}
-        if isinstance(caught_up, AllBut):
-            placed = self.queue.poll(caught_up.without(holders))
-        else:
-            placed = self.queue.poll([client for client in caught_up if client not in holders])
-        if placed < 0:
-            further = itertools.takewhile(lambda client: client != wanted, lags.by_lag(task))
-            placed = next((client for client in further if client not in holders), -1)
-        if placed < 0:
-            return
-        standbys.add(placed)
-        kind = self._copy_to(placed, wanted)
-        if kind is MoveKind.NO_WARM_UP_LEFT:
-            standbys.remove(wanted)
-        self.queue.offer(placed, wanted)
-        self._moves += (task, wanted, placed, kind)
+    def _move_all(self, movers: _Movers, part: slice) -> None:
+        """Move the copies of a part, whose order in the queue does not matter, to the lightest candidates."""
+        is_swap, offsets = movers.is_swap[part], movers.offsets[part.start : part.stop + 1]
+        nth = np.cumsum(~is_swap)
+        copies = np.where(nth <= self._left, MoveKind.WARM_UP, MoveKind.NO_WARM_UP_LEFT)
+        kinds = np.where(is_swap, MoveKind.SWAP, copies).tolist()
+        self._left -= int(nth[-1])
+        client = movers.candidate[offsets[0] : offsets[-1]].tolist()
+        starts = (offsets - offsets[0]).tolist()
+        load, add, placed = self.queue.load, self.queue.add, self._placed
+        for start, stop, wanted, kind in zip(starts, starts[1:], movers.wanted[part].tolist(), kinds, strict=False):
+            chosen = min(client[start:stop], key=load) if stop - start > 1 else client[start]
+            placed.append(chosen)
+            if kind:
+                add(chosen, 1)
+                if kind == MoveKind.NO_WARM_UP_LEFT:
+                    add(wanted, -1)
+        self._rows += range(part.start, part.stop)
+        self._kinds += kinds
+
+    def _move(
+        self, row: int, wanted: int, candidates: Collection[int] | int, *, is_swap: bool, is_first: bool
+    ) -> tuple[int, MoveKind]:
+        """Move one copy.
+
+        Args:
+            row: of the copy.
+            wanted: the client of the target.
+            candidates: the lightest of them gets it; or who gets it, whatever the loads are.
+            is_swap: the two change places; else `wanted` keeps a copy too if there is a warm-up left.
+            is_first: Kafka asks its queue in vain first.
+        """
+        queue = self.queue
+        kind = MoveKind.SWAP if is_swap else MoveKind.WARM_UP if self._left > 0 else MoveKind.NO_WARM_UP_LEFT
+        self._left -= not is_swap
+        if is_first:
+            queue.poll(())
+        placed = candidates if isinstance(candidates, int) else queue.poll(candidates)
+        if kind != MoveKind.SWAP:
+            queue.change(placed, 1)
+        if kind == MoveKind.NO_WARM_UP_LEFT:
+            queue.change(wanted, -1)
+        queue.offer(placed, wanted)
+        self._rows.append(row)
+        self._placed.append(placed)
+        self._kinds.append(kind)
+        return placed, kind
+
+    def _take_moves(self, movers: _Movers) -> Moves:
+        """The movements since the last call."""
+        rows = np.array(self._rows, dtype=np.int64)
+        moves = Moves(movers.task[rows], movers.wanted[rows], self._placed, self._kinds)
+        self._rows, self._placed, self._kinds = [], [], []
+        return moves
 
 
-class _StandbySets:
-    """Standbys per task: sets where they may change, columns for the rest."""
-
-    def __init__(self, task: Int32Array, client: Int32Array, tasks: int) -> None:
-        self._tasks, self._task, self._client = tasks, task, client
-        self._offsets, self._clients = offsets_of(task, tasks).tolist(), client.tolist()
-        self._sets: dict[int, set[int]] = {}
-
-    def of(self, task: int) -> set[int]:
-        """The clients that have a standby of the task; the caller may change the set."""
-        if task not in self._sets:
-            self._sets[task] = set(self._clients[self._offsets[task] : self._offsets[task + 1]])
-        return self._sets[task]
-
-    def pairs(self) -> tuple[Int32Array, Int32Array]:
-        """(task, client) as they are now, sorted by task, then client."""
-        if not self._sets:
-            return self._task, self._client
-        untouched = np.ones(self._tasks, dtype=np.bool_)
-        untouched[list(self._sets)] = False
-        kept = untouched[self._task]
-        changed = np.repeat(list(self._sets), [len(clients) for clients in self._sets.values()])
-        holders = np.fromiter(itertools.chain.from_iterable(self._sets.values()), dtype=np.int32, count=len(changed))
-        task = np.concatenate([self._task[kept], changed.astype(np.int32)])
-        client = np.concatenate([self._client[kept], holders])
-        order = order_by(task, client)
-        return task[order], client[order]
+def _without(clients: list[int] | AllBut, holders: set[int]) -> Collection[int]:
+    if isinstance(clients, AllBut):
+        return clients.without(holders)
+    return [client for client in clients if client not in holders]

@@ -1,0 +1,136 @@
+"""Who is how far behind on which task, and who is caught up (KIP-441): looked up for many tasks at once, or task by task."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+
+from task_assignor.kafka_order.client_queue import AllBut
+from task_assignor.sdk.arrays import csr_rows, order_by, values_of
+from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
+from task_assignor.sdk.errors import TaskAssignmentException
+from task_assignor.sdk.integers import INT64_MAX
+
+
+class Lags:
+    """Who is how far behind, for all tasks that have a changelog.
+
+    A client is caught up on a task that was an active running task there, or of which the lag is acceptable. A lag that
+    is not known (-3) sorts before all others without being acceptable, as in Kafka.
+
+    Raises:
+        TaskAssignmentException: the lags of a client are not known at all.
+    """
+
+    def __init__(self, columns: StateColumns, acceptable: int) -> None:
+        if not columns.lags.is_computed.all() and columns.tasks.has_changelog.any():
+            client = columns.clients.process_ids[int(np.argmin(columns.lags.is_computed))]
+            raise TaskAssignmentException(
+                f"The lags of client {client} are not known (taskLags is null), so nobody can say where a task is caught "
+                "up. Maybe give the lags, or take an assignor that does not look at them, like sticky."
+            )
+        self._columns = columns
+        self._acceptable = acceptable
+        tasks, clients = len(columns.tasks), len(columns.clients)
+        pairs = columns.lags
+        self._key = pairs.client.astype(np.int64) * max(tasks, 1) + pairs.task
+        self._is_caught_up = self._caught_up(pairs.lag)
+        listed = np.bincount(pairs.task, minlength=tasks)
+        self._default = columns.tasks.end_offset_sum
+        # What is not listed has the end offset sum for its lag, which can be acceptable too.
+        self._has_others = listed < clients
+        self._others_caught_up = self._has_others & self._caught_up(self._default)
+        self.caught_up_count: Int64Array = np.bincount(pairs.task[self._is_caught_up], minlength=tasks)
+        """(T,) number of clients that are caught up."""
+        self.caught_up_count[self._others_caught_up] += (clients - listed)[self._others_caught_up]
+        least = np.where(self._has_others, self._default, INT64_MAX)
+        np.minimum.at(least, pairs.task, pairs.lag)
+        self._least = least
+
+    def _caught_up(self, lag: Int64Array) -> BoolArray:
+        if self._acceptable == INT64_MAX:
+            return np.ones(len(lag), dtype=np.bool_)
+        caught_up: BoolArray = (lag == LATEST_OFFSET) | ((lag >= 0) & (lag <= self._acceptable))
+        return caught_up
+
+    def of(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
+        """(N,) the lags of pairs."""
+        key = client.astype(np.int64) * max(len(self._columns.tasks), 1) + task
+        return values_of(self._key, self._columns.lags.lag, key, self._default[task])
+
+    def are_behind(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> BoolArray:
+        """(N,) whether the client is not caught up while another one is further."""
+        lag = self.of(task, client)
+        behind: BoolArray = ~self._caught_up(lag) & (self._least[task] < lag)
+        return behind
+
+    def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
+        """The lags of the given tasks, to be read task by task."""
+        all_tasks = len(self._columns.tasks)
+        wanted = np.zeros(all_tasks, dtype=np.bool_)
+        wanted[tasks] = True
+        pairs = self._columns.lags
+        rows = np.flatnonzero(wanted[pairs.task])
+        rows = rows[order_by(pairs.task[rows], pairs.lag[rows])]
+        caught_up = rows[self._is_caught_up[rows]]
+        caught_up = caught_up[order_by(pairs.task[caught_up], pairs.client[caught_up])]
+        return LagRows(
+            clients=len(self._columns.clients),
+            offsets=offsets_of(pairs.task[rows], all_tasks),
+            client=pairs.client[rows],
+            lag=pairs.lag[rows],
+            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks),
+            caught_up_client=pairs.client[caught_up],
+            default=self._default,
+            has_others=self._has_others,
+            others_caught_up=self._others_caught_up,
+        )
+
+
+@attrs.frozen(eq=False)
+class LagRows:
+    """Lags of some tasks: rows sorted by task, lag, client; those caught up by task, client. What is not listed has the default."""
+
+    clients: int
+    offsets: Int64Array
+    client: Int32Array
+    lag: Int64Array
+    caught_up_offsets: Int64Array
+    caught_up_client: Int32Array
+    default: Int64Array
+    has_others: BoolArray
+    others_caught_up: BoolArray
+
+    def listed_caught_up(self, tasks: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(row of `tasks`, client) of all that are caught up and have a row, ascending."""
+        row = np.repeat(np.arange(len(tasks)), np.diff(self.caught_up_offsets)[tasks])
+        return row, self.caught_up_client[csr_rows(self.caught_up_offsets, tasks)].astype(np.int64)
+
+    def _listed(self, task: int) -> tuple[list[int], Int64Array]:
+        rows = slice(self.offsets[task], self.offsets[task + 1])
+        return self.client[rows].tolist(), self.lag[rows]
+
+    def caught_up(self, task: int) -> list[int] | AllBut:
+        """The clients that are caught up, ascending."""
+        rows = slice(self.caught_up_offsets[task], self.caught_up_offsets[task + 1])
+        found: list[int] = self.caught_up_client[rows].tolist()
+        if not self.others_caught_up[task]:
+            return found
+        return AllBut(self.clients, set(self._listed(task)[0]).difference(found))
+
+    def by_lag(self, task: int) -> Iterator[int]:
+        """All clients by lag, then client number."""
+        listed, lag = self._listed(task)
+        if not self.has_others[task]:
+            return iter(listed)
+        first, last = (int(np.searchsorted(lag, self.default[task], side)) for side in ("left", "right"))
+        others = AllBut(self.clients, set(listed))
+        return itertools.chain(listed[:first], heapq.merge(listed[first:last], others), listed[last:])
+
+    def further(self, task: int, client: int) -> Iterator[int]:
+        """The clients before one of them by lag, then client number."""
+        return itertools.takewhile(lambda other: other != client, self.by_lag(task))
