@@ -12,7 +12,7 @@ from task_assignor.utils import (
     optimize_rack_aware_standby_tasks,
 )
 from tests.deviations import Difference
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.rack_comparison import ACTIVE, STANDBY, by_client, objective, params_of, rows
 from tests.recorded_runs import StickyQuestion
 from tests.vectors import Vector, placements_of
@@ -28,7 +28,7 @@ def _default_standby(vector: Vector) -> set[Difference]:
     ours = default_standby_task_assignment(state, vector.assignment)
     if vector.json["expected"] is not None:
         return _unless(placements_of(ours) == vector.expected["assignment"])
-    placed = Placement.of(state, ours.values())
+    placed = Judged.of(state, ours.values())
     metrics = vector.json["metrics"]
     return _unless(
         _is_within(len(placed.standby_task), metrics["standbysPlaced"])

@@ -14,7 +14,7 @@ from task_assignor.sdk.columns import Int64Array
 
 
 @attrs.frozen(eq=False)
-class Placement:
+class Judged:
     """Who has what, as numbers: owner per task (-1: nobody) and pairs of standbys."""
 
     state: ApplicationState = attrs.field(repr=False)
@@ -23,7 +23,7 @@ class Placement:
     standby_client: Int64Array
 
     @classmethod
-    def of(cls, state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment]) -> Placement:
+    def of(cls, state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment]) -> Judged:
         """From what an assignor returned."""
         pairs = [
             (assignment.process_id, task.id, task.type is AssignedTask.Type.ACTIVE)
@@ -33,7 +33,7 @@ class Placement:
         return cls._of_pairs(state, pairs)
 
     @classmethod
-    def of_json(cls, state: ApplicationState, placements: Iterable[Mapping[str, Any]]) -> Placement:
+    def of_json(cls, state: ApplicationState, placements: Iterable[Mapping[str, Any]]) -> Judged:
         """From placements of a vector."""
         pairs = [
             (ProcessId.parse(placement["processId"]), TaskId.parse(text), key == "activeTasks")
@@ -44,7 +44,7 @@ class Placement:
         return cls._of_pairs(state, pairs)
 
     @classmethod
-    def _of_pairs(cls, state: ApplicationState, pairs: list[tuple[ProcessId, TaskId, bool]]) -> Placement:
+    def _of_pairs(cls, state: ApplicationState, pairs: list[tuple[ProcessId, TaskId, bool]]) -> Judged:
         tasks, clients = state.columns.tasks, state.columns.clients
         owner = np.full(len(tasks), -1, dtype=np.int64)
         standbys = []

@@ -16,7 +16,7 @@ from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASS
 from task_assignor.engine.even import even_counts
 from task_assignor.sdk import ApplicationState, TaskAssignment
 from task_assignor.utils.rack_rows import rack_problem
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.vectors import Vector
 
 Goals = tuple[Fraction | int | float, ...]
@@ -86,7 +86,7 @@ class StickyQuestion:
         assignor.configure({MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT: self.must_preserve})
         return assignor.assign(self.state)
 
-    def goals(self, placement: Placement) -> Goals:
+    def goals(self, placement: Judged) -> Goals:
         """The goals of a placement, in order; less is better."""
         return placement.sticky_goals(self.must_preserve, self.costs)
 
@@ -108,8 +108,8 @@ class _Range:
     is_reached: bool
 
 
-def verdict(question: StickyQuestion, ours: Placement, metrics: Mapping[str, Any]) -> Verdict:
-    """Compare goal by goal, in the order of `Placement.sticky_goals`.
+def verdict(question: StickyQuestion, ours: Judged, metrics: Mapping[str, Any]) -> Verdict:
+    """Compare goal by goal, in the order of `Judged.sticky_goals`.
 
     The run that is least in a goal is better if no run is worse than ours in an earlier one. Some run may be better if
     it may be as good as ours in all earlier goals.

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from benchmarks.against.goals import Goals, Placement, goals_of
+from benchmarks.against.goals import Goals, Judged, goals_of
 from benchmarks.against.states import KINDS, large_state, small_states
 from task_assignor.sdk import ApplicationState
 
@@ -137,7 +137,7 @@ def _judged(assignor: str, state: ApplicationState, answer: dict[str, Any]) -> t
     owner, task, client = (
         np.asarray(answer[name], dtype=np.int64) for name in ("owner", "standby_task", "standby_client")
     )
-    return goals_of(assignor, Placement(state, owner, task, client)), answer["seconds"]
+    return goals_of(assignor, Judged(state, owner, task, client)), answer["seconds"]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ Goals = dict[str, Fraction | int]
 
 
 @attrs.frozen(eq=False)
-class Placement:
+class Judged:
     """Who has what: (T,) owners of the active tasks, and (S,) pairs of standbys."""
 
     state: ApplicationState
@@ -34,14 +34,14 @@ class Placement:
         return np.bincount(owner[owner >= 0], minlength=len(self.columns.clients))
 
 
-def goals_of(assignor: str, placement: Placement) -> Goals:
+def goals_of(assignor: str, placement: Judged) -> Goals:
     """The goals of `StickyTaskAssignor`, `FallbackPriorTaskAssignor` or `StreamJoinTaskAssignor`."""
     if assignor == "StreamJoinTaskAssignor":
         return _of_stream_join(placement)
     return _of_sticky(placement, must_preserve=assignor == "FallbackPriorTaskAssignor")
 
 
-def _of_sticky(placement: Placement, must_preserve: bool) -> Goals:
+def _of_sticky(placement: Judged, must_preserve: bool) -> Goals:
     columns, configs, owner = placement.columns, placement.state.assignment_configs, placement.owner
     tasks, every = columns.tasks, np.arange(len(columns.tasks))
     costs = None if must_preserve else rack_costs(placement, every)
@@ -68,7 +68,7 @@ def _of_sticky(placement: Placement, must_preserve: bool) -> Goals:
     }
 
 
-def _of_stream_join(placement: Placement) -> Goals:
+def _of_stream_join(placement: Judged) -> Goals:
     columns, tasks = placement.columns, placement.columns.tasks
     size = np.diff(tasks.group_offsets)[tasks.group]
     group = _numbered(np.stack([tasks.topology.astype(np.int64), size], axis=1))
@@ -129,7 +129,7 @@ def _away(state: Pairs, owner: Int64Array, kept: BoolArray) -> Goals:
     return {"away from state": int((has_state & ~found & ~kept).sum()), "behind": int(state.places()[moved].sum())}
 
 
-def _of_standbys(placement: Placement, state: Pairs, use_racks: bool) -> Goals:
+def _of_standbys(placement: Judged, state: Pairs, use_racks: bool) -> Goals:
     columns, task, client = placement.columns, placement.standby_task, placement.standby_client
     moved = int((~state.have(task, client)).sum())
     logged = np.flatnonzero(columns.tasks.has_changelog)
@@ -139,7 +139,7 @@ def _of_standbys(placement: Placement, state: Pairs, use_racks: bool) -> Goals:
     return {"standby cost": crossings(columns, task, client, changelogs_only=True) * costs[0] + moved * costs[1]}
 
 
-def tag_values(placement: Placement) -> int:
+def tag_values(placement: Judged) -> int:
     """Different values of the tags that the settings name, of all who have a task, added up over the tasks with standbys."""
     columns, tags = placement.columns, placement.state.assignment_configs.rack_aware_assignment_tags
     logged = columns.tasks.has_changelog & (placement.owner >= 0)
@@ -154,7 +154,7 @@ def tag_values(placement: Placement) -> int:
     return number
 
 
-def rack_costs(placement: Placement, tasks: Int64Array, changelogs_only: bool = False) -> tuple[int, int] | None:
+def rack_costs(placement: Judged, tasks: Int64Array, changelogs_only: bool = False) -> tuple[int, int] | None:
     """(traffic cost, non-overlap cost); None: racks do not count."""
     configs = placement.state.assignment_configs
     traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost

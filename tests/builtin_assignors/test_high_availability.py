@@ -40,10 +40,9 @@ from task_assignor.testing import (
     run_random_story,
     stateful_tasks,
 )
-from task_assignor.utils import MoveKind, optimize_actives, optimize_standbys
-from task_assignor.utils import Placement as Assigned
+from task_assignor.utils import MoveKind, Placement, optimize_actives, optimize_standbys
 from tests.budget import examples
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.utils.rack_states import cross
 from tests.vectors import Vector, placements_of, vectors
 
@@ -56,12 +55,12 @@ def _sticky() -> HighAvailabilityTaskAssignor:
     return assignor
 
 
-def _target_of(plan: HighAvailabilityPlan, state: ApplicationState) -> Placement:
+def _target_of(plan: HighAvailabilityPlan, state: ApplicationState) -> Judged:
     target = plan.target
     owner, task, client = (
         column.astype(np.int64) for column in (target.active_owner, target.standby_task, target.standby_client)
     )
-    return Placement(state, owner, task, client)
+    return Judged(state, owner, task, client)
 
 
 def _moves_of(plan: HighAvailabilityPlan, role: Role, hides_wanted: bool) -> list[dict[str, Any]]:
@@ -90,7 +89,7 @@ def test_every_decision_is_the_jvms() -> None:
 
         # Without stateful tasks the JVM reads no lags, and the trace has no target.
         if trace["target"]:
-            expected, target = Placement.of_json(state, trace["target"]), _target_of(plan, state)
+            expected, target = Judged.of_json(state, trace["target"]), _target_of(plan, state)
             assert target.owner.tolist() == expected.owner.tolist(), vector.id
             assert target.standby_task.tolist() == expected.standby_task.tolist(), vector.id
             assert target.standby_client.tolist() == expected.standby_client.tolist(), vector.id
@@ -120,7 +119,7 @@ def test_with_racks_the_target_costs_as_much_as_the_jvms() -> None:
 
         assert_valid(state, HighAvailabilityTaskAssignor().assign(state))
         if trace["target"]:
-            expected = Placement.of_json(state, trace["target"])
+            expected = Judged.of_json(state, trace["target"])
             assert _target_of(plan, state).actives.tolist() == expected.actives.tolist(), vector.id
             assert ours[0] == theirs[0], vector.id
     assert len(_with_racks()) >= 100
@@ -138,13 +137,13 @@ def test_each_round_by_racks_replayed() -> None:
         state = vector.state
         is_first = True
         for one in vector.expected["trace"]["rackRounds"]:
-            before, after = (Placement.of_json(state, one[key]) for key in ("before", "after"))
+            before, after = (Judged.of_json(state, one[key]) for key in ("before", "after"))
             costs = {"traffic_cost": one["trafficCost"], "non_overlap_cost": one["nonOverlapCost"]}
             if one["kind"] == "active":
                 stateful = state.columns.tasks.has_changelog
                 found = optimize_actives(
                     state,
-                    Assigned.of(state.columns, before.owner),
+                    Placement.of(state.columns, before.owner),
                     np.flatnonzero(stateful if is_first else ~stateful),
                     partitions="source",
                     **costs,
@@ -156,7 +155,7 @@ def test_each_round_by_racks_replayed() -> None:
                 assert _counts(state, owner[owner >= 0]) == before.actives.tolist(), vector.id
             elif len(before.standby_task):
                 given_standbys = before.standby_task, before.standby_client
-                found = optimize_standbys(state, Assigned.of(state.columns, before.owner, *given_standbys), **costs)
+                found = optimize_standbys(state, Placement.of(state.columns, before.owner, *given_standbys), **costs)
                 assert found.placement is not None
                 assert found.cost_after is not None
                 assert found.cost_after <= _standby_cost(before, after, **costs), vector.id
@@ -167,7 +166,7 @@ def test_each_round_by_racks_replayed() -> None:
     assert rounds >= 300
 
 
-def _standby_cost(before: Placement, after: Placement, traffic_cost: int, non_overlap_cost: int) -> int:
+def _standby_cost(before: Judged, after: Judged, traffic_cost: int, non_overlap_cost: int) -> int:
     crossings = sum(
         map(
             partial(cross, after.state, partitions="changelog"),
@@ -216,10 +215,10 @@ def _settled(make: Any, clients: int, tasks: int) -> Cluster:
 def test_one_client_more(make: Any, most: int) -> None:
     """With the sticky target only the newcomer's share moves; round robin reshuffles nearly everything."""
     cluster = _settled(make, 9, 60)
-    before = Placement.of(cluster.state(), cluster.rebalances[-1].assignment)
+    before = Judged.of(cluster.state(), cluster.rebalances[-1].assignment)
     cluster.add(a_client(10))
     cluster.settle(make, 3)
-    after = Placement.of(cluster.state(), cluster.rebalances[-1].assignment)
+    after = Judged.of(cluster.state(), cluster.rebalances[-1].assignment)
 
     moved = int((before.owner != after.owner).sum())
     assert moved <= most
@@ -242,9 +241,9 @@ def test_while_the_newcomer_catches_up_tasks_stay_where_they_run(
     cluster.add(clients + 1)
     cluster.settle(_sticky, tasks)
 
-    owners = [Placement.of(each.state, each.assignment).owner for each in cluster.rebalances[first - 1 :]]
+    owners = [Judged.of(each.state, each.assignment).owner for each in cluster.rebalances[first - 1 :]]
     assert sum(int((before != after).sum()) for before, after in itertools.pairwise(owners)) <= most
-    assert Placement.of(cluster.state(), cluster.rebalances[-1].assignment).actives.tolist()[-1] == share
+    assert Judged.of(cluster.state(), cluster.rebalances[-1].assignment).actives.tolist()[-1] == share
 
 
 @pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])

@@ -35,7 +35,7 @@ from task_assignor.testing import (
 )
 from task_assignor.utils import actives
 from task_assignor.validation import report_violations
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.recorded_runs import UNDECIDED, StickyQuestion, Verdict, costs_of, verdict, without_racks
 from tests.vectors import vectors
 
@@ -56,14 +56,14 @@ def test_no_recorded_run_of_the_jvm_is_better(operation: str, in_full: int, by_m
     for vector in vectors(operation):
         question = StickyQuestion.of(vector)
         answer = question.answer()
-        ours = Placement.of(question.state, answer.assignment)
+        ours = Judged.of(question.state, answer.assignment)
 
         assert report_violations(question.state, answer).errors == ()
         if not question.must_preserve:
             assert ours.share_violation == 0, vector.id
         seen["with racks"] += question.costs is not None
         if vector.json["expected"] is not None:
-            theirs = Placement.of_json(question.state, vector.expected["assignment"])
+            theirs = Judged.of_json(question.state, vector.expected["assignment"])
             assert question.goals(ours) <= question.goals(theirs), vector.id
             seen["in full"] += 1
             continue
@@ -94,7 +94,7 @@ def test_an_even_group_with_cheap_racks_stays_and_with_dear_racks_moves() -> Non
                 ProcessId(UUID(int=number)), rack_id=f"rack-{number}", previous_active_tasks=[TaskId(0, number)]
             )
         state = builder.build()
-        owners[traffic, move] = Placement.of(state, _assign(state, must_preserve=False).assignment).owner.tolist()
+        owners[traffic, move] = Judged.of(state, _assign(state, must_preserve=False).assignment).owner.tolist()
 
     assert owners == {(1, 10): [0, 1], (10, 1): [1, 0]}
 
@@ -107,7 +107,7 @@ def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -
     none = np.zeros(0, dtype=np.int64)
     bounds_of: dict[tuple[Fraction | int, ...], set[tuple[int, tuple[range, ...]]]] = {}
     for owners in itertools.product(range(clients), repeat=len(columns.tasks)):
-        placement = Placement(state, np.array(owners, dtype=np.int64), none, none)
+        placement = Judged(state, np.array(owners, dtype=np.int64), none, none)
         if placement.share_violation:
             continue
         bounds = copy_bounds(placement.owner, wanted, clients)
@@ -131,7 +131,7 @@ def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
         state = without_racks(drawn)
         if not len(state.columns.tasks):
             continue
-        ours = Placement.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False)
+        ours = Judged.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False)
         best = _best_goals(state)
 
         assert ours[:-1] == best[:-1]
@@ -149,7 +149,7 @@ def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> Non
         costs = costs_of(state)
         if costs is None or not len(state.columns.tasks):
             continue
-        ours = Placement.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False, costs)
+        ours = Judged.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False, costs)
 
         best = _best_goals(state, costs)
 
@@ -168,7 +168,7 @@ def test_with_racks_too_actives_change_places_for_even_loads(monkeypatch: pytest
 
     def goals() -> list[tuple[Fraction | int, ...]]:
         answers = [_assign(state, must_preserve=False).assignment for state in states]
-        placed = map(Placement.of, states, answers)
+        placed = map(Judged.of, states, answers)
         return [one.sticky_goals(False, costs_of(state)) for one, state in zip(placed, states, strict=True)]
 
     exchanged = goals()
@@ -184,7 +184,7 @@ def test_with_racks_too_actives_change_places_for_even_loads(monkeypatch: pytest
 def test_who_has_which_task_suits_the_standbys(seed: int, number: int, spread: float) -> None:
     """Nearly every client gets a copy of every logged task; loads are even only if the right tasks are exchanged."""
     state = without_racks(random_state(seed, number, consistent=True))
-    placement = Placement.of(state, _assign(state, must_preserve=False).assignment)
+    placement = Judged.of(state, _assign(state, must_preserve=False).assignment)
 
     assert placement.total_spread == spread
 
@@ -202,7 +202,7 @@ def test_fallback_prior_always_asks_for_a_probing_rebalance() -> None:
         assert deadlines == [state.now_ms + state.assignment_configs.probing_rebalance_interval_ms]
         assert answer.assignment[0].process_id == min(state.columns.clients.process_ids)
         assert answer.assignment[0].followup_rebalance_deadline_ms == deadlines[0]
-        assert Placement.of(state, answer.assignment).moved <= vector.json["metrics"]["activesMoved"]["min"]
+        assert Judged.of(state, answer.assignment).moved <= vector.json["metrics"]["activesMoved"]["min"]
 
 
 UNKNOWN = UNKNOWN_OFFSET_SUM
@@ -230,7 +230,7 @@ def test_tasks_that_move_go_to_the_least_lag_known_before_unknown(
         state = a_state(stateful_tasks(0, 2), others)
     else:
         state = a_state(stateful_tasks(0, 4), [a_client(1, active=[f"0_{number}" for number in range(4)]), *others])
-    placement = Placement.of(state, _assign(state, must_preserve=False).assignment)
+    placement = Judged.of(state, _assign(state, must_preserve=False).assignment)
 
     clients = [state.columns.clients.process_ids[owner] for owner in placement.owner.tolist()]
     assert clients[:2] == [a_process_id(number) for number in owners]
@@ -241,7 +241,7 @@ def test_some_state_of_unknown_lag_is_better_than_none() -> None:
     for holder, other in ((1, 2), (2, 1)):
         holding = a_client(holder, standby=["0_1"], lags={"0_1": UNKNOWN})
         state = a_state(stateful_tasks(0, 2), [holding, other])
-        placement = Placement.of(state, _assign(state, must_preserve=False).assignment)
+        placement = Judged.of(state, _assign(state, must_preserve=False).assignment)
 
         assert placement.owner.tolist() == [other - 1, holder - 1]
 
@@ -252,7 +252,7 @@ def test_previous_owners_of_an_older_generation_do_not_count(newer: int) -> None
     clients = [a_client(number, active=["0_0"], generation=7 + (number == newer)) for number in (1, 2)]
     state = a_state(stateful_tasks(0, 1), clients)
 
-    assert Placement.of(state, _assign(state, must_preserve=False).assignment).owner.tolist() == [newer - 1]
+    assert Judged.of(state, _assign(state, must_preserve=False).assignment).owner.tolist() == [newer - 1]
 
 
 def test_standbys_go_by_total_load_before_previous_state() -> None:
@@ -266,7 +266,7 @@ def test_standbys_go_by_total_load_before_previous_state() -> None:
         ],
         num_standby_replicas=1,
     )
-    placement = Placement.of(state, _assign(state, must_preserve=False).assignment)
+    placement = Judged.of(state, _assign(state, must_preserve=False).assignment)
 
     assert placement.owner.tolist() == [0, 1, 1, 2]
     assert placement.standby_client.tolist() == [2]
@@ -286,7 +286,7 @@ def _zoned(standbys: int, **configs: object) -> ApplicationStateBuilder:
     return builder
 
 
-def _zones_of(state: ApplicationState, placement: Placement) -> np.ndarray:
+def _zones_of(state: ApplicationState, placement: Judged) -> np.ndarray:
     """(T, 3) which zones hold each task."""
     held = np.zeros((len(placement.owner), 3), dtype=np.bool_)
     held[np.arange(len(placement.owner)), placement.owner // 2] = True
@@ -301,7 +301,7 @@ def test_standbys_are_in_other_zones_and_loads_stay_even(
 ) -> None:
     """With tags and without racks: every task is in as many zones as it has holders, and nobody has more than others."""
     state = _zoned(standbys).build()
-    placement = Placement.of(state, assignor().assign(state).assignment)
+    placement = Judged.of(state, assignor().assign(state).assignment)
 
     assert _zones_of(state, placement).sum(axis=1).tolist() == [1 + standbys] * 60
     assert placement.total_spread == 0
@@ -312,9 +312,9 @@ def test_standbys_go_where_their_changelogs_are_if_racks_count() -> None:
     plain = _zoned(1).build()
     costs = {"rack_aware_traffic_cost": 10, "rack_aware_non_overlap_cost": 1}
     racked = _zoned(1, rack_aware_assignment_strategy="min_traffic", **costs).build()
-    placements = [Placement.of(state, _assign(state, must_preserve=True).assignment) for state in (plain, racked)]
+    placements = [Judged.of(state, _assign(state, must_preserve=True).assignment) for state in (plain, racked)]
 
-    def crossings(placement: Placement) -> int:
+    def crossings(placement: Judged) -> int:
         return int((placement.standby_task % 3 != placement.standby_client // 2).sum())
 
     assert (placements[0].owner == placements[1].owner).all()
@@ -336,7 +336,7 @@ def test_standbys_go_where_their_changelogs_are_if_racks_count() -> None:
                 TaskId(0, task) for task in placements[1].standby_task[placements[1].standby_client == number].tolist()
             ],
         )
-    second = Placement.of(again.build(), _assign(follower.build(), must_preserve=True).assignment)
+    second = Judged.of(again.build(), _assign(follower.build(), must_preserve=True).assignment)
     assert second.owner.tolist() == placements[1].owner.tolist()
     pairs = [
         list(zip(p.standby_task.tolist(), p.standby_client.tolist(), strict=True)) for p in (placements[1], second)

@@ -54,7 +54,7 @@ from task_assignor.utils import (
 from task_assignor.validation import validate_task_assignment
 from tests.budget import examples, requested_examples
 from tests.deviations import DEVIATIONS, Deviation, Difference, explanations
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.jvm.jvm import Jvm
 from tests.rack_comparison import (
     ACTIVE,
@@ -196,8 +196,8 @@ def test_default_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
         explained = {one.name for one in explanations(_question("default_standby", state, target), Difference.OTHER)}
         assert explained, name
         if "No standbys wanted means no standbys" not in explained:
-            there = Placement.of_json(state, theirs)
-            assert len(Placement.of(state, ours.values()).standby_task) == len(there.standby_task), name
+            there = Judged.of_json(state, theirs)
+            assert len(Judged.of(state, ours.values()).standby_task) == len(there.standby_task), name
     assert equal >= 0.3 * examples(count)
 
 
@@ -383,9 +383,9 @@ def test_sticky(jvm: Jvm) -> None:
         assignor = StickyTaskAssignor()
         assignor.configure({MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT: must_preserve})
 
-        ours = Placement.of(given, assignor.assign(given))
+        ours = Judged.of(given, assignor.assign(given))
 
-        theirs = Placement.of_json(given, answer.value["assignment"])
+        theirs = Judged.of_json(given, answer.value["assignment"])
         assert ours.sticky_goals(must_preserve) <= theirs.sticky_goals(must_preserve), name
 
 
@@ -399,7 +399,7 @@ def test_recorded_states_in_many_orders(jvm: Jvm, operation: str) -> None:
     answers: Counter[str] = Counter()
     for vector in vectors(operation):
         question = StickyQuestion.of(vector)
-        ours = question.goals(Placement.of(question.state, question.answer()))
+        ours = question.goals(Judged.of(question.state, question.answer()))
         rng = random.Random(f"{SEED}/{vector.id}")
         state = dict(vector.json["state"])
         asked = {"operation": operation, "state": state, "params": vector.json.get("params") or {}}
@@ -411,7 +411,7 @@ def test_recorded_states_in_many_orders(jvm: Jvm, operation: str) -> None:
             # The maps of Kafka itself are hash maps, as in the first run and in every fourth after it.
             answer = jvm.ask_json({**asked, "inOrder": number % 4 != 0})
             assert answer.exception is None, (vector.id, answer)
-            theirs = question.goals(Placement.of_json(question.state, answer.value["assignment"]))
+            theirs = question.goals(Judged.of_json(question.state, answer.value["assignment"]))
             assert ours <= theirs, (SEED, vector.id, number)
             found.add(theirs)
         answers["several" if len(found) > 1 else "one"] += 1

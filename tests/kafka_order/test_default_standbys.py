@@ -23,7 +23,7 @@ from task_assignor.testing import (
 from task_assignor.utils import AssignmentResult, default_standby_task_assignment
 from tests.deviations import explanations
 from tests.differences import differences_of
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.vectors import placements_of, vectors
 
 
@@ -58,14 +58,14 @@ def test_every_task_gets_the_standbys_that_there_can_be(state: ApplicationState)
     wanted = state.assignment_configs.num_standby_replicas
     target = _round_robin(state)
     result = default_standby_task_assignment(state, target)
-    placed = Placement.of(state, result.values())
+    placed = Judged.of(state, result.values())
     possible = min(wanted, len(state.columns.clients) - 1)
     stateful = {task_id for task_id, info in state.all_tasks.items() if info.has_changelog}
 
     pairs = set(zip(placed.standby_task.tolist(), placed.standby_client.tolist(), strict=True))
     assert len(pairs) == len(placed.standby_task) == possible * len(stateful)
     assert all(placed.owner[task] != client for task, client in pairs)
-    assert placed.owner.tolist() == Placement.of(state, target).owner.tolist()
+    assert placed.owner.tolist() == Judged.of(state, target).owner.tolist()
     assert dict(result.shortages) == (dict.fromkeys(stateful, wanted - possible) if wanted > possible else {})
     assert placements_of(default_standby_task_assignment(state, result)) == placements_of(result)
 

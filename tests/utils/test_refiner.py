@@ -20,7 +20,7 @@ from task_assignor.sdk import (
 from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.testing import a_client, a_process_id, a_state, a_stateless_task, an_assignment, application_states
 from task_assignor.utils import MoveKind, Movement, RefinedAssignment, refine_with_warmups
-from tests.goals import Placement
+from tests.goals import Judged
 from tests.vectors import placements_of
 
 NOW = 1_000
@@ -198,8 +198,8 @@ def test_any_assignors_target_can_be_staged() -> None:
 def test_staging_moves_only_what_is_behind(state: ApplicationState) -> None:
     """Each task stays placed once, on a client that is not further behind; warm-ups within the limit; twice is once."""
     target = StickyTaskAssignor().assign(state)
-    wanted, result = Placement.of(state, target), refine_with_warmups(state, target)
-    got = Placement.of(state, result.values())
+    wanted, result = Judged.of(state, target), refine_with_warmups(state, target)
+    got = Judged.of(state, result.values())
     columns = state.columns
     lags = {client: columns.lag_row(client) for client in range(len(columns.clients))}
 

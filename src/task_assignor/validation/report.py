@@ -45,12 +45,12 @@ def report_violations(application_state: ApplicationState, task_assignment: Task
         return ValidationReport((Violation(kind, Severity.ERROR, None, None, problem),), None)
     rows = rows_of(application_state, task_assignment)
     kafka_error = first_error(application_state.columns, rows)
-    placement = _Placement.of(application_state.columns, rows)
+    answer = _Answer.of(application_state.columns, rows)
     found = [
-        *_wrong_clients(placement),
-        *_wrong_tasks(placement),
-        *_wrong_owners(placement),
-        *_wrong_standbys(placement, application_state.assignment_configs),
+        *_wrong_clients(answer),
+        *_wrong_tasks(answer),
+        *_wrong_owners(answer),
+        *_wrong_standbys(answer, application_state.assignment_configs),
     ]
     severities, kinds = list(Severity), list(ViolationKind)
     # Stable: within a kind the finders below give task order, then client order.
@@ -59,7 +59,7 @@ def report_violations(application_state: ApplicationState, task_assignment: Task
 
 
 @attrs.frozen(eq=False)
-class _Placement:
+class _Answer:
     """The rows of the answer with its processes in order of their ids, so that the order of the list has no say."""
 
     columns: StateColumns
@@ -77,7 +77,7 @@ class _Placement:
     """(task id, process) of the rows whose task is not in the state, sorted, distinct."""
 
     @classmethod
-    def of(cls, columns: StateColumns, rows: AssignmentRows) -> _Placement:
+    def of(cls, columns: StateColumns, rows: AssignmentRows) -> _Answer:
         process_ids = sorted(set(rows.process_ids), key=lambda process_id: process_id.signed_halves)
         position = {process_id: number for number, process_id in enumerate(process_ids)}
         of_entry = np.array([position[process_id] for process_id in rows.process_ids], dtype=np.int64)
@@ -110,7 +110,7 @@ class _Placement:
 
 
 def _violations(
-    placement: _Placement,
+    answer: _Answer,
     kind: ViolationKind,
     severity: Severity,
     tasks: Ints,
@@ -119,14 +119,14 @@ def _violations(
 ) -> Iterator[Violation]:
     """One violation per row; `message` may name {task} and {client}."""
     for row, task in enumerate(tasks.tolist()):
-        task_id = placement.tasks.task_id(task)
-        process_id = None if processes is None else placement.process_ids[int(processes[row])]
+        task_id = answer.tasks.task_id(task)
+        process_id = None if processes is None else answer.process_ids[int(processes[row])]
         yield Violation(kind, severity, task_id, process_id, message.format(task=task_id, client=process_id))
 
 
-def _wrong_clients(placement: _Placement) -> Iterator[Violation]:
-    present = {process_id for process_id, known in zip(placement.process_ids, placement.is_known, strict=True) if known}
-    for process_id in placement.columns.clients.process_ids:
+def _wrong_clients(answer: _Answer) -> Iterator[Violation]:
+    present = {process_id for process_id, known in zip(answer.process_ids, answer.is_known, strict=True) if known}
+    for process_id in answer.columns.clients.process_ids:
         if process_id not in present:
             yield Violation(
                 ViolationKind.MISSING_PROCESS_ID,
@@ -135,8 +135,8 @@ def _wrong_clients(placement: _Placement) -> Iterator[Violation]:
                 process_id,
                 f"Client {process_id} is not in the answer; a client without tasks needs an empty assignment.",
             )
-    for number, process_id in enumerate(placement.process_ids):
-        if not placement.is_known[number]:
+    for number, process_id in enumerate(answer.process_ids):
+        if not answer.is_known[number]:
             yield Violation(
                 ViolationKind.UNKNOWN_PROCESS_ID,
                 Severity.ERROR,
@@ -144,20 +144,20 @@ def _wrong_clients(placement: _Placement) -> Iterator[Violation]:
                 process_id,
                 f"Client {process_id} of the answer is not a client of the application.",
             )
-        if placement.times[number] > 1:
+        if answer.times[number] > 1:
             yield Violation(
                 ViolationKind.DUPLICATE_PROCESS_ID,
                 Severity.ERROR,
                 None,
                 process_id,
-                f"Client {process_id} is in the answer {placement.times[number]} times; Kafka would silently keep the "
+                f"Client {process_id} is in the answer {answer.times[number]} times; Kafka would silently keep the "
                 "last one.",
             )
 
 
-def _wrong_tasks(placement: _Placement) -> Iterator[Violation]:
-    for task_id, process in placement.unknown:
-        process_id = placement.process_ids[process]
+def _wrong_tasks(answer: _Answer) -> Iterator[Violation]:
+    for task_id, process in answer.unknown:
+        process_id = answer.process_ids[process]
         yield Violation(
             ViolationKind.UNKNOWN_TASK_ID,
             Severity.ERROR,
@@ -167,16 +167,16 @@ def _wrong_tasks(placement: _Placement) -> Iterator[Violation]:
         )
 
 
-def _wrong_owners(placement: _Placement) -> Iterator[Violation]:
-    tasks, processes, times = placement.pairs(Role.ACTIVE)
+def _wrong_owners(answer: _Answer) -> Iterator[Violation]:
+    tasks, processes, times = answer.pairs(Role.ACTIVE)
     is_first = np.ones(len(tasks), dtype=np.bool_)
     is_first[1:] = np.diff(tasks) != 0
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(tasks)), 0))
     for row in np.flatnonzero(~is_first | (times > 1)).tolist():
-        task_id, process_id = placement.tasks.task_id(int(tasks[row])), placement.process_ids[int(processes[row])]
+        task_id, process_id = answer.tasks.task_id(int(tasks[row])), answer.process_ids[int(processes[row])]
         texts = []
         if not is_first[row]:
-            owner = placement.process_ids[int(processes[first[row]])]
+            owner = answer.process_ids[int(processes[first[row]])]
             texts.append(f"Task {task_id} is active on client {process_id}, but also on client {owner}.")
         if times[row] > 1:
             texts.append(f"Task {task_id} is active on client {process_id} {times[row]} times.")
@@ -184,24 +184,24 @@ def _wrong_owners(placement: _Placement) -> Iterator[Violation]:
         for text in texts:
             yield Violation(kind, Severity.ERROR, task_id, process_id, text)
     yield from _violations(
-        placement,
+        answer,
         ViolationKind.TASK_WITHOUT_ACTIVE,
         Severity.ERROR,
-        np.flatnonzero(_copies(placement, tasks, processes) == 0),
+        np.flatnonzero(_copies(answer, tasks, processes) == 0),
         None,
         "Task {task} is active on no client of the application; nobody would read its partitions.",
     )
 
 
-def _wrong_standbys(placement: _Placement, configs: AssignmentConfigs) -> Iterator[Violation]:
-    tasks, processes, times = placement.pairs(Role.STANDBY)
-    active_tasks, active_processes, _ = placement.pairs(Role.ACTIVE)
-    width = max(len(placement.process_ids), 1)
+def _wrong_standbys(answer: _Answer, configs: AssignmentConfigs) -> Iterator[Violation]:
+    tasks, processes, times = answer.pairs(Role.STANDBY)
+    active_tasks, active_processes, _ = answer.pairs(Role.ACTIVE)
+    width = max(len(answer.process_ids), 1)
     # `pairs` gives distinct ones; to find that out again would take most of the time.
     is_active_too = np.isin(tasks * width + processes, active_tasks * width + active_processes, assume_unique=True)
-    is_stateful, has_changelog = placement.tasks.is_stateful, placement.tasks.has_changelog
-    owners = _copies(placement, active_tasks, active_processes)
-    standbys = _copies(placement, tasks[~is_active_too], processes[~is_active_too])
+    is_stateful, has_changelog = answer.tasks.is_stateful, answer.tasks.has_changelog
+    owners = _copies(answer, active_tasks, active_processes)
+    standbys = _copies(answer, tasks[~is_active_too], processes[~is_active_too])
     for kind, severity, wrong, message in (
         (
             ViolationKind.INVALID_STANDBY_TASK,
@@ -228,27 +228,27 @@ def _wrong_standbys(placement: _Placement, configs: AssignmentConfigs) -> Iterat
             "Task {task} has no changelog; its standby on client {client} cannot be kept up to date.",
         ),
     ):
-        yield from _violations(placement, kind, severity, tasks[wrong], processes[wrong], message)
+        yield from _violations(answer, kind, severity, tasks[wrong], processes[wrong], message)
     yield from _violations(
-        placement,
+        answer,
         ViolationKind.STANDBY_WITHOUT_ACTIVE,
         Severity.WARNING,
         np.flatnonzero((standbys > 0) & (owners == 0)),
         None,
         "Task {task} has a standby, but is active nowhere.",
     )
-    yield from _wrong_standby_counts(placement, configs, owners, standbys)
+    yield from _wrong_standby_counts(answer, configs, owners, standbys)
 
 
 def _wrong_standby_counts(
-    placement: _Placement, configs: AssignmentConfigs, owners: Ints, standbys: Ints
+    answer: _Answer, configs: AssignmentConfigs, owners: Ints, standbys: Ints
 ) -> Iterator[Violation]:
     wanted = configs.num_standby_replicas
-    gets_standbys = placement.tasks.is_stateful & placement.tasks.has_changelog
-    possible = np.minimum(np.maximum(len(placement.columns.clients) - owners, 0), wanted)
+    gets_standbys = answer.tasks.is_stateful & answer.tasks.has_changelog
+    possible = np.minimum(np.maximum(len(answer.columns.clients) - owners, 0), wanted)
     # A task without an owner is an error already; what it lacks besides would only hide that.
     for task in np.flatnonzero(gets_standbys & (standbys < possible) & (owners > 0)).tolist():
-        task_id = placement.tasks.task_id(task)
+        task_id = answer.tasks.task_id(task)
         yield Violation(
             ViolationKind.TOO_FEW_STANDBYS,
             Severity.WARNING,
@@ -266,7 +266,7 @@ def _wrong_standby_counts(
         else f"in all there are {in_all} too many, while max.warmup.replicas is {budget}"
     )
     for task in np.flatnonzero(surplus).tolist():
-        task_id = placement.tasks.task_id(task)
+        task_id = answer.tasks.task_id(task)
         yield Violation(
             ViolationKind.TOO_MANY_STANDBYS,
             severity,
@@ -276,9 +276,9 @@ def _wrong_standby_counts(
         )
 
 
-def _copies(placement: _Placement, tasks: Rows, processes: Rows) -> Ints:
+def _copies(answer: _Answer, tasks: Rows, processes: Rows) -> Ints:
     """(T,) number of clients of the state among the pairs."""
-    return np.bincount(tasks[placement.is_known[processes]], minlength=len(placement.tasks))
+    return np.bincount(tasks[answer.is_known[processes]], minlength=len(answer.tasks))
 
 
 def _count(standbys: int) -> str:
