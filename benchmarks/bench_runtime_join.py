@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import itertools
+import math
 import os
 import shutil
 import signal
@@ -283,12 +284,18 @@ def main() -> None:
     parser.add_argument("--standbys", type=int, default=0)
     parser.add_argument("--kill-at", type=int, default=None, help="kill a client when this batch is committed")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--without", default="", help="leave out, to see what it costs: checksums, fsync, or both")
+    parser.add_argument(
+        "--without",
+        default="",
+        help="leave out, to see what it costs: checksums, fsync, merging, or several, with commas",
+    )
     parser.add_argument(
         "--parts", action="store_true", help="say where the processor time went, which takes some itself"
     )
     parser.add_argument(
-        "--cost", action="store_true", help="run without --without, too, in turn, and say by how much that is slower"
+        "--cost",
+        action="store_true",
+        help="run pairs with and without --without, and say what that costs; --repeat 12 or more",
     )
     given = parser.parse_args()
     if given.cost:
@@ -323,34 +330,53 @@ def main() -> None:
 
 
 def _cost(given: argparse.Namespace) -> None:
-    """With and without, `given.repeat` times in turn: time and processor time, and their ratio."""
+    """With and without, in `given.repeat` pairs: what share of time and processor time is lost, pair by pair.
+
+    The two runs of a pair follow each other, so what else the machine does meets both more or less alike; a first pair
+    warms up and does not count.
+    """
     without = given.without or "checksums,fsync"
     made: dict[str, tuple[Path, int]] = {}
     for what in ("", without):
         with leaving_out(what):
             # Topics have checksums, too.
             made[what] = topics.__wrapped__(given.rows)
-    found: dict[str, list[tuple[float, float]]] = {"": [], without: []}
+    pairs: list[dict[str, tuple[float, float]]] = []
     for turn in range(given.repeat + 1):
+        pair: dict[str, tuple[float, float]] = {}
         # The one that comes first has the warmer or the fuller disk: each is it half of the time.
-        for what in sorted(found, reverse=bool(turn % 2)):
+        for what in sorted(made, reverse=bool(turn % 2)):
             with leaving_out(what):
                 root, expected = made[what]
                 before = _processor_seconds()
                 options = {"clients": given.clients, "batch_rows": given.batch_rows}
                 seconds, outcome = run(root, expected, given.rows, given.standbys, **options)
             assert outcome.rows_out == expected, f"{outcome.rows_out} rows without {what or 'nothing'}, not {expected}"
-            if turn:
-                found[what].append((seconds, _processor_seconds() - before))
-    medians = {what: [statistics.median(values) for values in zip(*runs, strict=True)] for what, runs in found.items()}
-    for what, runs in found.items():
-        wall, processor = medians[what]
-        least, greatest = min(runs)[0], max(runs)[0]
+            pair[what] = (seconds, _processor_seconds() - before)
+        if turn:
+            pairs.append(pair)
+            values = ", ".join(f"{what or 'as it is'} {wall:.2f} s, {cpu:.2f} s" for what, (wall, cpu) in pair.items())
+            print(f"{turn}: {values}", flush=True)
+    for place, name in enumerate(("speed", "processor time")):
+        lost = sorted(1 - pair[without][place] / pair[""][place] for pair in pairs)
+        median = statistics.median(pair[""][place] for pair in pairs)
+        rank, sureness = interval_of_median(len(lost))
         print(
-            f"{f'without {what}' if what else 'as it is'}: {wall:.2f} s ({least:.2f}-{greatest:.2f}), processors {processor:.2f} s"
+            f"{name}: {median:.2f} s as it is; without {without} {statistics.median(lost):.1%} less, "
+            f"median of {len(lost)} pairs ({sureness:.0%} interval of it {lost[rank]:.1%} to {lost[-1 - rank]:.1%})"
         )
-    wall, processor = (1 - less / more for less, more in zip(medians[without], medians[""], strict=True))
-    print(f"of its speed are lost: {wall:.1%}; of its processor time are {processor:.1%}")
+
+
+def interval_of_median(count: int) -> tuple[int, float]:
+    """Between which of `count` values, sorted, the median of what they are drawn from is, whatever their distribution.
+
+    Returns:
+        How many values are left out at either end, and how sure that is: at least 95 % where there are enough.
+    """
+    rank, outside = 0, 2 * 0.5**count
+    while outside + (more := 2 * math.comb(count, rank + 1) * 0.5**count) <= 0.05:
+        rank, outside = rank + 1, outside + more
+    return rank, 1 - outside
 
 
 def _processor_seconds() -> float:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 WITHOUT: Final = "TASK_ASSIGNOR_BENCH_WITHOUT"
-"""What is left out: "checksums", "fsync", both with a comma."""
+"""What is left out: "checksums", "fsync", "merging", or several with commas."""
 PARTS: Final = "TASK_ASSIGNOR_BENCH_PARTS"
 """A folder: every process writes there what its parts took."""
 _RUNTIME: Final = "task_assignor.runtime"
@@ -146,8 +146,8 @@ def _no_sync(fd: object) -> None:
 
 @contextmanager
 def leaving_out(without: str) -> Iterator[None]:
-    """In this process and in clients that are started meanwhile: without checksums, fsync, both or nothing."""
-    for module in ("application", "processors.windowed_join", "shells.local"):
+    """In this process and in clients that are started meanwhile: without some of checksums, fsync and merging of outputs."""
+    for module in ("application", "compaction", "processors.windowed_join", "shells.local"):
         import_module(f"{_RUNTIME}.{module}")
     undo: list[Callable[[], None]] = [partial(setattr, os, "fsync", os.fsync)]
     os.environ[WITHOUT] = without
@@ -155,6 +155,8 @@ def leaving_out(without: str) -> Iterator[None]:
         undo.append(_replace("storage.content:checksum_of", lambda _: lambda _data: "00000000"))
     if "fsync" in without:
         os.fsync = _no_sync
+    if "merging" in without:
+        undo.append(_replace("compaction:Compaction.merge", lambda _: lambda *_args: []))
     try:
         yield
     finally:
@@ -173,7 +175,7 @@ def install() -> None:
             for place in places:
                 _replace(place, partial(METER.wrap, part))
         os.fsync = METER.wrap("fsync", os.fsync)
-        _replace("shells.client_shell:_ClientShell._connect", _and_begin)
+        _replace("shells.client_shell:ClientShell._connect", _and_begin)
         _replace("shells.local:run_client", lambda run: _and_write(run, Path(folder)))
 
 
