@@ -133,11 +133,6 @@ class Killer:
                 self.killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
 
-    def slow_down(self, _: BatchesCommitted) -> None:
-        """So that the run is not over before all kills are done."""
-        if len(self.killed) < self._kills:
-            time.sleep(0.03)
-
 
 def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     left, right = write_streams(root / "topics", rows=rows, keys=rows // 30)
@@ -147,7 +142,8 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     config = settings(num_standby_replicas=standbys)
     app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
     with Killer(watch, kills, seed=standbys) as killer:
-        watch.on(BatchesCommitted, killer.slow_down)
+        # So that the run is not over before all kills are done.
+        watch.on(BatchesCommitted, lambda _: len(killer.killed) < kills and time.sleep(0.03))
         app.run(watch)
     assert len(killer.killed) == kills, "the run was over before all kills were done"
     assert in_order(plain_join(left, right)).equals(in_order(read_output(root / "run", "joined")))

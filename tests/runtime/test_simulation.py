@@ -35,7 +35,7 @@ def _finish(world: World) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
     """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
     world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads, leader=_leader)
@@ -43,7 +43,7 @@ def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, s
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2), st.booleans())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(25))
 def test_clients_come_and_go_while_others_and_disks_fail(
     seed: int, clients: int, standbys: int, threads: int, scatters: bool
 ) -> None:
@@ -62,7 +62,7 @@ def test_clients_come_and_go_while_others_and_disks_fail(
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from((0.5, 1.0)))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(25))
 def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
     seed: int, clients: int, places: float
 ) -> None:
@@ -118,7 +118,7 @@ def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> No
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(60))
 def test_whatever_ends_a_run_is_told_and_the_next_one_goes_on(seed: int) -> None:
     """Processors that raise, damaged stores and files, full disks, assignors that fail or hang, interrupts: named, resumed."""
     simulate(seed)
