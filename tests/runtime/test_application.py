@@ -143,7 +143,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
     with Killer(watch, kills, seed=standbys) as killer:
         # So that the run is not over before all kills are done.
-        watch.on(BatchesCommitted, lambda _: len(killer.killed) < kills and time.sleep(0.03))
+        watch.on(BatchesCommitted, lambda _: time.sleep(0.03 * (len(killer.killed) < kills)))
         app.run(watch)
     assert len(killer.killed) == kills, "the run was over before all kills were done"
     assert in_order(plain_join(left, right)).equals(in_order(read_output(root / "run", "joined")))
