@@ -34,7 +34,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "join": ("processors.windowed_join:JoinProcessor.process_batch",),
     "store": tuple(
         f"stores.window:WindowStore.{name}"
-        for name in ("append", "expire", "observe", "keep", "drain_changes", "sum_over_segments", "apply")
+        for name in ("append", "expire", "observe", "keep", "drain_changes", "views", "apply")
     ),
     "Arrow writing": ("storage.content:as_arrow", "results:FolderResults.write"),
     "checksums": ("storage.content:checksum_of",),

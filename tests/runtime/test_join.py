@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordException, TopicSpec, WindowedJoin
 from task_assignor.runtime.bad_records import LeftOut
-from task_assignor.runtime.processors import matching
-from task_assignor.runtime.processors.matching import computed, count_pairs, key_norm, match
+from task_assignor.runtime.processors.matching import TimedRows
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask
 
@@ -151,33 +150,34 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     assert sorted(expected, key=str) == sorted(found, key=str)
 
 
-@given(st.data(), st.integers(-5, 9), st.integers(0, 9))
+@given(st.data(), st.integers(-5, 9), st.integers(0, 9), st.integers(0, 12))
 @settings(max_examples=examples(150))
-def test_hot_keys_give_the_same_pairs_in_buckets(data: st.DataObject, before: int, width: int) -> None:
-    """The two ways of matching agree; times may be negative."""
-    import polars as pl
-
-    keys_of_side = data.draw(st.sampled_from([(1, 2, None), (1, -(1 << 63), (1 << 63) - 1)]))
-
-    def frame(side: str) -> pl.DataFrame:
-        rows = data.draw(st.lists(st.tuples(st.sampled_from(keys_of_side), st.integers(-30, 30)), max_size=25))
-        keys, times = ([row[0] for row in rows], [row[1] for row in rows])
-        schema = {"k": pl.Int64, f"{side}t": pl.Int64, f"{side}n": pl.Int64}
-        return pl.DataFrame({"k": keys, f"{side}t": times, f"{side}n": list(range(len(rows)))}, schema=schema)
-
-    few, many = frame("f"), frame("m")
+def test_rows_find_their_partners_whatever_the_buckets_are(
+    data: st.DataObject, before: int, width: int, start: int
+) -> None:
+    """As each row with each other one says; keys that share a bucket, many rows of a key, rows that are gone, negative times."""
+    keys_of_side = data.draw(st.sampled_from([(1, 2, 3), (1, -(1 << 63), (1 << 63) - 1), ("a", "b"), (b"", b"x")]))
     after = width - before
-    pairs = count_pairs(few, many, ["k"])
-    assert pairs <= key_norm(few, ["k"]) * key_norm(many, ["k"]) + 1e-6
-    query = match(few, many, ["k"], "ft", "mt", before, after, (0.0, 0.0)).select("fn", "mn")
-    # Small and large ones are computed by two engines.
-    plain, streamed = (computed(query, size) for size in (0, 1 << 40))
-    assert plain.sort("fn", "mn").equals(streamed.sort("fn", "mn"))
-    whole = matching._in_buckets(few, many, ["k"], "ft", "mt", before, after)
-    distance = pl.col("mt") - pl.col("ft")
-    bucketed = whole.filter((distance >= -before) & (distance <= after)).select("fn", "mn").collect()
-    assert plain.sort("fn", "mn").equals(bucketed.sort("fn", "mn"))
-    assert pairs == few.join(many, on="k").height
+
+    def rows(side: str) -> pa.Table:
+        key = pa.array(data.draw(st.lists(st.sampled_from(keys_of_side), max_size=40)), pa.array(keys_of_side).type)
+        times = data.draw(st.lists(st.integers(-30, 30), min_size=len(key), max_size=len(key)))
+        if start:
+            times.sort()  # only such lose their first ones
+        return pa.table({"k": key, "t": pa.array(times, pa.int64())})
+
+    few, many = rows("f"), rows("m")
+    others = TimedRows(many, ["k"], "t")[start:]
+    mine, theirs = TimedRows(few, ["k"], "t").pairs(others, before, after)
+    left = many.slice(start)
+    assert others.rows.equals(left)
+    expected = [
+        (one, other)
+        for one, (key, time) in enumerate(zip(few["k"].to_pylist(), few["t"].to_pylist(), strict=True))
+        for other, (k, t) in enumerate(zip(left["k"].to_pylist(), left["t"].to_pylist(), strict=True))
+        if key == k and -before <= t - time <= after
+    ]
+    assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected
 
 
 def test_a_hot_key_does_not_build_all_its_pairs() -> None:

@@ -1,120 +1,161 @@
-"""Pairs of rows with equal keys and times within a window, on polars frames. What is kept for how long, the joins know.
+"""Pairs of rows with equal keys and times within a window. What is kept for how long, the joins know.
 
-An equi-join with a filter on the times is quickest as long as few rows share a key. With hot keys it would build all
-pairs of a key, near and far, and run out of memory. Then time is cut into buckets as wide as the window, and the bucket
-is made part of the key: a row meets the buckets that its window touches, at most two, and so every pair is found once.
-
-Which of the two: the number of pairs of equal keys is the dot product of both sides' key frequencies, which is at most
-the product of their 2-norms; the 2-norm of a whole is at most the sum of the norms of its parts. So a cheap number per
-chunk, made once, tells in most cases that the quick way is safe. If it does not, the pairs are counted.
+Rows are put once into buckets by the hashes of their keys, in the order of times within a bucket: about as many buckets as rows. The
+partners of a row are in one bucket, next to each other in time: where there are many, a binary search finds the first and the last that
+can be one. What a batch costs follows from its rows and from the pairs; a hot key costs its pairs within the window, not all that it has. There are no
+threads, and nothing that costs as much for one row as for a thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    import polars as pl
-
-SAFE_PAIRS: Final = 4_000_000
-"""So many pairs (and a few per row) may be built and filtered: some hundred megabytes."""
-SAFE_PAIRS_PER_ROW: Final = 8
-SMALL: Final = 100_000
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
-_BUCKET: Final = "__bucket"
-
-
-def key_norm(frame: pl.DataFrame, keys: Sequence[str]) -> float:
-    """An upper bound of the 2-norm of the key frequencies, from hashed keys: collisions only make it larger."""
-    if frame.height == 0:
-        return 0.0
-    # With as many bins as rows, collisions make the square of the norm of distinct keys at most about twice as large.
-    mask = np.uint64((1 << frame.height.bit_length()) - 1)
-    places = (_hashes(frame, keys) & mask).view(np.int64)
-    counts = np.bincount(places)
-    return float(np.sqrt(float(counts @ counts)))
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_FEW = 8
+"""Up to so many rows of a bucket are looked at one by one."""
+_FAR = 1 << 61
+"""Wider than any two times are apart, and no sum with a time overflows."""
 
 
-def _hashes(frame: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
-    columns = [frame.get_column(key) for key in keys]
-    if len(columns) == 1 and columns[0].dtype.is_integer() and not columns[0].null_count():
-        # Much quicker than a general one. The upper half of a product depends on all bits (Knuth).
-        spread: npt.NDArray[np.uint64] = columns[0].to_numpy().astype(np.uint64) * _SPREAD
-        return spread >> np.uint64(32)
-    return columns[0].to_frame().hstack(columns[1:]).hash_rows(seed=0).to_numpy()
-
-
-def computed(rows: pl.LazyFrame, size: int) -> pl.DataFrame:
-    """The rows of a query.
+class _Buckets(NamedTuple):
+    """Rows by bucket, then time.
 
     Args:
-        rows: the query.
-        size: how many rows it reads: of few, polars' streaming engine spends more on handing them to threads than it gains.
+        shift: a hash without its lower bits is the number of a bucket.
+        starts: (B + 1,) where the rows of each bucket begin.
+        order: (N,) the places of the rows.
+        times: (N,) their times.
+        hashes: (N,) their hashes.
     """
-    return rows.collect(engine="in-memory" if size <= SMALL else "streaming")
+
+    shift: np.uint64
+    starts: Int64Array
+    order: Int64Array
+    times: Int64Array
+    hashes: UInt64Array
+
+    @classmethod
+    def of(cls, times: Int64Array, hashes: UInt64Array) -> _Buckets:
+        bits = max(len(times).bit_length(), 1)
+        shift = np.uint64(64 - bits)
+        by_time = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+        buckets = (hashes if by_time is None else hashes[by_time]) >> shift
+        # Bucket and place in one number: plain numbers are what is sorted quickest.
+        packed = np.sort((buckets << np.uint64(bits)) | np.arange(len(times), dtype=np.uint64))
+        order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
+        order = order if by_time is None else by_time[order]
+        counts = np.bincount(buckets.view(np.int64), minlength=1 << bits)
+        return cls(shift, np.concatenate([[0], np.cumsum(counts)]), order, times[order], hashes[order])
 
 
-def count_pairs(few: pl.DataFrame, many: pl.DataFrame, keys: Sequence[str]) -> int:
-    """How many pairs of rows have equal keys, without building them."""
-    import polars as pl
-
-    left, right = (
-        frame.lazy().group_by(keys).agg(pl.len().cast(pl.Float64).alias(name))
-        for frame, name in ((few, "__few"), (many, "__many"))
-    )
-    product = (pl.col("__few") * pl.col("__many")).sum()
-    return int(computed(left.join(right, on=list(keys)).select(product), few.height + many.height).item())
-
-
-def match(
-    few: pl.DataFrame,
-    many: pl.DataFrame,
-    keys: Sequence[str],
-    few_time: str,
-    many_time: str,
-    before: int,
-    after: int,
-    norms: tuple[float, float],
-) -> pl.LazyFrame:
-    """All pairs with equal keys and `-before <= many_time - few_time <= after`, with the columns of both sides.
+class TimedRows:
+    """Rows that are found by key and time.
 
     Args:
-        few: the side with fewer rows, usually; the one that is copied if there are hot keys.
-        many: the other side. Besides the keys no column may have the name of one of `few`.
-        keys: key columns; nulls match nothing.
-        few_time: time column of `few`, int64.
-        many_time: time column of `many`, int64.
-        before: how much older the row of `many` may be.
-        after: how much newer it may be.
-        norms: `key_norm` of both sides, or an upper bound of it.
+        rows: the rows.
+        keys: key columns, without nulls.
+        time: time column, int64 without nulls.
     """
+
+    __slots__ = ("_buckets", "_hashes", "_keys", "_skip", "_times", "first", "last", "rows")
+
+    def __init__(self, rows: pa.Table, keys: Sequence[str], time: str) -> None:
+        self.rows = rows.combine_chunks()
+        self._keys = tuple(keys)
+        self._times: Int64Array = self.rows.column(time).to_numpy()
+        self._hashes = _hashes(self.rows, keys)
+        self._buckets: _Buckets | None = None
+        self._skip = 0
+        """So many rows at the beginning are not there any more."""
+        self.first, self.last = (int(self._times.min()), int(self._times.max())) if len(self) else (0, -1)
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def __getitem__(self, part: slice) -> TimedRows:
+        """The rows from a place on; nothing is sorted anew."""
+        assert (part.stop, part.step) == (None, None)
+        found = object.__new__(TimedRows)
+        for name in self.__slots__:
+            setattr(found, name, getattr(self, name))
+        found.rows, found._skip = self.rows.slice(part.start), self._skip + part.start
+        return found
+
+    def pairs(self, others: TimedRows, before: int, after: int) -> tuple[Int64Array, Int64Array]:
+        """All pairs with equal keys and `-before <= time(other) - time(row) <= after`.
+
+        Args:
+            others: the other rows; their keys have the same types.
+            before: how much older the other row may be.
+            after: how much newer it may be.
+
+        Returns:
+            The places of the rows, and those of the other rows.
+        """
+        assert not self._skip, "only those among which is looked may have lost rows"
+        before, after = min(before, _FAR), min(after, _FAR)
+        if not len(self) or not len(others) or self.first - before > others.last or self.last + after < others.first:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        if others._buckets is None:
+            others._buckets = _Buckets.of(others._times, others._hashes)
+        found = others._buckets
+        bucket = (self._hashes >> found.shift).view(np.int64)
+        low, high = found.starts[bucket], found.starts[bucket + 1]
+        crowded = np.flatnonzero(high - low > _FEW)
+        if len(crowded):
+            times = self._times[crowded]
+            low[crowded] = _bisect(found.times, low[crowded], high[crowded], times - before)
+            high[crowded] = _bisect(found.times, low[crowded], high[crowded], times + after + 1)
+        mine = np.flatnonzero(high > low)
+        low, counts = low[mine], (high - low)[mine]
+        ends = np.cumsum(counts)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(low - (ends - counts), counts)
+        mine, theirs = np.repeat(mine, counts), found.order[places] - others._skip
+        same = np.flatnonzero(self._hashes[mine] == found.hashes[places])
+        mine, theirs = mine[same], theirs[same]
+        distance = found.times[places[same]] - self._times[mine]
+        near = (distance >= -before) & (distance <= after) & (theirs >= 0)
+        mine, theirs = mine[near], theirs[near]
+        if len(mine) and not _is_whole(self.rows, self._keys):
+            for key in self._keys:
+                one, other = self.rows.column(key).take(pa.array(mine)), others.rows.column(key).take(pa.array(theirs))
+                same = pc.equal(one, other).to_numpy()
+                mine, theirs = mine[same], theirs[same]
+        return mine, theirs
+
+
+def _is_whole(rows: pa.Table, keys: Sequence[str]) -> bool:
+    """Different keys have different hashes."""
+    return len(keys) == 1 and pa.types.is_integer(rows.schema.field(keys[0]).type)
+
+
+def _hashes(rows: pa.Table, keys: Sequence[str]) -> UInt64Array:
+    """(N,) a hash of each key, good in its upper bits."""
+    if _is_whole(rows, keys):
+        # Much quicker than a general one: upper bits of a product depend on all bits (Knuth), and no two products are equal.
+        whole: UInt64Array = rows.column(keys[0]).to_numpy().astype(np.uint64) * _SPREAD
+        return whole
     import polars as pl
 
-    safe = SAFE_PAIRS + SAFE_PAIRS_PER_ROW * (few.height + many.height)
-    on = list(keys)
-    if norms[0] * norms[1] <= safe or count_pairs(few, many, keys) <= safe:
-        pairs = few.lazy().join(many.lazy(), on=on)
-    else:
-        pairs = _in_buckets(few, many, on, few_time, many_time, before, after)
-    distance = pl.col(many_time) - pl.col(few_time)
-    return pairs.filter((distance >= -before) & (distance <= after))
+    frame = pl.from_arrow(rows.select(list(keys)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.hash_rows(seed=0).to_numpy()
 
 
-def _in_buckets(
-    few: pl.DataFrame, many: pl.DataFrame, on: list[str], few_time: str, many_time: str, before: int, after: int
-) -> pl.LazyFrame:
-    import polars as pl
-
-    width = max(before + after, 1)
-    first, last = ((pl.col(few_time) + shift) // width for shift in (-before, after))
-    # As the window is no wider than a bucket, it touches one bucket or two.
-    copies = [
-        few.lazy().with_columns(first.alias(_BUCKET)),
-        few.lazy().filter(last != first).with_columns(last.alias(_BUCKET)),
-    ]
-    others = many.lazy().with_columns((pl.col(many_time) // width).alias(_BUCKET))
-    return pl.concat(copies).join(others, on=[*on, _BUCKET])
+def _bisect(times: Int64Array, low: Int64Array, high: Int64Array, bounds: Int64Array) -> Int64Array:
+    """(N,) in each of the ranges from `low` to `high`, which are sorted, the first place whose time is not below its bound."""
+    low, high = low.copy(), high.copy()
+    while len(left := np.flatnonzero(low < high)):
+        middle = (low[left] + high[left]) >> 1
+        is_below = times[middle] < bounds[left]
+        low[left[is_below]] = middle[is_below] + 1
+        high[left[~is_below]] = middle[~is_below]
+    return low

@@ -20,8 +20,8 @@ same ones. `late_records` says what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 import numpy as np
@@ -31,8 +31,8 @@ from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.processors.columns import SourceColumns, as_type, result_columns, to_columns, to_frame
-from task_assignor.runtime.processors.matching import computed, key_norm, match
+from task_assignor.runtime.processors.columns import SourceColumns, as_type, result_columns, to_columns
+from task_assignor.runtime.processors.matching import Int64Array, TimedRows
 from task_assignor.runtime.processors.records import (
     both,
     leave_out_late,
@@ -46,11 +46,7 @@ from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
 
-if TYPE_CHECKING:
-    import polars as pl
-
 HOWS: Final = ("inner", "left", "outer")
-_ROW: Final = "__row"
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
 
 
@@ -269,26 +265,25 @@ class JoinProcessor(Processor):
             for side, store in ((self._left, self._left_store), (self._right, self._right_store))
         )
         closed_now = self._closed_before(self._stream_time())
-        old_left, old_right = self._left_store.frame, self._right_store.frame
-        left, right = _frame(new_left), _frame(new_right)
-        left_norm, right_norm = (0.0 if frame is None else self._key_norm(frame) for frame in (left, right))
-        if right is not None:
-            self._right_store.append(new_right, right, right_norm)
-        found = []
-        if left is not None and (all_right := self._right_store.frame) is not None:
-            norms = (left_norm, self._right_store.sum_over_segments(self._key_norm))
-            found.append(self._match(left, all_right, norms, new_is_left=True))
-        if old_left is not None and right is not None:
-            norms = (right_norm, self._left_store.sum_over_segments(self._key_norm))
-            found.append(self._match(right, old_left, norms, new_is_left=False))
-        if left is not None:
-            self._left_store.append(new_left, left, left_norm)
+        old_left, old_right = list(self._views(self._left)), list(self._views(self._right))
+        left, right = (
+            TimedRows(rows, self._keys, side.time) for rows, side in ((new_left, self._left), (new_right, self._right))
+        )
+        if len(right):
+            self._right_store.append(right.rows, right)
+        found: list[pa.Table | None] = []
+        if len(left):
+            found += [self._pairs(left, others, new_is_left=True) for others in self._views(self._right)]
+        if len(right):
+            found += [self._pairs(right, others, new_is_left=False) for others in old_left]
+        if len(left):
+            self._left_store.append(left.rows, left)
         if self._join.how != "inner":
-            found += self._alone(self._left, [old_left, left], lonely_left, closed_before[0], closed_now[0])
+            found += self._alone(self._left, [*old_left, left], lonely_left, closed_before[0], closed_now[0])
         if self._join.how == "outer":
-            found += self._alone(self._right, [old_right, right], lonely_right, closed_before[1], closed_now[1])
+            found += self._alone(self._right, [*old_right, right], lonely_right, closed_before[1], closed_now[1])
         self._expire(*closed_now)
-        tables = [frame.to_arrow().cast(self._schema) for frame in found if frame.height]
+        tables = [rows for rows in found if rows is not None and rows.num_rows]
         return pa.concat_tables(tables) if tables else None
 
     def _prepare(
@@ -318,72 +313,69 @@ class JoinProcessor(Processor):
         context.count("null_key", int((~has_key).sum()))
         return taken(table, both(keep, has_key)), taken(table, both(keep, ~has_key))
 
-    def _match(
-        self, new: pl.DataFrame, stored: pl.DataFrame, norms: tuple[float, float], *, new_is_left: bool
-    ) -> pl.DataFrame:
-        """New rows of one side with all stored rows of the other."""
-        pairs = self._near(new, stored, norms, few_is_left=new_is_left)
-        return computed(self._result(pairs), new.height + stored.height)
+    def _views(self, side: _Side) -> Iterator[TimedRows]:
+        """The rows that wait in a store."""
+        if side is self._left:
+            return self._left_store.views(self._timed_left)
+        return self._right_store.views(self._timed_right)
 
-    def _near(
-        self, few: pl.DataFrame, many: pl.DataFrame, norms: tuple[float, float], *, few_is_left: bool
-    ) -> pl.LazyFrame:
-        sides, bounds = (self._left, self._right), (self._join.before_ms, self._join.after_ms)
-        (side, other), (before, after) = (sides, bounds) if few_is_left else (sides[::-1], bounds[::-1])
-        return match(few, many, self._keys, side.time, other.time, before, after, norms)
+    def _timed_left(self, rows: pa.Table) -> TimedRows:
+        return TimedRows(rows, self._keys, self._left.time)
 
-    def _result(self, rows: pl.LazyFrame, *, without: _Side | None = None) -> pl.LazyFrame:
-        """The columns of the result; those of a side that has no row are null."""
-        import polars as pl
+    def _timed_right(self, rows: pa.Table) -> TimedRows:
+        return TimedRows(rows, self._keys, self._right.time)
 
-        columns = [pl.col(key) for key in self._keys]
-        for side in (self._left, self._right):
+    def _near(self, few: TimedRows, many: TimedRows, *, few_is_left: bool) -> tuple[Int64Array, Int64Array]:
+        """The places of those that match."""
+        bounds = (self._join.before_ms, self._join.after_ms)
+        return few.pairs(many, *(bounds if few_is_left else bounds[::-1]))
+
+    def _pairs(self, new: TimedRows, stored: TimedRows, *, new_is_left: bool) -> pa.Table | None:
+        """New rows of one side with stored rows of the other; None: there are no pairs."""
+        places = self._near(new, stored, few_is_left=new_is_left)
+        if not len(places[0]):
+            return None
+        one, other = (side.rows.take(pa.array(found)) for side, found in zip((new, stored), places, strict=True))
+        return self._result(one, other) if new_is_left else self._result(other, one)
+
+    def _result(self, left: pa.Table | None, right: pa.Table | None) -> pa.Table:
+        """The columns of the result; those of a side that has no rows are null."""
+        some = right if left is None else left
+        assert some is not None
+        columns = [some.column(key) for key in self._keys]
+        for side, rows in ((self._left, left), (self._right, right)):
             for field in side.columns.value_fields:
-                source = (
-                    pl.lit(None) if side is without else pl.col(side.time if field.name == side.time_is else field.name)
-                )
-                columns.append(source.alias(field.name))
-        return rows.select(columns)
+                name = side.time if field.name == side.time_is else field.name
+                columns.append(pa.nulls(some.num_rows, field.type) if rows is None else rows.column(name))
+        return pa.table(columns, schema=self._schema)
 
     def _alone(
-        self, side: _Side, parts: list[pl.DataFrame | None], lonely: pa.Table, before: int | None, now: int | None
-    ) -> list[pl.DataFrame]:
+        self, side: _Side, parts: Sequence[TimedRows], lonely: pa.Table, before: int | None, now: int | None
+    ) -> list[pa.Table]:
         """The rows without a partner whose window has been closed by this batch.
 
         Args:
             side: whose rows.
-            parts: its rows of earlier batches, and those of this one.
+            parts: its rows of earlier batches, and last those of this one.
             lonely: rows that can have no partner.
             before: what was older than this was closed before the batch, ms; None: nothing.
             now: what is older than this is closed now.
         """
-        import polars as pl
-
         is_left = side is self._left
-        other, other_store = (self._right, self._right_store) if is_left else (self._left, self._left_store)
-        time = pl.col(side.time)
-        old, new = parts
-        closed = []
-        if now is not None:
-            if old is not None:
-                closed.append(old.filter((time < now) if before is None else (time < now) & (time >= before)))
-            if new is not None:
-                # These may have been closed when they came: then nobody has looked at them yet.
-                closed.append(new.filter(time < now))
-        rows = pl.concat(closed, rechunk=True) if closed else None
-        alone = [frame for frame in (_frame(lonely),) if frame is not None]
-        if rows is not None and rows.height:
-            partners = other_store.frame
-            if partners is not None:
-                norms = (self._key_norm(rows), other_store.sum_over_segments(self._key_norm))
-                rows = rows.with_row_index(_ROW)
-                met = self._near(rows, partners, norms, few_is_left=is_left).select(pl.col(_ROW).unique())
-                rows = rows.join(computed(met, rows.height + partners.height), on=_ROW, how="anti").drop(_ROW)
-            alone.append(rows)
-        return [computed(self._result(frame.lazy(), without=other), frame.height) for frame in alone]
-
-    def _key_norm(self, frame: pl.DataFrame) -> float:
-        return key_norm(frame, self._keys)
+        alone = [lonely]
+        for part in parts if now is not None else ():
+            times = part.rows.column(side.time).to_numpy()
+            is_closed = times < now
+            if part is not parts[-1] and before is not None:
+                # Those of this batch may have been closed when they came: then nobody has looked at them yet.
+                is_closed &= times >= before
+            if is_closed.any():
+                closed = TimedRows(part.rows.filter(pa.array(is_closed)), self._keys, side.time)
+                is_alone = np.ones(len(closed), bool)
+                for others in self._views(self._right if is_left else self._left):
+                    is_alone[self._near(closed, others, few_is_left=is_left)[0]] = False
+                alone.append(closed.rows.filter(pa.array(is_alone)))
+        return [self._result(*((rows, None) if is_left else (None, rows))) for rows in alone]
 
     def _stream_time(self) -> int | None:
         """The newest time of all rows of both sides, ms."""
@@ -413,7 +405,3 @@ class JoinProcessor(Processor):
 
 def _older(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else min(one, other)
-
-
-def _frame(table: pa.Table) -> pl.DataFrame | None:
-    return to_frame(table) if table.num_rows else None

@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -28,6 +28,15 @@ from task_assignor.runtime.stores.store import Store, check_store_name, describe
 if TYPE_CHECKING:
     import polars as pl
 
+
+class View(Protocol):
+    """Rows as somebody wants to see them."""
+
+    def __getitem__(self, part: slice, /) -> Any:
+        """Some of the rows."""
+
+
+V = TypeVar("V", bound=View)
 _METADATA: Final = b"task_assignor.store"
 KIND: Final = "window"
 DEAD_SHARE: Final = 0.5
@@ -36,6 +45,9 @@ MAX_SEGMENTS: Final = 32
 """More segments than this are merged: a read of the store costs something for every one."""
 SEGMENT_ROWS: Final = 1 << 20
 """Segments are not merged to more rows than this."""
+SMALL_ROWS: Final = 1 << 13
+"""Up to so many rows it costs less to copy a segment now and then than to look at one more with every read."""
+_GROWTH: Final = 3
 
 
 @attrs.frozen
@@ -79,20 +91,27 @@ def expiry_of(changes: pa.Table) -> int | None:
     return before
 
 
+def _as_frame(rows: pa.Table) -> pl.DataFrame:
+    import polars as pl
+
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
 class _Segment:
     """Rows that were appended together, with their range of times. It does not change, but for what is cached."""
 
     __slots__ = (
         "_before",
-        "_frame",
         "_nbytes",
         "_source",
+        "_view",
         "dead",
         "first",
         "is_mapped",
         "is_sorted",
         "last",
-        "number",
         "part",
         "rows",
     )
@@ -103,8 +122,7 @@ class _Segment:
         time: str,
         *,
         before: int | None = None,
-        frame: pl.DataFrame | None = None,
-        number: float | None = None,
+        view: View | None = None,
         part: Part | None = None,
         is_mapped: bool = False,
         dead: int = 0,
@@ -120,10 +138,8 @@ class _Segment:
         self.first, self.last = int(times.min()), int(times.max())
         self.dead = dead
         """Rows that have expired and are still in memory."""
-        self._frame = frame
+        self._view = view
         self._nbytes: int | None = None
-        self.number = number
-        """What `WindowStore.sum_over_segments` was told of it."""
         self.part = part
         """The file that has its rows, and maybe expired ones."""
         self.is_mapped = is_mapped
@@ -137,7 +153,7 @@ class _Segment:
     @property
     def resident_bytes(self) -> int:
         """Bytes in memory; expired rows count as long as they are there."""
-        if self.is_mapped and self._frame is None:
+        if self.is_mapped and self._view is None:
             return 0
         return int(self.nbytes * (1 + self.dead / max(self.rows, 1)))
 
@@ -160,12 +176,11 @@ class _Segment:
         if dead >= DEAD_SHARE * (dead + self.rows - start):
             rows = pa.array(np.arange(start, self.rows))
             return _Segment(self._source.take(rows), time, part=self.part)
-        frame = None if self._frame is None else self._frame[start:]
+        view = None if self._view is None else self._view[start:]
         return _Segment(
             self._source.slice(start),
             time,
-            frame=frame,
-            number=self.number,
+            view=view,
             part=self.part,
             is_mapped=self.is_mapped,
             dead=dead,
@@ -177,27 +192,23 @@ class _Segment:
             padded(self._source, schema).cast(schema),
             time,
             before=self._before,
-            number=self.number,
             part=self.part,
             is_mapped=self.is_mapped,
             dead=self.dead,
         )
 
-    def frame(self, time: str, *, keep: bool = True) -> pl.DataFrame:
-        """The rows as a polars frame, which may take as much memory again."""
-        if self._frame is not None:
-            return self._frame
-        import polars as pl
-
-        frame = pl.from_arrow(self.table(time))
-        assert isinstance(frame, pl.DataFrame)
+    def view(self, make: Callable[[pa.Table], V], time: str, *, keep: bool = True) -> V:
+        """The rows as somebody wants to see them, which may take as much memory again."""
+        if self._view is not None:
+            return cast(V, self._view)
+        view = make(self.table(time))
         if keep:
-            self._frame = frame
-        return frame
+            self._view = view
+        return view
 
-    def forget_frame(self) -> None:
+    def forget_view(self) -> None:
         """Give its memory back."""
-        self._frame = None
+        self._view = None
 
 
 class _State(NamedTuple):
@@ -243,18 +254,17 @@ class WindowStore(Store):
         """Rows older than this are forgotten, ms; None: none are. Part of the state."""
         return self._state.expired_before
 
-    def append(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
+    def append(self, rows: pa.Table, view: View | None = None) -> None:
         """Add rows; all tables must have equal columns, or more than those before, which have null there then.
 
         Args:
             rows: the rows.
-            frame: the same rows as a polars frame, if the caller has made one: it is kept for reading.
-            number: what `sum_over_segments` would measure of it, if the caller has.
+            view: what the `make` of `views` would make of them, if the caller has: it is kept for reading.
 
         Raises:
             StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
         """
-        self._add(rows, frame, number)
+        self._add(rows, view)
         self._pending.append(rows)
 
     def widen(self, schema: pa.Schema) -> None:
@@ -316,30 +326,22 @@ class WindowStore(Store):
             return None
         import polars as pl
 
-        return pl.concat(list(self._frames()), rechunk=False)
+        return pl.concat(list(self.views(_as_frame)), rechunk=False)
 
-    def _frames(self) -> Iterator[pl.DataFrame]:
-        """Those of rows on disk are kept as long as there is room."""
+    def views(self, make: Callable[[pa.Table], V]) -> Iterator[V]:
+        """What the store holds, in pieces, as somebody wants to see it; what was made of a piece is kept.
+
+        Args:
+            make: makes a view of rows, of which `view[n:]` is that of the rows from the n-th on; always the same function.
+        """
+        # Those of rows on disk are kept as long as there is room.
         segments = self._state.segments
         is_tight = any(segment.is_mapped for segment in segments)
         room = self._memory.window_bytes - sum(segment.resident_bytes for segment in segments) if is_tight else 0
         for segment in segments:
             is_new = segment.is_mapped and segment.resident_bytes == 0
-            yield segment.frame(self._time, keep=not is_new or segment.nbytes <= room)
+            yield segment.view(make, self._time, keep=not is_new or segment.nbytes <= room)
             room -= segment.nbytes if is_new else 0
-
-    def sum_over_segments(self, measure: Callable[[pl.DataFrame], float]) -> float:
-        """The sum of a number over the segments of the store; each is measured once, before rows of it expire.
-
-        Args:
-            measure: the number of a segment; always the same function.
-        """
-        total = 0.0
-        for segment in self._state.segments:
-            if segment.number is None:
-                segment.number = measure(segment.frame(self._time, keep=not segment.is_mapped))
-            total += segment.number
-        return total
 
     # Changes.
 
@@ -385,7 +387,7 @@ class WindowStore(Store):
                 break
             resident -= segment.resident_bytes
             if segment.is_mapped:
-                segment.forget_frame()
+                segment.forget_view()
             else:
                 segments[number] = self._mapped(segment)
         self._become(segments=tuple(segments))
@@ -394,15 +396,15 @@ class WindowStore(Store):
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
         part = write_part(self._folder, segment.table(self._time).combine_chunks())
-        return self._open(part, segment.number)
+        return self._open(part)
 
-    def _open(self, part: Part, number: float | None = None) -> _Segment:
+    def _open(self, part: Part) -> _Segment:
         table = open_part(self._folder, part, self.name)
         schema = self._state.schema
         if schema is not None and not table.schema.equals(schema):
             # It is older than columns that were gained.
             table = padded(table, schema).cast(schema)
-        return _Segment(table, self._time, number=number, part=part, is_mapped=True)
+        return _Segment(table, self._time, part=part, is_mapped=True)
 
     def rollback(self) -> None:
         """Go back to the kept state."""
@@ -460,7 +462,7 @@ class WindowStore(Store):
         self._own = self._own or tempfile.TemporaryDirectory(prefix="task-assignor-")
         return Path(self._own.name)
 
-    def _add(self, rows: pa.Table, frame: pl.DataFrame | None = None, number: float | None = None) -> None:
+    def _add(self, rows: pa.Table, view: View | None = None) -> None:
         schema = self._state.schema
         if schema is None:
             if self._time not in rows.schema.names or rows.schema.field(self._time).type != pa.int64():
@@ -474,9 +476,18 @@ class WindowStore(Store):
         if rows.column(self._time).null_count:
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._time}.")
         if rows.num_rows:
-            segments = (*self._state.segments, _Segment(rows, self._time, frame=frame, number=number))
+            segments = self._with(_Segment(rows, self._time, view=view))
             full = sum(segment.rows >= SEGMENT_ROWS // 2 for segment in segments)
             self._become(segments=segments if len(segments) - full <= MAX_SEGMENTS else self._merged(segments))
+
+    def _with(self, new: _Segment) -> tuple[_Segment, ...]:
+        """All segments, and a new one; small ones that are not much larger than what comes after them become one with it."""
+        segments = list(self._state.segments)
+        group, size = [new], new.rows
+        while segments and not segments[-1].is_mapped and segments[-1].rows <= min(_GROWTH * size, SMALL_ROWS - size):
+            group.insert(0, segments.pop())
+            size += group[0].rows
+        return (*segments, new if len(group) == 1 else self._together(group))
 
     def _merged(self, segments: Sequence[_Segment]) -> tuple[_Segment, ...]:
         """Neighbours together, up to an eighth of the store, so that a row is copied rarely and old segments still expire."""
