@@ -24,7 +24,7 @@ CONF = {"spark.driver.host": "127.0.0.1", "spark.executor.cores": "1", "spark.ex
 APPLICATION = """
 import pyarrow as pa
 from task_assignor import StreamsConfig
-from task_assignor.runtime import Output, Processor, StreamsApplication, SubTopology, Topology, write_topic
+from task_assignor.runtime import Output, Processor, RuntimeOptions, StreamsApplication, SubTopology, Topology, write_topic
 from tripled_helper import tripled
 
 write_topic("{folder}/topics", "numbers", pa.table({{"key": range(1_000)}}), partitions=6, key=["key"])
@@ -42,6 +42,7 @@ application = StreamsApplication(
     topics_root="{folder}/topics",
     run_dir="{folder}/run",
     clients=3,
+    options=RuntimeOptions(startup_timeout_ms=600_000),
 )
 """
 
