@@ -27,6 +27,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.checkpoints import Checkpoints
 from task_assignor.runtime.commits import APPLICATION, RunLayout
+from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint
 from task_assignor.runtime.storage import LocalStorage, as_arrow, as_document, open_document
 from task_assignor.sdk import TaskId
@@ -114,23 +115,59 @@ def test_a_commit_is_made_once(folder: Folder) -> None:
     assert list(folder.root.rglob("*.tmp")) == []
 
 
-def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder) -> None:
-    """A coordinator that was asleep finds its next number taken, however much was done and tidied up meanwhile."""
+@pytest.mark.parametrize("commits", range(3, 40, 3))
+def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder, commits: int) -> None:
+    """A coordinator that was asleep finds its next number taken or its last one gone, whatever was tidied up meanwhile."""
     asleep = CommitLog(folder.root)
     asleep.open_epoch("app", "the first", 0)
     asleep.append(folder.record(1, {0: folder.file(0, 0, 1, _rows(1))}))
     new = CommitLog(folder.root)
     opening = new.open_epoch("app", "the second", 0)
     assert (opening.number, opening.epoch, opening.generation) == (2, 2, 1)
-    for number in range(3, 40):
+    for number in range(3, commits):
         new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 5 == 0:
             new.write_checkpoint(number, {})
-    with pytest.raises(CommitLogException, match=r"Commit 2 has been made by somebody else \(the second\)"):
+    newest = new.checkpoint()
+    told = (
+        r"Commit 2 has been made by somebody else \(the second\)|Commit 2 cannot follow commit 1, which somebody else"
+    )
+    with pytest.raises(CommitLogException, match=told):
         asleep.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(2))}))
     asleep.write_checkpoint(1, {})
-    assert CommitLog(folder.root).checkpoint().number == 35
-    assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
+    assert CommitLog(folder.root).checkpoint().number == max(newest.number, 1)
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(commits))
+
+
+def test_files_do_not_grow_with_the_number_of_starts(folder: Folder) -> None:
+    """Each leaves a record that its predecessor would run into; when nobody can any more it goes."""
+    number = -1
+    for start in range(60):
+        log = CommitLog(folder.root)
+        number = log.open_epoch("app", f"start {start}", 0).number
+        for _ in range(start % 4):
+            number += 1
+            log.append(folder.record(number, {}))
+        log.write_checkpoint(number, {})
+    assert len(list((folder.root / "commits").iterdir())) <= 12
+    told = [record.opened_by for record in CommitLog(folder.root).records() if record.opened_by]
+    assert told == [f"start {start}" for start in range(60)]
+
+
+def test_the_history_is_bounded_and_so_is_what_is_read_at_once(folder: Folder) -> None:
+    """What commits said is kept of the newest; readers of outputs miss nothing."""
+    log = CommitLog(folder.root, Upkeep(history_bytes=8_000))
+    for number in range(300):
+        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+        if number % 5 == 4:
+            log.write_checkpoint(number, {})
+    sizes = [path.stat().st_size for path in sorted((folder.root / "history").iterdir())]
+    assert sum(sizes) <= 8_000 + max(sizes), "one more than counts, which the checkpoint before has"
+    assert max(sizes) <= 3 * 8_000 / 16 + 1_000
+    numbers = [record.number for record in CommitLog(folder.root).records()]
+    assert numbers == list(range(numbers[0], 300))
+    assert 10 < len(numbers) < 200
+    assert read_output(folder.root, "out").column("x").to_pylist() == list(range(300))
 
 
 def test_a_replaced_coordinator_that_wakes_up_while_it_tidies_takes_nothing_from_the_new_one(folder: Folder) -> None:

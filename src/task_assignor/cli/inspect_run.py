@@ -90,6 +90,7 @@ def _sum_of(records: list[CommitRecord]) -> dict[str, Any]:
     assignment = next((record.rebalance for record in reversed(records) if record.rebalance is not None), None)
     return {
         "commits": len(records),
+        "olderCommits": records[0].number if records else 0,
         "starts": 0 if last is None else last.epoch,
         "batches": sum(len(record.tasks) for record in records),
         "rowsIn": rows.total(),
@@ -132,7 +133,15 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _span(found: dict[str, Any]) -> str:
-    return f"from {found['firstCommit']} to {found['lastCommit']}" if found["commits"] else "none yet"
+    if not found["commits"]:
+        return "none yet"
+    older = found["olderCommits"]
+    gone = (
+        f"; of {counted(older, 'older one')} the history is gone, and what they read is not in the sums"
+        if older
+        else ""
+    )
+    return f"from {found['firstCommit']} to {found['lastCommit']}{gone}"
 
 
 def _states(states: list[str]) -> str:

@@ -367,7 +367,9 @@ class StreamsApplication:
                 for name, topic in self._topics.items()
             }
             options = self._options
-            upkeep = Upkeep(options.compression, retention_ms=options.output_retention_ms)
+            upkeep = Upkeep(
+                options.compression, retention_ms=options.output_retention_ms, history_bytes=options.history_bytes
+            )
             commits = CommitLog(self._layout.run_dir, upkeep)
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))

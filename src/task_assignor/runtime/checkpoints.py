@@ -1,10 +1,10 @@
 """Checkpoints of a commit log: a run goes on from the newest one and the records after it.
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
-history, in few files: `history/<first>-<last>.json.gz`, of which neighbours of like length are merged. Records below the
-checkpoint before it are deleted, so that there is always a second one to go on from, if one is damaged. The first record
-of every epoch stays: that is what a coordinator runs into that was replaced while it slept. What else can be deleted then
-is in `retention`.
+history, in few files: `history/<first>-<last>.json.gz`, of which neighbours of like length are merged, and the oldest go when
+all are too large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if
+one is damaged. The first record of an epoch, which a coordinator runs into that was replaced while it slept, stays until the
+record before it has gone; then that is what it misses. What else can be deleted is in `retention`.
 
 The files of outputs are listed in the checkpoint, so who reads an output needs no history; small ones are merged when a
 checkpoint is written (`compaction`). Those that were merged are named in `replaced/<number>-<ms since the epoch>.json` when
@@ -18,7 +18,9 @@ import gzip
 import logging
 import sys
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import attrs
@@ -38,12 +40,20 @@ HISTORY: Final = "history"
 REPLACED: Final = "replaced"
 _COMPRESSED: Final = ".json.gz"
 _LEVEL: Final = 6
+_SEGMENTS: Final = 16
+"""The files of a full history are about so many, or a few more."""
 NEW_RUN: Final = "Maybe restore the file from a copy; without it the run needs a new run_dir."
 
 
 def commit_name(number: int) -> str:
     """Name of a commit record."""
     return f"{COMMITS}/{number:012d}.json"
+
+
+def numbers_in(storage: Storage, folder: str) -> list[int]:
+    """The numbers of the commit records or checkpoints that are there, ascending."""
+    names = (name.rpartition("/")[2].removesuffix(".json") for name in storage.list(folder))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 class Checkpoints:
@@ -70,7 +80,7 @@ class Checkpoints:
             CommitLogException: it is damaged, and nothing is left to go on from.
         """
         while True:
-            numbers = self._numbers()
+            numbers = numbers_in(self._storage, CHECKPOINTS)
             problem: Exception | None = None
             for number in reversed(numbers):
                 try:
@@ -145,14 +155,14 @@ class Checkpoints:
         merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch)
         history = [*before.history]
         records = list(replaced)
-        while history and _records_in(history[-1]) <= len(records):
+        while history and _records_in(history[-1]) <= len(records) and self._may_grow(history[-1]):
             records[:0] = self.segment(history.pop())
         segment = f"{HISTORY}/{records[0].number:012d}-{records[-1].number:012d}{_COMPRESSED}"
         document = as_document({"records": [record.to_json() for record in records]})
         self._storage.put(segment, gzip.compress(document, _LEVEL, mtime=0))
         checkpoint = attrs.evolve(
             checkpoint,
-            history=(*history, segment),
+            history=self._newest_of((*history, segment)),
             at_ms=replaced[-1].committed_at_ms,
             outputs=files.to_json(),
             replaced=tuple(merged),
@@ -174,10 +184,10 @@ class Checkpoints:
             for name in self._storage.list(folder)
             if name not in kept and _last_record(name) <= now.number
         ]
-        for name in self._storage.list(COMMITS):
-            number = name.rpartition("/")[2].removesuffix(".json")
-            if number.isdecimal() and int(number) <= before.number and not self._opens_an_epoch(name):
-                old.append(name)
+        numbers = {number for number in numbers_in(self._storage, COMMITS) if number <= before.number}
+        old += (
+            commit_name(number) for number in numbers if number - 1 not in numbers or not self._opens_an_epoch(number)
+        )
         files = (name for folder in FOLDERS for name in self._storage.list_below(folder))
         self._storage.delete([*old, *obsolete(files, before, now)])
         self._delete_replaced(before, now)
@@ -220,22 +230,28 @@ class Checkpoints:
             self._storage.delete(found.gone)
             self._looks_for_orphans = found.is_unsure
 
-    def _opens_an_epoch(self, name: str) -> bool:
+    def _opens_an_epoch(self, number: int) -> bool:
         try:
-            return bool(open_document(self._storage, name).get("openedBy"))
+            return bool(open_document(self._storage, commit_name(number)).get("openedBy"))
         except ValueError:
-            # A damaged one may be; nothing but this asks for it any more.
+            # A damaged one may; nothing but this asks for it any more.
             return True
+
+    def _may_grow(self, segment: str) -> bool:
+        """What is so large that it has to be deleted as a whole one day is not merged any more."""
+        return self._storage.size(segment) <= self._upkeep.history_bytes // _SEGMENTS
+
+    def _newest_of(self, history: Sequence[str]) -> tuple[str, ...]:
+        """The newest files of the history, as many as there may be; the last one in any case."""
+        sizes = list(accumulate(self._storage.size(name) for name in reversed(history)))
+        kept = max(bisect_right(sizes, self._upkeep.history_bytes), 1)
+        return tuple(history[-kept:])
 
     def _read(self, number: int) -> Checkpoint:
         checkpoint = Checkpoint.from_json(open_document(self._storage, _name(number)))
         if checkpoint.number != number:
             raise ValueError(f"it is checkpoint {checkpoint.number}")
         return checkpoint
-
-    def _numbers(self) -> list[int]:
-        names = (name.rpartition("/")[2].removesuffix(".json") for name in self._storage.list(CHECKPOINTS))
-        return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _name(number: int) -> str:

@@ -5,7 +5,8 @@ It holds a batch of each task that had one ready: the files of output and change
 client, process, attempt and generation; or the assignment that begins with it. What many commits led to is written down
 in `checkpoints` now and then, and takes their place.
 
-Who begins to write opens an epoch, by the first free number: a coordinator that was replaced finds its next number taken.
+Who begins to write opens an epoch, by the first free number: a coordinator that was replaced finds its next number taken or,
+long after, its last record gone.
 Before a record is written, every file that it names must be there as the coordinator sees the folder, and the columns of
 an output must be those of the batches before: what could not be read afterwards is not committed.
 """
@@ -21,7 +22,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, commit_name
+from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, commit_name, numbers_in
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
@@ -55,6 +56,7 @@ APPLICATION: Final = "application.json"
 """What application the folder belongs to."""
 LOCK: Final = "coordinator.lock"
 """Held by the living coordinator."""
+_REPLACED: Final = "A second coordinator runs on the same folder; this one stops, its batches do not count."
 
 
 def _address(run_dir: str | Path) -> str:
@@ -147,7 +149,7 @@ class CommitLog:
         return self._tail(self._checkpoints.newest())[1]
 
     def records(self) -> Iterator[CommitRecord]:
-        """All records, oldest first.
+        """All records, oldest first, as far back as the history goes (`history_bytes`).
 
         Raises:
             CommitLogException: one is missing or cannot be read.
@@ -195,7 +197,7 @@ class CommitLog:
             yield self.record(number, is_last=number == last)
 
     def rebalances(self) -> Iterator[RebalanceRecord]:
-        """All assignments, oldest first.
+        """All assignments, oldest first, as far back as the history goes.
 
         Raises:
             CommitLogException: a record is missing or cannot be read.
@@ -233,7 +235,7 @@ class CommitLog:
     def _tail(self, checkpoint: Checkpoint) -> tuple[int, int]:
         """The numbers of the first and the last record after a checkpoint; they are all there."""
         first = checkpoint.number + 1
-        numbers = [number for number in self._numbers() if number >= first]
+        numbers = [number for number in numbers_in(self._storage, COMMITS) if number >= first]
         for expected, number in enumerate(numbers, start=first):
             if number != expected:
                 raise CommitLogException(
@@ -242,10 +244,6 @@ class CommitLog:
                     f"is {number}. Maybe a file was deleted; what was computed after it cannot be trusted."
                 )
         return first, first + len(numbers) - 1
-
-    def _numbers(self) -> list[int]:
-        names = (name.rpartition("/")[2].removesuffix(".json") for name in self._storage.list(COMMITS))
-        return sorted(int(name) for name in names if name.isdecimal())
 
     # Writing.
 
@@ -287,7 +285,7 @@ class CommitLog:
 
     def _set_aside_torn(self) -> None:
         """Rename the last record if its end is missing; earlier ones stay where they are, and reading them is an error."""
-        numbers = self._numbers()
+        numbers = numbers_in(self._storage, COMMITS)
         name = commit_name(numbers[-1] if numbers else 0)
         try:
             open_document(self._storage, name)
@@ -346,14 +344,21 @@ class CommitLog:
         except FileExistsError:
             raise CommitLogException(
                 f"Commit {record.number} has been made by somebody else{self._who(record.number)}: "
-                f"{self._storage.locate(name)} exists. A second coordinator runs on the same folder; this one stops, its "
-                "batches do not count."
+                f"{self._storage.locate(name)} exists. {_REPLACED}"
             ) from None
         except IsADirectoryError:
             raise CommitLogException(
                 f"Commit {record.number} cannot be made: {self._storage.locate(name)} is a folder without the file that "
                 "belongs into it. Maybe somebody deleted the file; delete the folder too: its batches are done anew."
             ) from None
+
+        if record.number and not self._storage.is_there(commit_name(record.number - 1)):
+            # What its successor wrote under this number has been deleted since, and before that this one's last record.
+            self._storage.delete([name])
+            raise CommitLogException(
+                f"Commit {record.number} cannot follow commit {record.number - 1}, which somebody else has replaced by a "
+                f"checkpoint: {self._storage.locate(commit_name(record.number - 1))} is not there. {_REPLACED}"
+            )
 
     def _who(self, number: int) -> str:
         try:

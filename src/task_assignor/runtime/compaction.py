@@ -24,11 +24,13 @@ class Upkeep:
         compression: of merged files: None, "lz4" or "zstd".
         merged_bytes: files are merged up to about this size.
         retention_ms: files whose rows are in merged ones stay so long.
+        history_bytes: about so many bytes of what commits said are kept, the newest.
     """
 
     compression: str | None = None
     merged_bytes: int = MERGED_BYTES
     retention_ms: int = 600_000
+    history_bytes: int = 16 << 20
 
 
 class Compaction:

@@ -61,8 +61,8 @@ class RuntimeOptions:
         min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
         snapshot_changelog_bytes: a client writes a snapshot of a task when its changelogs have grown by so much since the
-            last one, those of active tasks also into the run folder; 0: never for that reason. At the end it writes one
-            into its state directory.
+            last one, or by 2 048 batches, those of active tasks also into the run folder; 0: never for that reason. At the
+            end it writes one into its state directory.
         snapshot_interval_ms: and at the latest after this time, if they have grown at all; 0: never for that reason.
         state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
@@ -72,6 +72,7 @@ class RuntimeOptions:
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
         output_retention_ms: small files of outputs are merged into larger ones; for so long at least the small ones stay
             for those who have listed them before. A query that reads an output while the run goes on may take so long.
+        history_bytes: what commits said is kept for those who look at who did what: about so many bytes (compressed), the newest.
         compression: of output and changelog files: None, "lz4" or "zstd".
         rack_from_host: a client whose rack nobody gives, neither its spec nor `client.rack` nor TASK_ASSIGNOR_RACK in its
             environment, has the name of its host as rack.
@@ -100,6 +101,7 @@ class RuntimeOptions:
     max_assignment_retries: int = attrs.field(default=20, validator=positive)
     checkpoint_every_commits: int = attrs.field(default=256, validator=positive)
     output_retention_ms: int = attrs.field(default=600_000, validator=_not_negative)
+    history_bytes: int = attrs.field(default=16 << 20, validator=positive)
     compression: str | None = attrs.field(default=None, validator=_compression)
     rack_from_host: bool = False
     validate_state: bool = False

@@ -48,6 +48,7 @@ from task_assignor.runtime.machines.client_values import (
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
+    Change,
     Committed,
     GivenBack,
     Goodbye,
@@ -74,6 +75,8 @@ from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.machines.works import SHARE, Works
 from task_assignor.sdk import TaskId
 
+MAX_CHANGES = 2048
+"""So many batches may have changed the state of a task since a snapshot was written."""
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
 _STEPS = 8
@@ -84,7 +87,8 @@ class ClientMachine:
 
     Args:
         threads: jobs that may run at the same time.
-        snapshot_bytes: a task's state is written when its changelogs have grown by so much; 0: never for that.
+        snapshot_bytes: a task's state is written when its changelogs have grown by so much, or by `MAX_CHANGES` batches; 0:
+            never for that.
         snapshot_heartbeats: and after so many heartbeats, if they have grown at all; 0: never for that.
         place_heartbeats: each task is done in a place of its own, with its state in memory, which it gives to one that waits
             when it has had nothing to do for so many heartbeats; 0: they are all done in one place.
@@ -223,7 +227,7 @@ class ClientMachine:
                         task = self._tasks[task_id]
                         task.committed = change.position
                         task.recovery.add(change)
-                        task.unsaved_bytes += change.size
+                        task.unsaved_bytes += self._weight_of(change)
                         if task.state is TaskState.STANDBY and not task.waits_since:
                             self._wait(task)
                 for task_id, snapshot in snapshots.items():
@@ -261,7 +265,7 @@ class ClientMachine:
                 if task_id in assign.recovery:
                     task.recovery, task.failed_floor = assign.recovery[task_id].copy(), None
                 if task_id in assign.recovery or is_new:
-                    task.unsaved_bytes = task.recovery.unsaved_bytes
+                    task.unsaved_bytes = sum(map(self._weight_of, task.recovery.unsaved))
         for task in self._tasks.values():
             yield from self._report(task)
 
@@ -459,6 +463,10 @@ class ClientMachine:
     def _snapshot_was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
         # One that failed is tried again after some time, also if nothing changes any more.
         task.unsaved_bytes, task.unsaved_since = int(failed), self._heartbeats
+
+    def _weight_of(self, change: Change) -> int:
+        """Its bytes; of small changes, which are files all the same, there shall not be too many either."""
+        return max(change.size, self._snapshot_bytes // MAX_CHANGES) if change.changelogs else 0
 
     def _snapshot_is_due(self, task: ClientTask) -> bool:
         # While a snapshot is shared its files are needed, so no other one is written.

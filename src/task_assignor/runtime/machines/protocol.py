@@ -100,10 +100,10 @@ class Recovery:
         return self.snapshots[0] if self.snapshots else None
 
     @property
-    def unsaved_bytes(self) -> int:
-        """Bytes of the changes after the newest snapshot."""
+    def unsaved(self) -> list[Change]:
+        """The changes after the newest snapshot."""
         newest = self.newest
-        return sum(change.size for change in self.after(position_of(newest) if newest else self.floor))
+        return self.after(position_of(newest) if newest else self.floor)
 
     def add(self, change: Change) -> None:
         """A batch was committed."""
