@@ -294,11 +294,11 @@ class Chaos:
                 self._pids[event.client] = event.pid
             case ClientLeft():
                 self._pids.pop(event.client, None)
-                # Nobody replaces a process that only stands still: who is stopped must not be the last one.
-                if len(self._pids) < 2:
+                self._resume_the_last()
+            case ClientLost():
+                if self._random.random() < 0.5:
                     self._resume_all()
-            case ClientLost() if self._random.random() < 0.5 or len(self._pids) < 2:
-                self._resume_all()
+                self._resume_the_last()
             case BatchesCommitted():
                 self._batches += len(event.batches)
                 while self._plan and self._plan[0][0] <= self._batches:
@@ -332,6 +332,11 @@ class Chaos:
                 for found in self._pids.values():
                     _signal(found, signal.SIGKILL)
                 raise PowerFailed
+
+    def _resume_the_last(self) -> None:
+        """Nobody replaces a process that only stands still: if all do, they go on."""
+        if set(self._pids.values()) <= set(self._stopped):
+            self._resume_all()
 
     def _resume_all(self) -> None:
         """Those that were stopped go on, as zombies."""

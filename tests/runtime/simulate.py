@@ -50,6 +50,8 @@ def simulate(seed: int) -> World:
         max_attempts=chance.choice((3, MANY, MANY)),
         rows=chance.choice(((0, 5, 10, 30), (0, 5, 30), (0, 5, 10, 37, 60))),
         slow_restores=chance.choice((0.1, 0.5)),
+        slow_links=chance.choice((0, 0, 0.2)),
+        stop_timeout_ms=chance.choice((300, 5_000)),
         checks=chance.choice((0.05, 0.05, 0.05, 1.0)),
     )
     world.run()

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import attrs
+
+from task_assignor.runtime.machines.coordinator_values import (
+    AskAssignor,
+    AssignorAnswered,
+    ConnectionLost,
+    CoordinatorEvent,
+    CoordinatorInstruction,
+    CoordinatorPhase,
+    Finished,
+    FromClient,
+    NothingWaits,
+    StopRequested,
+)
+from task_assignor.runtime.machines.events import ClientLost, ResultRefused
+from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, TaskOrder
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import check_outputs
+from tests.runtime.simulated_work import Connection, lineage_of
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
@@ -16,8 +34,6 @@ ROWS_PER_BATCH = 10
 def check_commit(world: World, record: CommitRecord) -> None:
     """No row of a commit is lost or there twice, and its tasks ran where they were assigned."""
     assert record.number == len(world.commits), "commits are made one after the other, each once"
-    for snapshot in record.snapshots.values():
-        assert world.work.shared.has_files_of(snapshot), "a snapshot lacks a file"
     for task, commit in record.tasks.items():
         before = world.committed.get(task, ())
         assert commit.batch == len(before), "a task's batches are committed one after the other, each once"
@@ -39,10 +55,117 @@ def check_commit(world: World, record: CommitRecord) -> None:
             )
             assert start == done, f"{task}: rows of {topic} are lost or there twice"
             assert end - start <= ROWS_PER_BATCH
+    for task, snapshot in record.snapshots.items():
+        assert world.work.shared.has_files_of(snapshot), "a snapshot lacks a file"
+        assert snapshot.batch > world.snapshots.get(task, -1), "a snapshot is older than the newest"
+        world.snapshots[task] = snapshot.batch
+        for saved in snapshot.stores.values():
+            holds = lineage_of(saved)
+            assert holds == world.committed[task][: snapshot.batch + 1], f"{task}: a snapshot holds what does not count"
+            assert holds[-1] == (snapshot.batch, snapshot.generation)
+
+
+@attrs.frozen
+class Before:
+    """What a coordinator was about when an event came.
+
+    Args:
+        phase: its phase.
+        orders: how many orders were open.
+        is_asking: it had asked the assignor.
+        stops_by_ms: when it was to end, if it was asked to.
+        heard: the member of which the event tells that it lives; "": none.
+    """
+
+    phase: CoordinatorPhase
+    orders: int
+    is_asking: bool
+    stops_by_ms: int | None
+    heard: str
+
+    @classmethod
+    def of(cls, world: World, event: CoordinatorEvent) -> Before:
+        """As it is now."""
+        coordinator, heard = world.coordinator, ""
+        if isinstance(event, FromClient):
+            member = coordinator.members.find(event.connection)
+            heard = getattr(event.message, "member_id", "") if member is None else member.member_id
+        is_asking = coordinator._rebalances.question is not None
+        return cls(coordinator.phase, len(coordinator._orders), is_asking, coordinator._stop_by_ms, heard)
+
+
+def check_event(
+    world: World, before: Before, event: CoordinatorEvent, instructions: Sequence[CoordinatorInstruction]
+) -> None:
+    """What the coordinator makes of an event keeps what is promised."""
+    coordinator = world.coordinator
+    if before.phase is CoordinatorPhase.GATHERING and coordinator.phase is CoordinatorPhase.RUNNING:
+        assert len(coordinator.members.staying) >= coordinator._expected_clients, "it has begun too early"
+    match event:
+        case FromClient(_, Gone(member_id)):
+            assert coordinator.members.with_id(member_id) is None, "whoever is gone is a member"
+        case FromClient(connection, Goodbye()) | ConnectionLost(connection):
+            assert coordinator.members.find(connection) is None, "whoever has left is a member"
+        case FromClient(connection, Hello()):
+            member = coordinator.members.find(connection)
+            if member is not None:
+                world.heard_ms[member.member_id] = event.now_ms
+        case _ if before.heard:
+            world.heard_ms[before.heard] = event.now_ms
+    for instruction in instructions:
+        match instruction:
+            case AskAssignor():
+                assert not coordinator._stop_reason, "there is a rebalance although the run is to end"
+            case Finished(None):
+                is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
+                assert coordinator._stop_reason or not is_asking, "it ends although the assignor is asked"
+                if before.stops_by_ms is None or event.now_ms < before.stops_by_ms:
+                    is_early = isinstance(event, (StopRequested, NothingWaits)) and before.orders
+                    assert not is_early, "it ends although there are orders"
+    if any(isinstance(instruction, Finished) for instruction in instructions):
+        assert not coordinator.has_accepted, "it ends without committing what it has accepted"
+
+
+def check_order(world: World, connection: Connection, order: TaskOrder) -> None:
+    """An order is for who has the task and stays, and builds on what is committed, or was done by the same client."""
+    member = world.coordinator.members.find(connection.number)
+    if member is None:
+        return  # It was lost over the same event.
+    assert order.task in member.tasks.active, f"{order.task} is ordered from somebody else"
+    assert not member.leaves_because, f"{order.task} is ordered from somebody who is to leave"
+    base = (order.base.batch, order.base.generation)
+    if order.base.batch >= len(world.committed.get(order.task, ())):
+        assert world.work.writer_of((order.task, *base)) is connection.client, "others build on what is not committed"
+
+
+def check_loss(world: World, lost: ClientLost) -> None:
+    """Nobody is given up who was heard of in time."""
+    if lost.reason.startswith("no heartbeat"):
+        silent_ms = world.now_ms - world.heard_ms[lost.member_id]
+        assert silent_ms > world.options.session_timeout_ms, f"{lost.client} was heard of {silent_ms} ms ago"
+
+
+def check_states(world: World, question: AskAssignor) -> None:
+    """Whoever is said to have state left of a task has it, as far at least, unless there is news of it on the way."""
+    told = {client.process_id: client.offset_sums for client in question.clients}
+    for member in world.coordinator.members.staying:
+        connection = world.connections[member.connection - 1]
+        client = connection.client
+        if connection is not client.connection or client.jobs or connection.to_coordinator or connection.to_client:
+            continue
+        for task, offset in told[member.process_id].items():
+            # Of the tasks that it has it goes on to tell.
+            is_left = not member.has(task)
+            states = [client.positions.get(task), *(position for position, _ in client.disk.get(task, ()))]
+            ends = [state.changelog_offset for state in states if state is not None]
+            assert not is_left or offset <= max(ends, default=0), f"{task} is not there"
 
 
 def check_everything_is_done(world: World) -> None:
-    """All rows of all sources are in committed batches, and readers of outputs see these."""
+    """All rows of all sources are in committed batches, and readers of outputs see these; nothing was done for nothing."""
+    if world.is_quiet:
+        assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
+        assert len(world.work.files) == sum(map(len, world.committed.values())), "batches were done in vain"
     world.storage.mend()
     check_outputs(world.storage, world.committed)
     read: dict[tuple[str, int], int] = {}

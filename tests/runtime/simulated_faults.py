@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException, CommitLogException, TopicException
 from task_assignor.runtime.machines.client_values import LeaveRequested
@@ -26,6 +28,8 @@ from task_assignor.runtime.machines.coordinator_values import (
     StoreCommit,
     Tick,
 )
+from task_assignor.runtime.machines.protocol import TaskResult
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_leader import WhimsicalLeader
 from tests.runtime.simulated_log import take
@@ -46,6 +50,7 @@ MISHAPS: Final = (
     "sources",
     "damage",
     "coordinator's disk",
+    "nonsense",
     "elsewhere",
     "twin",
     "foreign",
@@ -201,7 +206,7 @@ class Faults:
             instructions = coordinator.handle(NothingWaits(world.now_ms))
         elif questions:
             outcome = world.ask(questions[-1])
-            instructions = coordinator.handle(AssignorAnswered(questions[-1].question, outcome, world.now_ms))
+            instructions = coordinator.handle(AssignorAnswered(outcome, world.now_ms))
         else:
             instructions = coordinator.handle(Tick(world.now_ms))
         for instruction in instructions:
@@ -243,7 +248,7 @@ class Faults:
                 world.leader.will_fail = True
                 world.excuses.add("the assignor failed")
             case "assignor hangs":
-                world.hangs.update(question.question for question in world.questions)
+                world.hangs.update(map(id, world.questions))
                 world.excuses.add("has not decided")
             case "stop":
                 world.excuses.add("stop")
@@ -259,6 +264,9 @@ class Faults:
             case "coordinator's disk":
                 world.storage.is_full = True
                 world.excuses.add("No space left on device")
+            case "nonsense":
+                client.talks_nonsense = True
+                world.excuses.add(": it read")
             case "elsewhere":
                 client.is_elsewhere = True
                 world.excuses.add("the coordinator sees nothing there")
@@ -277,6 +285,27 @@ class Faults:
                 world.excuses.add("client came in")
                 for found in list(world.clients):
                     world.kill(found, starts_again=False)
+
+    def garbled(self, client: SimulatedClient, result: TaskResult) -> TaskResult:
+        """What a client says that it has done, which may be nonsense."""
+        if not client.talks_nonsense:
+            return result
+        client.talks_nonsense = False
+        by = self._world.random.choice((1, -1))
+        spans = {topic: (start, end + 1_000 if by > 0 else start) for topic, (start, end) in result.offsets.items()}
+        return attrs.evolve(result, offsets=spans)
+
+    def garbled_snapshot(self, client: SimulatedClient, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """The same of a snapshot."""
+        if not client.talks_nonsense:
+            return snapshot
+        client.talks_nonsense = False
+        match self._world.random.randrange(3):
+            case 0:
+                return attrs.evolve(snapshot, generation=snapshot.generation + 1)
+            case 1:
+                return attrs.evolve(snapshot, batch=snapshot.batch + 1)
+        return attrs.evolve(snapshot, paths={name: f"{path}-" for name, path in snapshot.paths.items()})
 
     def _fail(self, event: LauncherFailed | SourcesFailed) -> None:
         self._world.excuses.add(str(event.error))

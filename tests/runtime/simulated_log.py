@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from task_assignor.runtime.checkpoints import commit_name
 from task_assignor.runtime.commits import CommitLog
@@ -20,12 +20,10 @@ from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_checks import check_commit
 from tests.runtime.simulated_outputs import Merging, check_outputs
 from tests.runtime.simulated_storage import MemoryStorage
+from tests.runtime.simulated_work import APPLICATION, RUN
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
-
-APPLICATION: Final = "simulated"
-RUN: Final = "run"
 
 
 def open_log(storage: MemoryStorage) -> CommitLog:

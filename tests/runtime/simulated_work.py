@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -13,6 +14,7 @@ from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Sh
 from task_assignor.runtime.machines.client_values import Outcome, StateLost
 from task_assignor.runtime.machines.protocol import (
     START,
+    Hello,
     Position,
     Recovery,
     Restored,
@@ -41,6 +43,8 @@ from task_assignor.sdk import TaskId
 from tests.runtime.simulated_outputs import rows_of
 from tests.runtime.simulated_storage import MemoryStorage
 
+APPLICATION: Final = "simulated"
+RUN: Final = "run"
 Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
 
@@ -61,6 +65,8 @@ class Connection:
     """The coordinator knows that it is lost."""
     member_id: str = ""
     """It belongs to the heartbeat process of this member."""
+    is_slow: bool = False
+    """What is sent over it takes its time."""
 
     @property
     def is_done(self) -> bool:
@@ -98,12 +104,25 @@ class SimulatedClient:
     """What it writes goes to a folder that nobody shares."""
     is_foreign: bool = False
     """It believes that it belongs to another run."""
+    talks_nonsense: bool = False
+    """The next thing that it tells of its work is not so."""
     will_raise: bool = False
     """The processor raises at the next batch."""
     losses: int = 0
     """So often the stores on its disk turn out to be damaged."""
     slow: list[Job] = attrs.field(factory=list)
     """Jobs that take their time."""
+
+    def hello(self, number: int) -> Hello:
+        """What it says of itself over a connection of that number."""
+        newest_first = {
+            task: tuple(sorted((position for position, _ in found), key=lambda position: -position.batch))
+            for task, found in self.disk.items()
+        }
+        process_id = str(self.spec.process_id(APPLICATION))
+        run = "another run" if self.is_foreign else RUN
+        who = (self.spec.name, process_id, run, self.spec.threads, None, {}, None)
+        return Hello(*who, f"attempt {number}", "host", number, newest_first)
 
 
 class Fed:
@@ -155,7 +174,7 @@ def _store(task: TaskId) -> str:
     return "" if task.subtopology == 1 else f"store-{task.subtopology}"
 
 
-def _lineage_of(saved: SavedStore) -> Lineage:
+def lineage_of(saved: SavedStore) -> Lineage:
     return tuple((batch, generation) for batch, generation in saved.state["lineage"])
 
 
@@ -227,6 +246,10 @@ class Work:
         self._partitions_of_fed = fed
         self.overtaken = 0
         self._parts = 0
+
+    def writer_of(self, name: tuple[TaskId, int, int]) -> SimulatedClient | None:
+        """Who has done a try."""
+        return self._written_by[name][0] if name in self._written_by else None
 
     def power_failure(self, client: SimulatedClient) -> None:
         """What the client's machine had not made durable is lost, or torn, which is the same; of snapshots any number."""
@@ -329,7 +352,7 @@ class Work:
         told = tuple((change.position.batch, change.position.generation) for change in recovery.changes)
         assert told == lineage[recovery.floor.batch + 1 :], "a client is told other changes than were committed"
         whole = [found for found in recovery.snapshots if self.shared.holds(found)]
-        states = [(position_of(found), _lineage_of(found.stores[_store(task)])) for found in whole]
+        states = [(position_of(found), lineage_of(found.stores[_store(task)])) for found in whole]
         states += client.disk.get(task, [])
         position = client.positions.get(task, START)
         if position is not None:

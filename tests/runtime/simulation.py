@@ -50,13 +50,13 @@ from task_assignor.runtime.machines.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.machines.events import RunEvent
+from task_assignor.runtime.machines.events import ClientLost, RunEvent
 from task_assignor.runtime.machines.protocol import (
     Alive,
     EndProcess,
     Gone,
-    Hello,
     Position,
+    Process,
     TaskDone,
     TaskFailed,
     TaskFailure,
@@ -65,11 +65,12 @@ from task_assignor.runtime.machines.protocol import (
 from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
+from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId, TaskInfo
-from tests.runtime.simulated_checks import ROWS_PER_BATCH
+from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, check_loss, check_order, check_states
 from tests.runtime.simulated_faults import Faults
 from tests.runtime.simulated_leader import WhimsicalLeader
-from tests.runtime.simulated_log import APPLICATION, RUN, new_coordinator, open_log, store, write_checkpoint
+from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work
 
@@ -99,6 +100,8 @@ class World:
         rows: how many a partition of a source may have.
         checks: after what part of the events the state of a machine is validated.
         slow_restores: how many of them take so long that snapshots may overtake them.
+        slow_links: how many connections are slow, so that much may happen before a message comes.
+        stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
     """
 
     def __init__(
@@ -122,8 +125,17 @@ class World:
         checks: float = 1.0,
         slow_restores: float = 0.1,
         places: float = 0.0,
+        slow_links: float = 0.0,
+        stop_timeout_ms: int = 5_000,
     ) -> None:
         self.random = random.Random(seed)
+        self.is_quiet = not (faults or mishaps or storage_faults)
+        """Nothing fails, and nobody is slow."""
+        self.slow_links = slow_links if faults > 0 else 0.0
+        self.snapshots: dict[TaskId, int] = {}
+        """Task -> batch of its newest snapshot that was committed."""
+        self.heard_ms: dict[str, int] = {}
+        """Member id -> when it was last heard of."""
         self.mishaps = mishaps
         self.places = places
         self.checks = checks
@@ -190,6 +202,7 @@ class World:
             max_poll_interval_ms=3_000,
             max_attempts=max_attempts,
             assignor_timeout_ms=5_000,
+            stop_timeout_ms=stop_timeout_ms,
             startup_timeout_ms=60_000,
             checkpoint_every_commits=5,
             max_task_idle_ms=idle_ms or 0,
@@ -271,11 +284,10 @@ class World:
             elif connection.accepted and not connection.is_open and not connection.reported:
                 actions.append(partial(self._report_loss, connection))
             is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
-            if connection.to_client and connection.is_open and is_awake:
+            is_there = not connection.is_slow or self.random.random() < 0.1
+            if connection.to_client and connection.is_open and is_awake and is_there:
                 actions.append(partial(self._deliver_to_client, connection))
-        actions += [
-            partial(self.answer, question) for question in self.questions if question.question not in self.hangs
-        ]
+        actions += [partial(self.answer, question) for question in self.questions if id(question) not in self.hangs]
         if self.coordinator.has_accepted:
             actions.append(lambda: self.tell(NothingWaits(self.now_ms)))
         for client in self.clients:
@@ -291,7 +303,7 @@ class World:
                 # Its coordinator is gone, and its last job never ends: the next coordinator's launcher starts another one.
                 actions.append(partial(self.kill, client))
             for job in client.jobs:
-                if job not in client.hanging and (job not in client.slow or self.random.random() < 0.01):
+                if job not in client.hanging and (job not in client.slow or self.random.random() < 0.015):
                     actions.append(partial(self._finish_job, client, job))
             actions += [partial(self._sync, client, result) for result in client.syncs]
             actions += [partial(self._share, client, share) for share in client.shares]
@@ -315,6 +327,7 @@ class World:
             message = TaskFailed(TaskFailure(result.task, "client", "disk full"))
         else:
             self.work.durable.add((result.task, result.batch, result.generation))
+            message = TaskDone(self.faults_that.garbled(client, result))
         if connection is not None and connection is client.connection and connection.is_open:
             connection.to_coordinator.append(message)
         self.tell_client(client, Answered(result.task))
@@ -374,6 +387,7 @@ class World:
             connection.to_client.append(None)
         self.faults_that.put_to_sleep(is_dead=is_dead)
         self.questions, self.hangs = [], set()
+        known, has_lost = self.coordinator.progress, self.coordinator.has_accepted
         while True:
             try:
                 self.coordinator = new_coordinator(self)
@@ -382,6 +396,9 @@ class World:
                 if not self.faults_that.explains(error):
                     raise
                 self.storage.mend()
+        if known.last_commit + 1 == self.coordinator.progress.last_commit and not has_lost:
+            read = as_document(self.coordinator.progress.state())
+            assert as_document(known.state()) == read, "what is read is not what was known"
         if self.finished:
             # It died when it only waited for its clients to end; those are needed once more.
             self.finished = []
@@ -398,24 +415,23 @@ class World:
         for client in list(self.clients):
             if client.is_paused:
                 continue
-            if client.heartbeats is not None and client.heartbeats.is_open:
-                client.heartbeats.to_coordinator.append(Alive(client.heartbeats.member_id))
+            beats = client.heartbeats
+            if beats is not None and beats.is_open and not (beats.is_slow and self.random.random() < 0.8):
+                beats.to_coordinator.append(Alive(beats.member_id))
             if not client.is_deaf:
                 self.tell_client(client, HeartbeatDue())
 
     def answer(self, question: AskAssignor) -> None:
         """The assignor has decided; meanwhile anything may have happened."""
         self.questions.remove(question)
-        self.tell(AssignorAnswered(question.question, self.ask(question), self.now_ms))
+        self.tell(AssignorAnswered(self.ask(question), self.now_ms))
 
     def ask(self, question: AskAssignor) -> GroupRebalance | StreamsException:
         """What the group's leader says."""
-        outcome: GroupRebalance | StreamsException
         try:
-            outcome = self.leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
+            return self.leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
         except StreamsException as error:
-            outcome = error
-        return outcome
+            return error
 
     # Network.
 
@@ -426,27 +442,10 @@ class World:
     def _connect(self, client: SimulatedClient) -> None:
         client.wants_connection = False
         self.opened += 1
-        connection = Connection(self.opened, client)
+        connection = Connection(self.opened, client, is_slow=self.random.random() < self.slow_links)
         self._add(connection)
         client.connection = connection
-        on_disk = {
-            task: tuple(position for position, _ in sorted(found, key=lambda pair: pair[0].batch, reverse=True))
-            for task, found in client.disk.items()
-        }
-        hello = Hello(
-            client.spec.name,
-            str(client.spec.process_id(APPLICATION)),
-            "another run" if client.is_foreign else RUN,
-            client.spec.threads,
-            None,
-            {},
-            None,
-            f"attempt {self.opened}",
-            "host",
-            self.opened,
-            on_disk,
-        )
-        self.tell_client(client, Connected(hello))
+        self.tell_client(client, Connected(client.hello(self.opened)))
 
     def lose_connection(self, client: SimulatedClient) -> None:
         """The network fails."""
@@ -483,7 +482,9 @@ class World:
         """An event for the coordinator."""
         if isinstance(event, Tick):
             self.ticked_ms = event.now_ms
+        before = Before.of(self, event)
         instructions = self.coordinator.handle(event)
+        check_event(self, before, event, instructions)
         if self._is_checked():
             self.coordinator.validate_state()
             deadline = self.coordinator.next_deadline_ms()
@@ -494,6 +495,8 @@ class World:
             match instruction:
                 case SendToClient(number, message):
                     connection = self.connections[number - 1]
+                    for order in message.orders if isinstance(message, Process) else ():
+                        check_order(self, connection, order)
                     if connection.accepted:
                         connection.to_client.append(message)
                 case CloseConnection(number):
@@ -504,6 +507,7 @@ class World:
                         connection.accepted = False
                         connection.to_coordinator.clear()
                 case AskAssignor():
+                    check_states(self, instruction)
                     self.questions.append(instruction)
                 case StoreCommit(record):
                     if not store(self, record):
@@ -513,6 +517,8 @@ class World:
                 case DeleteFiles(names):
                     self.background.append(partial(self.storage.delete, names))
                 case Announce(happened):
+                    if isinstance(happened, ClientLost):
+                        check_loss(self, happened)
                     self.events.append(happened)
                 case Finished():
                     self.finished.append(instruction)
@@ -553,7 +559,8 @@ class World:
                     client.wants_connection = True
                 case StartHeartbeats(member_id):
                     self.opened += 1
-                    client.heartbeats = Connection(self.opened, client, member_id=member_id)
+                    is_slow = self.random.random() < self.slow_links
+                    client.heartbeats = Connection(self.opened, client, member_id=member_id, is_slow=is_slow)
                     client.heartbeats.to_coordinator.append(Alive(member_id))
                     self._add(client.heartbeats)
                 case End(_, was_told):
@@ -583,7 +590,8 @@ class World:
             self.kill(client)
         else:
             failed = self.random.random() < 0.1
-            self.tell_client(client, ShareDone(share.task, SnapshotFailed("no answer") if failed else snapshot))
+            shared = SnapshotFailed("no answer") if failed else self.faults_that.garbled_snapshot(client, snapshot)
+            self.tell_client(client, ShareDone(share.task, shared))
 
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)

@@ -496,7 +496,7 @@ class ClientMachine:
         """The states of each task, in memory or on disk, newest first."""
         states = {task: list(found) for task, found in on_disk.items()}
         for task_id, task in self._tasks.items():
-            if task.position is not None and task.position.batch >= 0:
+            if task.position is not None and task.position.batch >= 0 and not task.is_closing:
                 states.setdefault(task_id, []).append(task.position)
         return {
             task: tuple(sorted(set(found), key=lambda position: (position.batch, position.generation), reverse=True))

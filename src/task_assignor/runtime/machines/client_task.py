@@ -196,6 +196,11 @@ class ClientTask:
         return self.position is not None and self.position.is_same_try(self.committed)
 
     @property
+    def is_closing(self) -> bool:
+        """What it has in memory is about to go."""
+        return self.state is TaskState.CLOSING or (self.job is not None and self.job.kind is JobKind.CLOSE)
+
+    @property
     def awaits_commit(self) -> bool:
         """It has just processed a batch that is not committed yet; its state will be right then."""
         return self.order is None and self.position is not None and self.position.batch > self.committed.batch

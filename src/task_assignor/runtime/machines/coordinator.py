@@ -25,6 +25,7 @@ import attrs
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
+from task_assignor.runtime.machines.coordinator_checks import check_nothing_is_overlooked
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
 from task_assignor.runtime.machines.coordinator_orders import Orders, events_of, grown, refused
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
@@ -64,7 +65,6 @@ from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     Alive,
-    Assign,
     EndProcess,
     GivenBack,
     Gone,
@@ -138,7 +138,7 @@ class Coordinator:
         self._orders = Orders()
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
-        self._waiting_since_ms = self._started_ms = now_ms
+        self._waiting_since_ms = self._started_ms = self._now_ms = now_ms
         self._rows_in = self._rows_out = 0
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
@@ -186,11 +186,12 @@ class Coordinator:
         self._story.add(f"{self._phase.value}, generation {self._generation}", event)
         if self._phase is CoordinatorPhase.ENDED:
             return []
+        self._now_ms = event.now_ms
         match event:
             case FromClient(connection, message, now_ms):
                 instructions = self._hear(connection, message, now_ms)
             case ConnectionLost(connection, reason, now_ms):
-                instructions = self._lose_connection(connection, reason, now_ms)
+                instructions = self._remove(self._members.find(connection), reason, now_ms)
             case Tick(now_ms):
                 instructions = self._tick(now_ms)
             case NothingWaits(now_ms):
@@ -206,8 +207,8 @@ class Coordinator:
             case ClientsExpected(count, now_ms):
                 self._expected_clients = count
                 instructions = self._go_on(now_ms)
-            case AssignorAnswered(question, outcome, now_ms):
-                instructions = self._take_answer(question, outcome, now_ms)
+            case AssignorAnswered(outcome, now_ms):
+                instructions = self._take_answer(outcome, now_ms)
             case Abandoned():
                 self._phase = CoordinatorPhase.ENDED
                 instructions = starmap(SendToClient, self._members.last_words())
@@ -279,7 +280,7 @@ class Coordinator:
         if self._members.find(connection) is not None:
             what = f"a second hello over connection {connection}"
             raise InvalidTransitionException("The coordinator", self._phase.value, what, self._story.told())
-        is_over = self._phase is CoordinatorPhase.STOPPING
+        is_over = self._phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
         problem = "the run is over" if is_over else self._members.what_is_wrong_with(hello)
         if problem:
             yield SendToClient(connection, Refused(problem, may_rejoin=False))
@@ -288,22 +289,28 @@ class Coordinator:
         twin = self._members.named(hello.client)
         if twin is not None:
             yield SendToClient(twin.connection, Refused("a newer client has taken this name", may_rejoin=False))
-            yield from self._remove(twin, "a newer client has taken its name", now_ms)
+            yield from self._fence(twin, "a newer client has taken its name", now_ms)
+            # The assignor is asked about both at once; and the loss may have been one too many for the run.
+            yield from self._join(connection, hello, now_ms)
+            return
         member = self._members.add(connection, hello, self._progress, now_ms)
         yield SendToClient(connection, Welcome(member.member_id))
         yield Announce(member.has_joined())
         self._rebalances.joined(hello.client)
         yield from self._go_on(now_ms)
 
-    def _lose_connection(self, connection: int, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        member = self._members.find(connection)
-        if member is not None:
-            yield from self._remove(member, reason, now_ms)
-
     def _remove(
+        self, member: Member | None, reason: str, now_ms: int, *, hangs: bool = False
+    ) -> Iterator[CoordinatorInstruction]:
+        """A member is none any more; the others go on."""
+        if member is not None:
+            yield from self._fence(member, reason, now_ms, hangs=hangs)
+            yield from self._go_on(now_ms)
+
+    def _fence(
         self, member: Member, reason: str, now_ms: int, *, hangs: bool = False
     ) -> Iterator[CoordinatorInstruction]:
-        """Fence a member. Its open orders are void from here on; what it had answered before counts."""
+        """A member's open orders are void from here on; what it had answered before counts."""
         self._members.remove(member)
         if member.heartbeats is not None and hangs:
             # Its own connection breaks when it is dead; before, that would only make it come back.
@@ -327,9 +334,7 @@ class Coordinator:
         if poison:
             message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
             yield from self._fail(ClientException(message), now_ms)
-            return
         yield from self._give_orders(handed_over, now_ms)
-        yield from self._go_on(now_ms)
 
     def _let_go(self, member: Member | None, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """A member is to leave: it gets no more orders, and the others get its tasks."""
@@ -340,26 +345,18 @@ class Coordinator:
         self._rebalances.leaves(member)
         yield from self._go_on(now_ms)
 
-    def _stop_those_that_leave(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """A member that leaves may end when its tasks are with others and its batches are done, or take too long."""
-        for member in self._members.leaving:
-            if member.has_tasks and not self._members.staying:
-                # Nobody is there to take them.
-                self._members.take_tasks(member)
-                yield SendToClient(member.connection, Assign(self._generation, {}, {}))
-            if member.has_tasks or (self._orders.are_with(member) and now_ms < member.leaves_by_ms):
-                continue
-            void = self._orders.void(member)
-            member.stops_since_ms = now_ms
-            yield SendToClient(member.connection, Stop(member.leaves_because))
-            yield from self._give_orders(void, now_ms)
-
     # Time.
 
     def _tick(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         for member in self._members:
-            if self._members.find(member.connection) is member:
-                yield from self._look_at(member, now_ms)
+            if self._members.find(member.connection) is not member:
+                continue
+            silence = member.why_silent(self._options, now_ms)
+            hanging = member.why_hanging(self._options, self._processors, now_ms)
+            if silence:
+                yield SendToClient(member.connection, Refused(silence, may_rejoin=True))
+            if silence or hanging:
+                yield from self._remove(member, silence or hanging, now_ms, hangs=not silence)
         if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
             waited = now_ms - self._waiting_since_ms
             if waited > self._options.startup_timeout_ms:
@@ -374,15 +371,6 @@ class Coordinator:
         else:
             yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
             yield from self._go_on(now_ms)
-
-    def _look_at(self, member: Member, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Give a member up that is silent, hangs, or does not stop."""
-        silence = member.why_silent(self._options, now_ms)
-        hanging = member.why_hanging(self._options, self._processors, now_ms)
-        if silence:
-            yield SendToClient(member.connection, Refused(silence, may_rejoin=True))
-        if silence or hanging:
-            yield from self._remove(member, silence or hanging, now_ms, hangs=not silence)
 
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
@@ -411,16 +399,23 @@ class Coordinator:
             self._rebalances.begin(len(staying))
             yield Announce(grown(self._progress, self._progress.tasks))
         if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
-            yield from self._stop_those_that_leave(now_ms)
+            told, void = self._orders.stop_those_that_leave(self._members, self._generation, now_ms)
+            yield from starmap(SendToClient, told)
+            yield from self._give_orders(void, now_ms)
         if self._phase is not CoordinatorPhase.RUNNING:
             return
         yield from self._give_orders(self._progress.take_fed(), now_ms)
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
+        if self._is_done:
+            yield from self._finish(now_ms)
+
+    @property
+    def _is_done(self) -> bool:
+        """Nothing is in progress, and nothing comes any more."""
         is_idle = not self._orders and not self._orders.has_accepted
         is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
-        if is_idle and (self._stop_reason or is_all_read):
-            yield from self._finish(now_ms)
+        return is_idle and bool(self._stop_reason or is_all_read)
 
     def _finish(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._is_continuous or self._progress.remaining_rows():
@@ -430,12 +425,10 @@ class Coordinator:
         yield Announce(RunFinished(self._progress.batches, self._rows_in, self._rows_out, seconds))
         yield from self._stop("all rows are processed", None, now_ms)
 
-    def _take_answer(
-        self, number: int, outcome: GroupRebalance | StreamsException, now_ms: int
-    ) -> Iterator[CoordinatorInstruction]:
+    def _take_answer(self, outcome: GroupRebalance | StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         question = self._rebalances.question
-        if question is None or question.number != number or self._phase is not CoordinatorPhase.RUNNING:
-            return
+        if question is None:
+            return  # The run was ended meanwhile.
         self._rebalances.close()
         if isinstance(outcome, StreamsException):
             yield from self._fail(outcome, now_ms)
@@ -515,16 +508,17 @@ class Coordinator:
         self._progress.advance(self._orders.accept(member, result))
         if member.has(result.task):
             member.positions[result.task] = result.position
-        if result.generation != self._generation:
+        is_late = result.generation != self._generation
+        if is_late:
             # The task may have moved meanwhile, also away and back: who goes on from there needs it committed.
             yield from self._commit(now_ms)
         yield from self._give_orders((result.task,), now_ms)
-        if member.leaves_because:
+        if is_late:
             yield from self._go_on(now_ms)
 
     def _take_snapshot(self, member: Member, snapshot: TaskSnapshot, now_ms: int) -> Iterator[CoordinatorInstruction]:
         is_over = self._phase is not CoordinatorPhase.RUNNING
-        problem = "the run is over" if is_over else self._members.why_refuse(member, snapshot, self._progress)
+        problem = "the run is over" if is_over else self._progress.why_refuse(snapshot)
         if problem:
             yield Announce(SnapshotRefused(member.name, snapshot.task, problem))
             return
@@ -598,3 +592,9 @@ class Coordinator:
         is_busy = self._rebalances.question is not None or self._orders
         assert not is_busy or self._phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
         self._orders.validate(self._members, self._progress, self._generation)
+        if self._phase is CoordinatorPhase.RUNNING and not self._orders.has_accepted:
+            # Else `NothingWaits` follows.
+            known = (self._members, self._orders, self._rebalances, self._progress, self._patience)
+            check_nothing_is_overlooked(*known, self._now_ms, is_stopping=bool(self._stop_reason))
+            assert not self._orders.poison(self._options.max_attempts), "what takes its clients with it goes on"
+            assert not self._is_done, "the end is overlooked"

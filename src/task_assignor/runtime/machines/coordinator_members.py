@@ -25,7 +25,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskFailure,
     Work,
 )
-from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, TaskSnapshot
+from task_assignor.runtime.machines.records import ClientTasks, CommitRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
@@ -150,9 +150,11 @@ class Member:
 
     def take_positions(self, task: TaskId, candidates: tuple[Position, ...], progress: Progress) -> None:
         """The client has told what states of a task it has; only one that was committed is believed."""
-        position = next((found for found in candidates if progress.counts(task, found)), None)
-        if position is not None:
-            self.positions[task] = position
+        self.positions.pop(task, None)
+        for position in candidates:
+            if progress.counts(task, position):
+                self.positions[task] = position
+                return
 
     def has_joined(self) -> ClientJoined:
         """The event that tells of its coming."""
@@ -164,8 +166,10 @@ class Member:
 
     def take_ready(self, what: Restored, role: str) -> TaskRestored:
         """A task of it is up to date; the event that tells of that. How far a standby is, it goes on to tell."""
-        self.positions[what.task] = what.position
-        if role == "active":
+        # Of what was taken away meanwhile it tells when that is closed.
+        if self.has(what.task):
+            self.positions[what.task] = what.position
+        if role == "active" and what.task in self.tasks.active:
             self.ready.add(what.task)
         return TaskRestored(
             self.name,
@@ -181,7 +185,7 @@ class Member:
 
     def take_heartbeat(self, heartbeat: Heartbeat, progress: Progress) -> Iterator[ClientProgress]:
         """The client lives; the event that tells of what is new."""
-        self.positions.update(heartbeat.positions)
+        self.positions |= {task: found for task, found in heartbeat.positions.items() if self.has(task)}
         if heartbeat != self.last_heartbeat:
             self.last_heartbeat = heartbeat
             lag = sum(progress.lag(task, self.positions.get(task, START)) for task in self.tasks.standby)
@@ -390,12 +394,6 @@ class Members:
     def last_words(self) -> list[tuple[int, EndProcess]]:
         """What is told when the coordinator goes without waiting for anybody."""
         return [(member.heartbeats, EndProcess()) for member in self if member.heartbeats is not None]
-
-    def why_refuse(self, member: Member, snapshot: TaskSnapshot, progress: Progress) -> str:
-        """Why a snapshot from a member cannot count; "": it can."""
-        if self.owner_of(snapshot.task) is not member:
-            return "the task is not with this client any more"
-        return progress.why_refuse(snapshot)
 
     def tasks_of(self, member_ids: Collection[str]) -> dict[str, tuple[str, ClientTasks]]:
         """Member id -> name and tasks, of those members."""

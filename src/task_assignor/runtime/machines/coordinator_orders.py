@@ -20,7 +20,7 @@ from task_assignor.runtime.machines.events import (
     SourcesGrown,
 )
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import TaskOrder, TaskResult, Work
+from task_assignor.runtime.machines.protocol import Assign, Stop, TaskOrder, TaskResult, Work
 from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
@@ -108,6 +108,28 @@ class Orders:
         for task in tasks:
             del self._open[task]
         return tasks
+
+    def stop_those_that_leave(
+        self, members: Members, generation: int, now_ms: int
+    ) -> tuple[list[tuple[int, Assign | Stop]], list[TaskId]]:
+        """A member that leaves may end when its tasks are with others and its batches are done, or take too long.
+
+        Returns:
+            Whom to tell what; and the tasks whose orders are void.
+        """
+        told: list[tuple[int, Assign | Stop]] = []
+        void: list[TaskId] = []
+        for member in members.leaving:
+            if member.has_tasks and not members.staying:
+                # Nobody is there to take them.
+                members.take_tasks(member)
+                told.append((member.connection, Assign(generation, {}, {})))
+            if member.has_tasks or (self.are_with(member) and now_ms < member.leaves_by_ms):
+                continue
+            void += self.void(member)
+            member.stops_since_ms = now_ms
+            told.append((member.connection, Stop(member.leaves_because)))
+        return told, void
 
     def lose(self, member: Member, hung: Work | None) -> list[TaskId]:
         """A member is lost: its open orders are void, what it had answered counts; gives the tasks of those orders.

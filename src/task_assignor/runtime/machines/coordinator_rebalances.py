@@ -21,13 +21,11 @@ class Question:
     """What the assignor is asked and has not answered yet.
 
     Args:
-        number: its number.
         asked_ms: when.
         reasons: why there is a rebalance.
         members: member ids of those whom it is about.
     """
 
-    number: int
     asked_ms: int
     reasons: tuple[str, ...]
     members: frozenset[str]
@@ -53,7 +51,6 @@ class Rebalances:
         self._followup_ms: int | None = None
         self._retry_ms: int | None = None
         self._retries = 0
-        self._questions = 0
         self._question: Question | None = None
         self._last_owners: dict[TaskId, str] = {}
         """Task -> name of its owner in the last assignment, for telling what moved."""
@@ -96,7 +93,17 @@ class Rebalances:
         if self._is_followup_due(now_ms):
             self._followup_ms = None
             self._reasons.append("a client's follow-up deadline has passed")
-        return bool(self._reasons) and (self._retry_ms is None or now_ms >= self._retry_ms)
+        return self.is_overlooked(now_ms)
+
+    def is_overlooked(self, now_ms: int) -> bool:
+        """There is a reason to ask the assignor now, and it is not asked."""
+        is_time = self._retry_ms is None or now_ms >= self._retry_ms
+        return self._question is None and bool(self._reasons) and is_time
+
+    @property
+    def is_under_way(self) -> bool:
+        """The assignor is asked, or is to be."""
+        return self._question is not None or bool(self._reasons)
 
     def _is_followup_due(self, now_ms: int) -> bool:
         return self._followup_ms is not None and now_ms >= self._followup_ms
@@ -117,11 +124,10 @@ class Rebalances:
 
     def ask(self, members: Members, progress: Progress, now_ms: int) -> AskAssignor:
         """Open a question about the members that stay."""
-        self._questions += 1
         ids = frozenset(member.member_id for member in members.staying)
-        self._question = Question(self._questions, now_ms, tuple(self._reasons), ids)
+        self._question = Question(now_ms, tuple(self._reasons), ids)
         clients = tuple(member.for_leader(progress) for member in members.staying)
-        return AskAssignor(self._questions, clients, progress.changelog_ends(), now_ms)
+        return AskAssignor(clients, progress.changelog_ends(), now_ms)
 
     def close(self) -> None:
         """The open question is answered, or nobody wants the answer any more."""

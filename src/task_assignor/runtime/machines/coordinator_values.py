@@ -131,15 +131,13 @@ class ClientsExpected:
 
 @attrs.frozen
 class AssignorAnswered:
-    """The group's leader is done with a question.
+    """The group's leader is done with the question.
 
     Args:
-        question: number of the question.
         outcome: what it says, or why it cannot.
         now_ms: time.
     """
 
-    question: int
     outcome: GroupRebalance | StreamsException
     now_ms: int
 
@@ -188,14 +186,14 @@ class CloseConnection:
 class AskAssignor:
     """Ask the group's leader, then bring `AssignorAnswered`. It runs somebody else's code, which may take its time.
 
+    Nothing else is asked before it has answered.
+
     Args:
-        question: number of the question.
         clients: the clients of the group.
         end_offset_sums: task -> end offsets of its changelogs, summed.
         now_ms: time that the assignor is told.
     """
 
-    question: int
     clients: tuple[GroupClient, ...]
     end_offset_sums: Mapping[TaskId, int]
     now_ms: int

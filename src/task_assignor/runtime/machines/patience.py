@@ -52,6 +52,10 @@ class Patience:
             self._deadlines_ms[task] = min(deadlines)
         return frozenset(awaited)
 
+    def waits(self, task: TaskId) -> bool:
+        """The task has rows, and waits for others."""
+        return task in self._deadlines_ms
+
     def of(self, more: frozenset[str]) -> frozenset[str]:
         """Of the sources that have more rows: those that matter to the order of records."""
         return frozenset() if self._limit_ms == NEVER else more

@@ -369,18 +369,18 @@ class Progress:
             found.generations.append(commit.generation)
 
     def why_refuse(self, snapshot: TaskSnapshot) -> str:
-        """Why a snapshot cannot count; "": it can.
+        """Why a snapshot cannot count; "": it can, whoever wrote it: its task may have gone to somebody else meanwhile.
 
         Its files are new, or of snapshots that count: others may be deleted by now.
         """
         found = self._tasks.get(snapshot.task)
-        if found is None or not self.counts(snapshot.task, position_of(snapshot)):
-            return f"batch {snapshot.batch} of generation {snapshot.generation} was not committed"
+        if found is None:
+            return "the topology does not have that task"
         newest = found.recovery.newest
         if newest is not None and snapshot.batch <= newest.batch:
             return f"there is one of batch {newest.batch}"
         if not found.recovery.reaches(position_of(snapshot)):
-            return f"there are no changes since batch {snapshot.batch}"
+            return f"batch {snapshot.batch} of generation {snapshot.generation} was not committed"
         known = {path for one in found.recovery.snapshots for path in one.paths.values()}
         for store, saved in snapshot.stores.items():
             for part in saved.parts:

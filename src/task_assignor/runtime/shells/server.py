@@ -265,7 +265,7 @@ class CoordinatorServer:
             self._deciding.give_up()
 
         def answer(outcome: GroupRebalance | StreamsException) -> None:
-            self._events.put(AssignorAnswered(question.question, outcome, self._clock.now_ms()))
+            self._events.put(AssignorAnswered(outcome, self._clock.now_ms()))
 
         self._deciding = decide(leader, question, answer)
 
