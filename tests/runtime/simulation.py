@@ -299,11 +299,12 @@ class World:
                 if client.heartbeats is None or not client.heartbeats.is_open:
                     actions.append(partial(self.kill, client))
                 continue
-            if client.hanging and client.machine.phase is ClientPhase.STOPPING and client.connection is None:
-                # Its coordinator is gone, and its last job never ends: the next coordinator's launcher starts another one.
+            is_ending = client.machine.phase is ClientPhase.STOPPING and client.connection is None
+            if is_ending and (client.hanging or client.slow):
+                # Its coordinator is gone, and its last job does not end: the next coordinator's launcher starts another one.
                 actions.append(partial(self.kill, client))
             for job in client.jobs:
-                if job not in client.hanging and (job not in client.slow or self.random.random() < 0.015):
+                if job not in client.hanging and (job not in client.slow or self.random.random() < 0.01):
                     actions.append(partial(self._finish_job, client, job))
             actions += [partial(self._sync, client, result) for result in client.syncs]
             actions += [partial(self._share, client, share) for share in client.shares]
@@ -372,8 +373,7 @@ class World:
         return self.coordinator.phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
 
     def _resume(self, client: SimulatedClient) -> None:
-        # Mostly it stays so for longer than its lease.
-        if self.random.random() < 0.1:
+        if self.random.random() < 0.1:  # mostly it stays so for longer than its lease
             client.is_paused = False
         else:
             self._pass_time(self.random.randint(100, 450))
