@@ -121,8 +121,8 @@ class SimulatedClient:
         }
         process_id = str(self.spec.process_id(APPLICATION))
         run = "another run" if self.is_foreign else RUN
-        who = (self.spec.name, process_id, run, self.spec.threads, None, {}, None)
-        return Hello(*who, f"attempt {number}", "host", number, newest_first)
+        name, threads, attempt = self.spec.name, self.spec.threads, f"attempt {number}"
+        return Hello(name, process_id, run, threads, None, {}, None, attempt, "host", number, newest_first)
 
 
 class Fed:
