@@ -52,6 +52,7 @@ def simulate(seed: int) -> World:
         slow_restores=chance.choice((0.1, 0.5)),
         slow_links=chance.choice((0, 0, 0.2)),
         stop_timeout_ms=chance.choice((300, 5_000)),
+        clocks=chance.choice((0, 0.2)),
         checks=chance.choice((0.05, 0.05, 0.05, 1.0)),
     )
     world.run()

@@ -86,13 +86,11 @@ class World:
         standbys: `num.standby.replicas`.
         faults: how many kills, pauses and cuts there may be; then the run must come to its end.
         changes: how many clients may be started besides, or asked to leave.
-        storage_faults: how often the power of a machine may fail, a disk be full, or a commit be the last thing of its
-            coordinator, seen or not.
+        storage_faults: how often power may fail, a disk be full, or a coordinator die with a commit, seen or not.
         mishaps: how often something else may go wrong (`simulated_faults.MISHAPS`), most of which ends a life of the run.
         threads: of each client.
         assignor: makes the assignor; None: the sticky one.
-        idle_ms: None: sources are as long as they are; else they grow while the run goes on, which is stopped when all of
-            them are read, and this is `max.task.idle.ms`.
+        idle_ms: None: sources do not grow; else they do, the run is stopped when they are read, and it is `max.task.idle.ms`.
         places: so likely a client does each task in a place of its own.
         partitions: of the topics that are joined, of the one that is read alone, of the repartition topic.
         leader: makes the group's leader, which asks no assignor then; None: a real one.
@@ -101,6 +99,7 @@ class World:
         checks: after what part of the events the state of a machine is validated.
         slow_restores: how many of them take so long that snapshots may overtake them.
         slow_links: how many connections are slow, so that much may happen before a message comes.
+        clocks: how likely it is that with a heartbeat something of a task is due by the clock.
         stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
     """
 
@@ -127,11 +126,12 @@ class World:
         places: float = 0.0,
         slow_links: float = 0.0,
         stop_timeout_ms: int = 5_000,
+        clocks: float = 0.0,
     ) -> None:
         self.random = random.Random(seed)
         self.is_quiet = not (faults or mishaps or storage_faults)
         """Nothing fails, and nobody is slow."""
-        self.slow_links = slow_links if faults > 0 else 0.0
+        self.slow_links, self.clocks = (slow_links if faults > 0 else 0.0), clocks
         self.snapshots: dict[TaskId, int] = {}
         """Task -> batch of its newest snapshot that was committed."""
         self.heard_ms: dict[str, int] = {}
@@ -299,8 +299,8 @@ class World:
                 if client.heartbeats is None or not client.heartbeats.is_open:
                     actions.append(partial(self.kill, client))
                 continue
-            is_ending = client.machine.phase is ClientPhase.STOPPING and client.connection is None
-            if is_ending and (client.hanging or client.slow):
+            is_late = not client.connection and (client.hanging or client.slow)
+            if is_late and client.machine.phase is ClientPhase.STOPPING:
                 # Its coordinator is gone, and its last job does not end: the next coordinator's launcher starts another one.
                 actions.append(partial(self.kill, client))
             for job in client.jobs:
@@ -419,7 +419,8 @@ class World:
             if beats is not None and beats.is_open and not (beats.is_slow and self.random.random() < 0.8):
                 beats.to_coordinator.append(Alive(beats.member_id))
             if not client.is_deaf:
-                self.tell_client(client, HeartbeatDue())
+                due = frozenset(task for task in client.machine.roles() if self.random.random() < self.clocks)
+                self.tell_client(client, HeartbeatDue({}, due))
 
     def answer(self, question: AskAssignor) -> None:
         """The assignor has decided; meanwhile anything may have happened."""
@@ -595,6 +596,5 @@ class World:
 
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)
-        if job in client.slow:
-            client.slow.remove(job)
+        client.slow = [found for found in client.slow if found is not job]
         self.tell_client(client, JobDone(job, self.work.do(client, job)))

@@ -279,7 +279,8 @@ class TaskContext:
         call. It depends on the records alone: whatever the batches were and however often one is tried.
 
         "wall_clock_time": called before a batch when the interval has passed on the client's clock since the last call,
-        or since the task came to the client. Where no batches come, no calls do; another try of a batch may call at
+        or since the task came to the client. Where no rows come, a run that goes on (`until`) makes batches without rows for
+        it, looked for with every heartbeat; a run that ends when all is read does not. Another try of a batch may call at
         another time, or not at all. Only what the try that is committed did counts.
 
         Args:
@@ -312,13 +313,20 @@ class TaskContext:
         self.schedules, self._may_schedule, self._began_ms = [], True, now_ms
         self._called_ms = {}
 
+    def due_by_clock(self, now_ms: int) -> list[tuple[int, Schedule]]:
+        """Called by the runtime: the schedules by the clock that are due, with their numbers."""
+        return [
+            (number, schedule)
+            for number, schedule in enumerate(self.schedules)
+            if schedule.kind == "wall_clock_time"
+            and now_ms - self._called_ms.get(number, self._began_ms) >= schedule.interval_ms
+        ]
+
     def punctuate_by_clock(self, now_ms: int) -> None:
         """Called by the runtime before the rows of a batch."""
-        for number, schedule in enumerate(self.schedules):
-            last = self._called_ms.get(number, self._began_ms)
-            if schedule.kind == "wall_clock_time" and now_ms - last >= schedule.interval_ms:
-                self._called_ms[number] = now_ms
-                self.punctuate([schedule], now_ms)
+        for number, schedule in self.due_by_clock(now_ms):
+            self._called_ms[number] = now_ms
+            self.punctuate([schedule], now_ms)
 
     def punctuate(self, due: Sequence[Schedule], time_ms: int | None) -> None:
         """Called by the runtime when schedules are due."""

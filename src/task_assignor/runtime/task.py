@@ -6,8 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -39,6 +41,8 @@ from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import Repartitioned, SubTopology, processor_name
 from task_assignor.sdk import StreamsException, TaskId
+
+_READY_MADE: Final = "task_assignor.runtime.processors"
 
 
 @attrs.frozen(eq=False)
@@ -238,6 +242,12 @@ class StreamTask:
 
     # Processing.
 
+    def is_due(self) -> bool:
+        """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
+        if self._processor is None:
+            return may_schedule(self._sub_topology)
+        return bool(self._context.due_by_clock(self._now_ms()))
+
     def process(self, order: TaskOrder) -> TaskResult:
         """Process one micro-batch and write its files; nothing of it is visible to readers yet.
 
@@ -411,6 +421,16 @@ class StreamTask:
         if self._processor is not None:
             processor, self._processor = self._processor, None
             processor.close()
+
+
+def may_schedule(sub_topology: SubTopology) -> bool:
+    """What the processor's `init` asks for is not known before it is called; that it asks for nothing may be."""
+    factory: object = sub_topology.processor
+    while isinstance(factory, partial):
+        factory = factory.func
+    if not isinstance(factory, type):
+        return not getattr(factory, "__module__", "").startswith(_READY_MADE)
+    return getattr(factory, "init", None) is not Processor.init and not factory.__module__.startswith(_READY_MADE)
 
 
 def failure_of(task: TaskId, error: BaseException) -> TaskFailure:

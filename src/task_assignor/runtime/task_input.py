@@ -88,7 +88,7 @@ class TaskInput:
         )
 
     def parts(self, before: int | None, schedules: Sequence[Schedule]) -> Iterator[Part]:
-        """The batch, cut after each record at which a schedule by stream time is due; without any in one piece.
+        """The batch, cut after each record at which a schedule by stream time is due; without any in one piece, or none.
 
         Args:
             before: newest time of all earlier records, ms; None: there were none.
@@ -103,7 +103,7 @@ class TaskInput:
         start = (0,) * len(end)
         time = before
         # Cuts follow each other in the order of time, so none has fewer rows of any source than the one before it.
-        for cut in sorted({*due, end}):
+        for cut in sorted(cut for cut in {*due, end} if any(cut)):
             ends = [int(found[stop - 1]) for found, stop in zip(self.newest, cut, strict=True) if stop]
             found = max(ends, default=NO_TIME)
             time = time if found == NO_TIME else found if time is None else max(time, found)

@@ -56,6 +56,7 @@ from task_assignor.runtime.machines.protocol import (
     Leave,
     Position,
     Process,
+    PunctuationDue,
     Refused,
     Restored,
     SnapshotMissed,
@@ -188,12 +189,15 @@ class ClientMachine:
                 yield from self._end_sharing(task_id, shared)
             case Answered(task_id):
                 self._works.answer(task_id)
-            case HeartbeatDue(steps):
+            case HeartbeatDue(steps, due):
                 self._heartbeats += 1
                 self._works.get_on(steps)
                 self._see_idle_places()
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
+                if self._phase is ClientPhase.MEMBER:
+                    idle = (task for _, task in sorted(self._tasks.items()) if task.task in due and task.is_idle)
+                    yield from (SendToCoordinator(PunctuationDue(task.task)) for task in idle)
             case LeaveRequested(reason):
                 yield from self._leave(reason)
 
@@ -424,7 +428,9 @@ class ClientMachine:
     def _most_urgent(self) -> Job | None:
         free = [task for _, task in sorted(self._tasks.items()) if task.job is None]
         for task in free:
-            if task.state is TaskState.CLOSING or (task.may_end and task.order is None):
+            # What it has said of its states when it joined stays true until it is answered.
+            may_end = task.may_end and task.order is None and self._phase is not ClientPhase.JOINING
+            if task.state is TaskState.CLOSING or may_end:
                 return Job(JobKind.CLOSE, task.task)
         if self._phase is ClientPhase.STOPPING:
             return self._last_snapshot(free)

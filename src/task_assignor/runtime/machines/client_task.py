@@ -201,6 +201,11 @@ class ClientTask:
         return self.state is TaskState.CLOSING or (self.job is not None and self.job.kind is JobKind.CLOSE)
 
     @property
+    def is_idle(self) -> bool:
+        """It could be processed, and there is nothing to do."""
+        return self.state is TaskState.ACTIVE and self.order is None and self.job is None and self.is_current
+
+    @property
     def awaits_commit(self) -> bool:
         """It has just processed a batch that is not committed yet; its state will be right then."""
         return self.order is None and self.position is not None and self.position.batch > self.committed.batch

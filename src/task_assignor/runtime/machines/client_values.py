@@ -95,9 +95,15 @@ class Answered:
 
 @attrs.frozen
 class HeartbeatDue:
-    """It is time to say that the client lives, and how far it is with what it does."""
+    """It is time to say that the client lives, and how far it is with what it does.
+
+    Args:
+        steps: how far.
+        due: tasks of which something may be due that is scheduled by the clock.
+    """
 
     steps: Steps = attrs.field(factory=dict)
+    due: frozenset[TaskId] = frozenset()
 
 
 @attrs.frozen

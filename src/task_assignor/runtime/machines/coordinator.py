@@ -73,6 +73,7 @@ from task_assignor.runtime.machines.protocol import (
     Hello,
     Leave,
     Process,
+    PunctuationDue,
     Refused,
     Running,
     SnapshotMissed,
@@ -255,6 +256,8 @@ class Coordinator:
                 member.take_running(works, now_ms)
             case TaskReady(restored, role):
                 yield Announce(member.take_ready(restored, role))
+            case PunctuationDue(task) if self._is_continuous and self._members.owner_of(task) is member:
+                yield from self._give_orders((task,), now_ms, or_empty=True)
             case GivenBack(orders):
                 self._orders.give_back(member, orders)
                 yield from self._give_orders([order.task for order in orders], now_ms)
@@ -408,7 +411,11 @@ class Coordinator:
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         if self._is_done:
-            yield from self._finish(now_ms)
+            is_whole = not (self._is_continuous or self._progress.remaining_rows())
+            if is_whole:
+                seconds = (now_ms - self._started_ms) / 1000
+                yield Announce(RunFinished(self._progress.batches, self._rows_in, self._rows_out, seconds))
+            yield from self._stop("all rows are processed" if is_whole else self._stop_reason, None, now_ms)
 
     @property
     def _is_done(self) -> bool:
@@ -416,14 +423,6 @@ class Coordinator:
         is_idle = not self._orders and not self._orders.has_accepted
         is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
         return is_idle and bool(self._stop_reason or is_all_read)
-
-    def _finish(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._is_continuous or self._progress.remaining_rows():
-            yield from self._stop(self._stop_reason, None, now_ms)
-            return
-        seconds = (now_ms - self._started_ms) / 1000
-        yield Announce(RunFinished(self._progress.batches, self._rows_in, self._rows_out, seconds))
-        yield from self._stop("all rows are processed", None, now_ms)
 
     def _take_answer(self, outcome: GroupRebalance | StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         question = self._rebalances.question
@@ -461,8 +460,10 @@ class Coordinator:
         yield Announce(attrs.evolve(told, restoring=self._members.rows_to_restore(self._progress)))
         yield from starmap(SendToClient, news)
 
-    def _give_orders(self, tasks: Iterable[TaskId], now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Order the next batch of each of these tasks that has an owner, rows, and no open order."""
+    def _give_orders(
+        self, tasks: Iterable[TaskId], now_ms: int, *, or_empty: bool = False
+    ) -> Iterator[CoordinatorInstruction]:
+        """Order the next batch of each of these tasks that has an owner, rows (or needs none), and no open order."""
         if self._stop_reason or self._phase is not CoordinatorPhase.RUNNING:
             return
         new: dict[int, list[TaskOrder]] = {}
@@ -474,7 +475,7 @@ class Coordinator:
             awaited = self._patience.awaited(task, may_grow, now_ms)
             ranges, unread = self._progress.next_ranges(task, self._options.max_batch_rows, awaited)
             more = self._patience.of(unread)
-            if ranges:
+            if ranges := ranges or (self._progress.no_rows(task) if or_empty else {}):
                 order = self._orders.give(owner, self._progress, task, self._generation, (ranges, more), now_ms)
                 new.setdefault(owner.connection, []).append(order)
         for connection, orders in new.items():
@@ -545,7 +546,6 @@ class Coordinator:
             yield StoreCheckpoint(record.number, self._progress.state())
 
     def _record(self, now_ms: int, **content: Any) -> CommitRecord:
-        """The next record of the log."""
         number = self._progress.last_commit + 1
         self._progress.begin_commit(number)
         return CommitRecord(number, self._application_id, self._epoch, self._generation, now_ms, **content)

@@ -158,7 +158,7 @@ class Orders:
                     for topic, (start, end) in order.ranges.items()
                     if end > start
                 )
-                return f"Task {task}, batch {order.batch} ({rows}) was lost {counted(times, 'time')} together with its client"
+                return f"Task {task}, batch {order.batch} ({rows or 'no rows'}) was lost {counted(times, 'time')} together with its client"
         return ""
 
     def why_refuse(self, member_id: str, result: TaskResult) -> str:
@@ -179,7 +179,8 @@ class Orders:
             first, limit = ranges[topic]
             if start != first or end < start or (end > limit and not result.is_found):
                 return f"it read the offsets {start} to {end} of {topic}, of {first} to {limit}"
-        if not any(end > start for start, end in result.offsets.values()):
+        is_empty = not any(end > start for start, end in ranges.values())
+        if not is_empty and not any(end > start for start, end in result.offsets.values()):
             return "it read no rows"
         return ""
 

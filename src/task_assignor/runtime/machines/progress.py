@@ -331,6 +331,10 @@ class Progress:
         ranges = {topic: (start, start + min(left.get(topic, 0), max_rows)) for topic, start in starts.items()}
         return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows or topic in awaited)
 
+    def no_rows(self, task: TaskId) -> dict[str, tuple[int, int]]:
+        """What a micro-batch of a task reads in which something is done that is due by the clock."""
+        return {topic: (offset, offset) for topic, offset in self._tasks[task].offsets.items()}
+
     def is_last(self, task: TaskId, ranges: Mapping[str, tuple[int, int]]) -> bool:
         """Nothing is left for a task behind these rows, and no repartition topic that it reads will get more."""
         ends = {topic: self._ends[topic][task.partition] for topic in self._tasks[task].sources}

@@ -380,6 +380,17 @@ class TaskReady:
 
 
 @attrs.frozen
+class PunctuationDue:
+    """An active task has nothing to do, and may have something scheduled by the clock that is due: it wants a batch without rows.
+
+    Args:
+        task: the task.
+    """
+
+    task: TaskId
+
+
+@attrs.frozen
 class GivenBack:
     """Orders that the client had not begun when their tasks were given to somebody else.
 
@@ -475,6 +486,7 @@ ToCoordinator = (
     | TaskDone
     | TaskFailed
     | TaskReady
+    | PunctuationDue
     | GivenBack
     | TaskClosed
     | Leave

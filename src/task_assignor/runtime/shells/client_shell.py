@@ -168,7 +168,8 @@ class ClientShell:
                 source, event = self._events.get(timeout=max(due - time.monotonic(), 0))
             except queue.Empty:
                 due = time.monotonic() + interval
-                source, event = None, HeartbeatDue(self._steps.now())
+                active = (task for task, role in self._machine.roles().items() if role == "active")
+                source, event = None, HeartbeatDue(self._steps.now(), frozenset(filter(self._tasks.is_due, active)))
                 self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:

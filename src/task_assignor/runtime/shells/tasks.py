@@ -33,6 +33,7 @@ from task_assignor.runtime.task import (
     TaskEnvironment,
     failure_of,
     local_positions,
+    may_schedule,
     positions_on_disk,
     share_snapshot,
 )
@@ -68,6 +69,9 @@ class Tasks(Protocol):
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job, in the calling thread."""
+
+    def is_due(self, task: TaskId) -> bool:
+        """Something of an active task may be due that is scheduled by the clock; asked while jobs run."""
 
     def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
         """What is told of a result, when no power failure can take its files away."""
@@ -166,6 +170,11 @@ class TasksHere:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it travels to the application
             _log.debug("Task %s failed", job.task, exc_info=True)
             return failure_of(job.task, error)
+
+    def is_due(self, task: TaskId) -> bool:
+        """By its schedules; of a task that was not begun here they are not known."""
+        found = self._tasks.get(task)
+        return may_schedule(self._bootstrap.topology.sub_topology_of(task)) if found is None else found.is_due()
 
     def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
         """Wait for the result's files."""
