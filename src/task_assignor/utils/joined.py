@@ -11,7 +11,7 @@ from task_assignor.engine.group_shares import GroupShares, Wishes
 from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.problem import ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
-from task_assignor.sdk.arrays import distinct_and_numbers, numbered, order_by, rows_of
+from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by, rows_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.given import check_has_clients, numbers_of_groups
 from task_assignor.utils.goals import Goal, inexact_actives
@@ -33,7 +33,8 @@ def place_joined_actives(application_state: ApplicationState, join_group: npt.Ar
     5. partitions that move go where their state is: of most tasks, then least behind.
 
     `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: with more than 500 000 pairs of a group
-    and a client, what no claim and no state decides is dealt out group by group.
+    and a client, what no claim and no state decides is dealt out group by group; and where several clients claim a partition, one of
+    them is thought to when shares are chosen.
 
     Args:
         application_state: tasks, clients and history.
@@ -104,6 +105,10 @@ class _Units:
         inexact = inexact_actives(found.exact)
         if not shares.is_exact:
             inexact |= inexact_actives({ItemGoal.SHARES})
+        is_lost = ~claims.have(np.arange(len(self.join_group)), shares.owner[found.owner])
+        if len(distinct(claims.item)) < len(claims) and is_lost[claims.item].any():
+            # Shares were chosen as if each unit had one claimant.
+            inexact |= inexact_actives(set(ItemGoal) - {ItemGoal.CLAIMS})
         return shares.owner[found.owner], inexact
 
     def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
