@@ -163,7 +163,7 @@ def check_states(world: World, question: AskAssignor) -> None:
 
 def check_everything_is_done(world: World) -> None:
     """All rows of all sources are in committed batches, and readers of outputs see these; nothing was done for nothing."""
-    if world.is_quiet:
+    if world.is_quiet and not world.is_slow:
         assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
         assert len(world.work.files) == sum(map(len, world.committed.values())), "batches were done in vain"
     world.storage.mend()

@@ -130,7 +130,7 @@ class World:
     ) -> None:
         self.random = random.Random(seed)
         self.is_quiet = not (faults or mishaps or storage_faults)
-        """Nothing fails, and nobody is slow."""
+        """Nothing fails."""
         self.slow_links, self.clocks = (slow_links if faults > 0 else 0.0), clocks
         self.snapshots: dict[TaskId, int] = {}
         """Task -> batch of its newest snapshot that was committed."""
