@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Producer
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 from task_assignor.kafka.topics import transactions
 from task_assignor.kafka.topics.connection import within
-from task_assignor.kafka.topics.transactions import TaskTransactions
+from task_assignor.kafka.topics.transactions import TaskTransactions, _refusal
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
@@ -66,6 +66,16 @@ def test_a_stranger_with_the_transactional_id_costs_time_and_no_rows(
 
     join.application(tmp_path / "run", clients=2).run(at_commit(2, fence))
     join.check()
+
+
+def test_a_fatal_error_is_a_refusal_however_it_comes() -> None:
+    """Met as confluent-kafka calls back, it is the cause of a SystemError; that one ended a run once in many."""
+    fenced = KafkaException(KafkaError(KafkaError._FENCED, "by a newer producer", fatal=True))
+    met = SystemError("<built-in function isinstance> returned a result with an exception set")
+    met.__cause__ = fenced
+    assert _refusal(fenced) is _refusal(met) is fenced
+    with pytest.raises(SystemError, match="another"):
+        _refusal(SystemError("another"))
 
 
 def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

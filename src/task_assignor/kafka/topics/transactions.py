@@ -340,8 +340,8 @@ class TaskTransactions:
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
             )
             self._commit(producer, offsets, last.to_text())
-        except KafkaException as error:
-            self._give_up(error)
+        except (KafkaException, SystemError) as error:
+            self._give_up(_refusal(error))
         made = Made(
             {name: FileRef.of_topic(name, outputs[name].num_rows, _size(written[name])) for name in written},
             {
@@ -564,6 +564,19 @@ class TaskTransactions:
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""
         self._producer, self._generation = None, -1
+
+
+def _refusal(error: KafkaException | SystemError) -> KafkaException:
+    """What Kafka has refused: a fatal error that confluent-kafka meets as it calls back comes as the cause of a SystemError.
+
+    Raises:
+        SystemError: it is about something else.
+    """
+    if isinstance(error, SystemError):
+        if not isinstance(error.__cause__, KafkaException):
+            raise error
+        return error.__cause__
+    return error
 
 
 def _size(records: Sequence[tuple[Any, ...]]) -> int:
