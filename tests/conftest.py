@@ -13,6 +13,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
@@ -57,6 +58,12 @@ settings.load_profile("long" if requested_examples() else "ci")
 
 # Spark's JVMs live for seconds here: the second compiler and more collector threads cost 8 s of processor time per start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def pytest_configure() -> None:
+    """A shell has what it starts with `&` ignore Ctrl-C, and so would all that tests start to interrupt it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
