@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -150,31 +151,41 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     assert sorted(expected, key=str) == sorted(found, key=str)
 
 
-@given(st.data(), st.integers(-5, 9), st.integers(0, 9), st.integers(0, 12))
+@given(st.data(), st.integers(-5, 9), st.integers(0, 9), st.integers(0, 12), st.booleans())
 @settings(max_examples=examples(150))
 def test_rows_find_their_partners_whatever_the_buckets_are(
-    data: st.DataObject, before: int, width: int, start: int
+    data: st.DataObject, before: int, width: int, start: int, second: bool
 ) -> None:
     """As each row with each other one says; keys that share a bucket, many rows of a key, rows that are gone, negative times."""
-    keys_of_side = data.draw(st.sampled_from([(1, 2, 3), (1, -(1 << 63), (1 << 63) - 1), ("a", "b"), (b"", b"x")]))
-    after = width - before
+    values = data.draw(
+        st.sampled_from(
+            [(1, 2, 3), (1, -(1 << 63), (1 << 63) - 1), ("a", "b"), (b"", b"x"), (math.nan, -math.nan, 0.0, -0.0, 1.5)]
+        )
+    )
+    kind = data.draw(st.sampled_from([pa.float64(), pa.float32()])) if 1.5 in values else pa.array(values).type
+    after, keys = width - before, ["k", "n"] if second else ["k"]
 
-    def rows(side: str) -> pa.Table:
-        key = pa.array(data.draw(st.lists(st.sampled_from(keys_of_side), max_size=40)), pa.array(keys_of_side).type)
-        times = data.draw(st.lists(st.integers(-30, 30), min_size=len(key), max_size=len(key)))
+    def rows() -> pa.Table:
+        key = pa.array(data.draw(st.lists(st.sampled_from(values), max_size=40)), kind)
+        times = data.draw(st.lists(st.integers(-9, 9), min_size=len(key), max_size=len(key)))
+        numbers = data.draw(st.lists(st.integers(0, 1), min_size=len(key), max_size=len(key)))
         if start:
             times.sort()  # only such lose their first ones
-        return pa.table({"k": key, "t": pa.array(times, pa.int64())})
+        return pa.table({"k": key, "t": pa.array(times, pa.int64()), "n": pa.array(numbers, pa.int64())})
 
-    few, many = rows("f"), rows("m")
-    others = TimedRows(many, ["k"], "t")[start:]
-    mine, theirs = TimedRows(few, ["k"], "t").pairs(others, before, after)
+    def plain(table: pa.Table) -> list[tuple[tuple[Any, ...], int]]:
+        columns = [["NaN" if key != key else key for key in table[name].to_pylist()] for name in keys]
+        return list(zip(zip(*columns, strict=True), table["t"].to_pylist(), strict=True))
+
+    few, many = rows(), rows()
+    others = TimedRows(many, keys, "t")[start:]
+    mine, theirs = TimedRows(few, keys, "t").pairs(others, before, after)
     left = many.slice(start)
-    assert others.rows.equals(left)
+    assert str(others.rows.to_pydict()) == str(left.to_pydict())
     expected = [
         (one, other)
-        for one, (key, time) in enumerate(zip(few["k"].to_pylist(), few["t"].to_pylist(), strict=True))
-        for other, (k, t) in enumerate(zip(left["k"].to_pylist(), left["t"].to_pylist(), strict=True))
+        for one, (key, time) in enumerate(plain(few))
+        for other, (k, t) in enumerate(plain(left))
         if key == k and -before <= t - time <= after
     ]
     assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected

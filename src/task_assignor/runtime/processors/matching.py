@@ -127,9 +127,18 @@ class TimedRows:
         if len(mine) and not _is_whole(self.rows, self._keys):
             for key in self._keys:
                 one, other = self.rows.column(key).take(pa.array(mine)), others.rows.column(key).take(pa.array(theirs))
-                same = pc.equal(one, other).to_numpy()
-                mine, theirs = mine[same], theirs[same]
+                equal = _equal(one, other)
+                mine, theirs = mine[equal], theirs[equal]
         return mine, theirs
+
+
+def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """(N,) whether these are one key: all NaN are, and 0.0 and -0.0."""
+    equal = pc.equal(one, other)
+    if pa.types.is_floating(one.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    found: npt.NDArray[np.bool_] = equal.to_numpy()
+    return found
 
 
 def _is_whole(rows: pa.Table, keys: Sequence[str]) -> bool:
