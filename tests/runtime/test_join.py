@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import random
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -151,44 +152,55 @@ def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     assert sorted(expected, key=str) == sorted(found, key=str)
 
 
-@given(st.data(), st.integers(-5, 9), st.integers(0, 9), st.integers(0, 12), st.booleans())
-@settings(max_examples=examples(150))
-def test_rows_find_their_partners_whatever_the_buckets_are(
-    data: st.DataObject, before: int, width: int, start: int, second: bool
-) -> None:
-    """As each row with each other one says; keys that share a bucket, many rows of a key, rows that are gone, negative times."""
-    values = data.draw(
-        st.sampled_from(
-            [(1, 2, 3), (1, -(1 << 63), (1 << 63) - 1), ("a", "b"), (b"", b"x"), (math.nan, -math.nan, 0.0, -0.0, 1.5)]
-        )
-    )
-    kind = data.draw(st.sampled_from([pa.float64(), pa.float32()])) if 1.5 in values else pa.array(values).type
-    after, keys = width - before, ["k", "n"] if second else ["k"]
+KEYS = [
+    pa.array([1, 2, 3]),
+    pa.array([1, -(1 << 63), (1 << 63) - 1]),
+    pa.array(["a", "b"]),
+    pa.array([b"", b"x"]),
+    *(pa.array([math.nan, -math.nan, 0.0, -0.0, 1.5], kind) for kind in (pa.float32(), pa.float64())),
+]
 
-    def rows() -> pa.Table:
-        key = pa.array(data.draw(st.lists(st.sampled_from(values), max_size=40)), kind)
-        times = data.draw(st.lists(st.integers(-9, 9), min_size=len(key), max_size=len(key)))
-        numbers = data.draw(st.lists(st.integers(0, 1), min_size=len(key), max_size=len(key)))
-        if start:
-            times.sort()  # only such lose their first ones
-        return pa.table({"k": key, "t": pa.array(times, pa.int64()), "n": pa.array(numbers, pa.int64())})
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("values", KEYS, ids=[f"{keys.type}-{keys[1]}" for keys in KEYS])
+def test_rows_find_their_partners_whatever_the_buckets_are(values: pa.Array, second: bool) -> None:
+    """As each row with each other one says; keys that share a bucket, many rows of a key, rows that are gone, negative times."""
+    keys = ["k", "n"] if second else ["k"]
+
+    def rows(chance: random.Random, are_sorted: bool) -> pa.Table:
+        number = chance.randrange(40)
+        times = [chance.randint(-30, 30) for _ in range(number)]
+        return pa.table(
+            {
+                "k": values.take(pa.array([chance.randrange(len(values)) for _ in range(number)], pa.int64())),
+                "t": pa.array(sorted(times) if are_sorted else times, pa.int64()),
+                "n": pa.array([chance.randrange(2) for _ in range(number)], pa.int64()),
+            }
+        )
 
     def plain(table: pa.Table) -> list[tuple[tuple[Any, ...], int]]:
         columns = [["NaN" if key != key else key for key in table[name].to_pylist()] for name in keys]
         return list(zip(zip(*columns, strict=True), table["t"].to_pylist(), strict=True))
 
-    few, many = rows(), rows()
-    others = TimedRows(many, keys, "t")[start:]
-    mine, theirs = TimedRows(few, keys, "t").pairs(others, before, after)
-    left = many.slice(start)
-    assert str(others.rows.to_pydict()) == str(left.to_pydict())
-    expected = [
-        (one, other)
-        for one, (key, time) in enumerate(plain(few))
-        for other, (k, t) in enumerate(plain(left))
-        if key == k and -before <= t - time <= after
-    ]
-    assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected
+    pairs = 0
+    for seed in range(examples(60)):
+        chance = random.Random(seed)
+        before, start = chance.randint(-5, 9), chance.choice([0, 0, chance.randint(1, 12)])
+        after = chance.randint(0, 9) - before
+        few, many = (rows(chance, are_sorted=start > 0) for _ in range(2))  # only rows in order lose their first ones
+        others = TimedRows(many, keys, "t")[start:]
+        mine, theirs = TimedRows(few, keys, "t").pairs(others, before, after)
+        left = many.slice(start)
+        assert str(others.rows.to_pydict()) == str(left.to_pydict())
+        expected = [
+            (one, other)
+            for one, (key, time) in enumerate(plain(few))
+            for other, (k, t) in enumerate(plain(left))
+            if key == k and -before <= t - time <= after
+        ]
+        assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected, seed
+        pairs += len(expected)
+    assert pairs > 100, "few of them find any"
 
 
 def test_a_hot_key_does_not_build_all_its_pairs() -> None:
