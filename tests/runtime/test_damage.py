@@ -11,6 +11,7 @@ from pathlib import Path
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
@@ -22,6 +23,7 @@ from task_assignor.runtime import (
     Topic,
     Topology,
     WindowStore,
+    append_topic,
     committed_files,
     read_output,
     write_topic,
@@ -54,10 +56,16 @@ def _topology() -> Topology:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with topics and a finished run with outputs, changelogs, snapshots of two sub-topologies."""
     root = tmp_path_factory.mktemp("finished")
-    write_streams(root / "topics", rows=600, keys=20, partitions=2)
-    write_topic(root / "topics", "more", stream(300, 7, seed=3), partitions=2, key=["key"], timestamp="at")
+    write_streams(root / "topics", rows=300, keys=20, partitions=2)
+    write_topic(root / "topics", "more", stream(150, 7, seed=3), partitions=2, key=["key"], timestamp="at")
     options = attrs.evolve(QUICK, max_batch_rows=60, snapshot_changelog_bytes=1, checkpoint_every_commits=6)
     application(root, _topology(), clients=1, options=options).run()
+    # The changelogs of these have no snapshot after them, so they count.
+    for name, seed in (("left", 4), ("right", 5), ("more", 6)):
+        rows = stream(150, 7, seed=seed)
+        later = rows.set_column(1, "at", pc.add(rows["at"], 600_000))
+        append_topic(root / "topics", name, later)
+    application(root, _topology(), clients=1, options=attrs.evolve(options, snapshot_changelog_bytes=1 << 30)).run()
     # How many batches share a commit is chance, so also how many records follow the last checkpoint: two do now.
     log = CommitLog(root / "run")
     for name in ("one", "another"):
@@ -247,7 +255,7 @@ def test_a_run_goes_on_after_a_torn_commit_record(tmp_path: Path) -> None:
 def test_a_damaged_topic_is_an_error_before_anything_starts(finished: Path, tmp_path: Path) -> None:
     """A topic partition without its only file gave 234 of 1 000 rows."""
     with _copy(finished, tmp_path) as root:
-        (path,) = (root / "topics" / "more" / "0").iterdir()
+        path = min((root / "topics" / "more" / "0").iterdir())
         path.unlink()
         shutil.rmtree(root / "run")
         with pytest.raises(
@@ -276,7 +284,7 @@ def test_files_in_each_others_place_are_told_or_not_used(finished: Path, tmp_pat
         ):
             _use(root)
     with _copy(finished, tmp_path) as root:
-        shutil.copy(description(root / "topics", "left"), description(root / "topics", "right"))
+        shutil.copy(description(root / "topics", "left", 1), description(root / "topics", "right", 1))
         with pytest.raises(StreamsException, match=r"topic 'right' cannot be read: .*it describes the topic 'left'"):
             _use(root)
     with _copy(finished, tmp_path) as root:
