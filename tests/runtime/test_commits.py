@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import shutil
 from collections.abc import Sequence
@@ -25,11 +24,11 @@ from task_assignor.runtime import (
     output_schema,
     read_output,
 )
-from task_assignor.runtime.checkpoints import Checkpoints
+from task_assignor.runtime.checkpoints import Checkpoints, Written
 from task_assignor.runtime.commits import APPLICATION, RunLayout
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint
-from task_assignor.runtime.storage import LocalStorage, as_arrow, as_document, open_document
+from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import commit_file
@@ -224,34 +223,13 @@ def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None
     assert log.open_epoch("app", "me", 0).number == 203
 
 
-def test_a_history_that_is_not_compressed_is_read_and_merged(folder: Folder) -> None:
-    """As it was written before."""
-    _checkpointed(folder, 30, every=10)
-    (checkpoint,) = (folder.root / "checkpoints").glob("*29.json")
-    document = open_document(LocalStorage(checkpoint.parent), checkpoint.name)
-    plain = [name.removesuffix(".gz") for name in document["history"]]
-    for name in plain:
-        packed = folder.root / f"{name}.gz"
-        (folder.root / name).write_bytes(gzip.decompress(packed.read_bytes()))
-        packed.unlink()
-    checkpoint.write_bytes(as_document({**document, "history": plain}))
-    log = CommitLog(folder.root)
-    assert [record.number for record in log.records()] == list(range(30))
-    for number in range(30, 70):
-        log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
-        if number % 10 == 9:
-            log.write_checkpoint(number, {})
-    assert [record.number for record in CommitLog(folder.root).records()] == list(range(70))
-    assert all(path.name.endswith(".gz") for path in (folder.root / "history").iterdir())
-
-
 def test_what_is_committed_while_a_checkpoint_is_written_is_in_the_next_one(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CommitLog(folder.root)
     write, numbers = Checkpoints.write, iter(range(4, 100))
 
-    def write_slowly(self: Checkpoints, checkpoint: Checkpoint, replaced: Sequence[CommitRecord]) -> None:
+    def write_slowly(self: Checkpoints, checkpoint: Checkpoint, replaced: Sequence[Written]) -> None:
         write(self, checkpoint, replaced)
         number = next(numbers)
         log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))

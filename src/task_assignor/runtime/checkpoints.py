@@ -1,8 +1,8 @@
 """Checkpoints of a commit log: a run goes on from the newest one and the records after it.
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
-history, in few files: `history/<first>-<last>.json.gz`, of which neighbours of like length are merged, and the oldest go when
-all are too large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if
+history, in few files: `history/<first>-<last>.jsonl.gz`, where each is a line, as it was written. Neighbours of like length are put
+one behind the other (no line is read for that), and the oldest go when all are too large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if
 one is damaged. The first record of an epoch, which a coordinator runs into that was replaced while it slept, stays until the
 record before it has gone; then that is what it misses. What else can be deleted is in `retention`.
 
@@ -38,7 +38,7 @@ COMMITS: Final = "commits"
 CHECKPOINTS: Final = "checkpoints"
 HISTORY: Final = "history"
 REPLACED: Final = "replaced"
-_COMPRESSED: Final = ".json.gz"
+_COMPRESSED: Final = ".jsonl.gz"
 _LEVEL: Final = 6
 _SEGMENTS: Final = 16
 """The files of a full history are about so many, or a few more."""
@@ -54,6 +54,19 @@ def numbers_in(storage: Storage, folder: str) -> list[int]:
     """The numbers of the commit records or checkpoints that are there, ascending."""
     names = (name.rpartition("/")[2].removesuffix(".json") for name in storage.list(folder))
     return sorted(int(name) for name in names if name.isdecimal())
+
+
+@attrs.frozen
+class Written:
+    """A record, and the document that it was written as."""
+
+    record: CommitRecord
+    document: bytes
+
+    @classmethod
+    def of(cls, record: CommitRecord) -> Written:
+        """A record that is to be written."""
+        return cls(record, as_document(record.to_json()))
 
 
 class Checkpoints:
@@ -112,10 +125,11 @@ class Checkpoints:
             CommitLogException: it cannot be read.
         """
         try:
-            raw = self._storage.open(name).to_pybytes()
-            # Older ones are not compressed; they are merged into others sooner or later.
-            document = read_document(gzip.decompress(raw) if name.endswith(_COMPRESSED) else raw)
-            return iter([CommitRecord.from_json(record) for record in document["records"]])
+            lines = gzip.decompress(self._storage.open(name).to_pybytes()).splitlines(keepends=True)
+            records = [CommitRecord.from_json(read_document(line)) for line in lines]
+            if [record.number for record in records] != [*_numbers_in(name)]:
+                raise ValueError("other records are in it than its name says")
+            return iter(records)
         except FileNotFoundError:
             raise
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, StreamsException) as error:
@@ -123,7 +137,7 @@ class Checkpoints:
                 f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {NEW_RUN}"
             ) from error
 
-    def write(self, checkpoint: Checkpoint, replaced: Sequence[CommitRecord]) -> Checkpoint | None:
+    def write(self, checkpoint: Checkpoint, replaced: Sequence[Written]) -> Checkpoint | None:
         """Write a checkpoint, then delete what nobody needs any more.
 
         Args:
@@ -135,10 +149,10 @@ class Checkpoints:
 
         Raises:
             OSError: the storage says no.
-            CommitLogException: the history cannot be read.
+            CommitLogException: no checkpoint can be read.
         """
         before = self.newest()
-        numbers = [record.number for record in replaced]
+        numbers = [one.record.number for one in replaced]
         assert numbers == list(range(numbers[0], checkpoint.number + 1)), f"records are missing among {numbers}"
         if not numbers[0] <= before.number + 1 <= numbers[-1]:
             _log.warning(
@@ -150,26 +164,28 @@ class Checkpoints:
             return None
         # A coordinator that was replaced may have written one of its last records meanwhile.
         replaced = replaced[before.number + 1 - numbers[0] :]
+        records = [one.record for one in replaced]
         self._list_replaced(before)
-        files, written = files_after(before, replaced)
+        files, written = files_after(before, records)
         merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch)
         history = [*before.history]
-        records = list(replaced)
-        while history and _records_in(history[-1]) <= len(records) and self._may_grow(history[-1]):
-            records[:0] = self.segment(history.pop())
-        segment = f"{HISTORY}/{records[0].number:012d}-{records[-1].number:012d}{_COMPRESSED}"
-        document = as_document({"records": [record.to_json() for record in records]})
-        self._storage.put(segment, gzip.compress(document, _LEVEL, mtime=0))
+        parts = [gzip.compress(b"".join(one.document for one in replaced), _LEVEL, mtime=0)]
+        first, last = records[0].number, records[-1].number
+        while history and len(earlier := _numbers_in(history[-1])) <= last - first + 1 and self._may_grow(history[-1]):
+            parts.insert(0, self._storage.open(history.pop()).to_pybytes())
+            first = earlier.start
+        segment = f"{HISTORY}/{first:012d}-{last:012d}{_COMPRESSED}"
+        self._storage.put(segment, b"".join(parts))
         checkpoint = attrs.evolve(
             checkpoint,
             history=self._newest_of((*history, segment)),
-            at_ms=replaced[-1].committed_at_ms,
+            at_ms=records[-1].committed_at_ms,
             outputs=files.to_json(),
             replaced=tuple(merged),
             written=written,
         )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint.to_json()))
-        self._tidy(before, checkpoint, replaced)
+        self._tidy(before, checkpoint, records)
         return checkpoint
 
     def _tidy(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:
@@ -260,10 +276,10 @@ def _name(number: int) -> str:
 
 def _last_record(name: str) -> int:
     """Up to which record a checkpoint or a file of the history goes; of what is neither, far beyond all."""
-    number = name.rpartition("/")[2].removesuffix(".gz").removesuffix(".json").rpartition("-")[2]
+    number = name.rpartition("/")[2].removesuffix(_COMPRESSED).removesuffix(".json").rpartition("-")[2]
     return int(number) if number.isdecimal() else sys.maxsize
 
 
-def _records_in(segment: str) -> int:
-    first, last = segment.rpartition("/")[2].removesuffix(".gz").removesuffix(".json").split("-")
-    return int(last) - int(first) + 1
+def _numbers_in(segment: str) -> range:
+    first, last = segment.rpartition("/")[2].removesuffix(_COMPRESSED).split("-")
+    return range(int(first), int(last) + 1)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, commit_name, numbers_in
+from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
@@ -41,7 +41,6 @@ from task_assignor.runtime.storage import (
     DamagedDocumentError,
     Storage,
     address_of,
-    as_document,
     open_arrow,
     open_document,
     storage_at,
@@ -129,7 +128,7 @@ class CommitLog:
     def __init__(self, run_dir: str | Path, upkeep: Upkeep | None = None, storage: Storage | None = None) -> None:
         self.layout = RunLayout(run_dir)
         self._storage = self.layout.storage if storage is None else storage
-        self._recent: list[CommitRecord] = []
+        self._recent: list[Written] = []
         """The records since the last checkpoint, of the coordinator that writes."""
         self._checkpoints = Checkpoints(self._storage, upkeep)
         self._columns: dict[str, dict[str, str]] = {}
@@ -265,7 +264,7 @@ class CommitLog:
         """
         self._set_aside_torn()
         checkpoint = self._checkpoints.newest()
-        self._recent = list(self.records_after(checkpoint))
+        self._recent = [Written.of(record) for record in self.records_after(checkpoint)]
         self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
         files = OutputFiles.from_json(checkpoint.outputs)
         self._given = {
@@ -273,14 +272,13 @@ class CommitLog:
             for output in checkpoint.columns
             for found in files.of(output)
         }
-        for record in self._recent:
-            self._take_columns(record, self._columns_with(record))
-        newest = self._recent[-1] if self._recent else checkpoint
+        for one in self._recent:
+            self._take_columns(one.record, self._columns_with(one.record))
+        newest = self._recent[-1].record if self._recent else checkpoint
         record = CommitRecord(
             newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
         )
-        self._put(record)
-        self._recent.append(record)
+        self._recent.append(self._put(record))
         return record
 
     def _set_aside_torn(self) -> None:
@@ -333,14 +331,13 @@ class CommitLog:
                 whose = f"The snapshot of task {task} after batch {snapshot.batch} is not committed: its client"
                 self._check_is_there(whose, f"store {store!r}", path, seal)
         columns = self._columns_with(record)
-        self._put(record)
-        self._recent.append(record)
+        self._recent.append(self._put(record))
         self._take_columns(record, columns)
 
-    def _put(self, record: CommitRecord) -> None:
-        name = commit_name(record.number)
+    def _put(self, record: CommitRecord) -> Written:
+        name, written = commit_name(record.number), Written.of(record)
         try:
-            self._storage.put_if_absent(name, as_document(record.to_json()))
+            self._storage.put_if_absent(name, written.document)
         except FileExistsError:
             raise CommitLogException(
                 f"Commit {record.number} has been made by somebody else{self._who(record.number)}: "
@@ -359,6 +356,7 @@ class CommitLog:
                 f"Commit {record.number} cannot follow commit {record.number - 1}, which somebody else has replaced by a "
                 f"checkpoint: {self._storage.locate(commit_name(record.number - 1))} is not there. {_REPLACED}"
             )
+        return written
 
     def _who(self, number: int) -> str:
         try:
@@ -380,10 +378,10 @@ class CommitLog:
             OSError: the disk says no; all is as it was then, or the next checkpoint will tidy up.
             CommitLogException: an earlier part of the log cannot be read.
         """
-        replaced = [record for record in self._recent if record.number <= number]
+        replaced = [one for one in self._recent if one.record.number <= number]
         if not replaced:
             return None
-        last = replaced[-1]
+        last = replaced[-1].record
         columns = {output: dict(found) for output, found in self._columns.items()}
         written = self._checkpoints.write(Checkpoint(number, last.epoch, last.generation, (), columns, state), replaced)
         # In place: others are appended meanwhile.

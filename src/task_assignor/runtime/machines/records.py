@@ -10,7 +10,7 @@ import attrs
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 
 
 @attrs.frozen
