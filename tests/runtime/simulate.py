@@ -54,6 +54,7 @@ def simulate(seed: int) -> World:
         stop_timeout_ms=chance.choice((300, 5_000)),
         clocks=chance.choice((0, 0.2)),
         checks=chance.choice((0.05, 0.05, 0.05, 1.0)),
+        slow_batches=chance.choice((0, 0, 0.1)),
     )
     world.run()
     errors = [finished.error for finished in world.finished]

@@ -18,9 +18,10 @@ from task_assignor.runtime.machines.coordinator_values import (
     FromClient,
     NothingWaits,
     StopRequested,
+    StoreCommit,
 )
 from task_assignor.runtime.machines.events import ClientLost, ResultRefused
-from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, TaskOrder
+from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, TaskFailed, TaskOrder
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import check_outputs
 from tests.runtime.simulated_work import Connection, lineage_of
@@ -57,8 +58,9 @@ def check_commit(world: World, record: CommitRecord) -> None:
             assert end - start <= ROWS_PER_BATCH
     for task, snapshot in record.snapshots.items():
         assert world.work.shared.has_files_of(snapshot), "a snapshot lacks a file"
-        assert snapshot.batch > world.snapshots.get(task, -1), "a snapshot is older than the newest"
-        world.snapshots[task] = snapshot.batch
+        known = world.snapshots.setdefault(task, [])
+        assert not known or snapshot.batch > known[-1], "a snapshot is older than the newest"
+        known.append(snapshot.batch)
         for saved in snapshot.stores.values():
             holds = lineage_of(saved)
             assert holds == world.committed[task][: snapshot.batch + 1], f"{task}: a snapshot holds what does not count"
@@ -112,10 +114,18 @@ def check_event(
                 world.heard_ms[member.member_id] = event.now_ms
         case _ if before.heard:
             world.heard_ms[before.heard] = event.now_ms
+    match event:
+        case FromClient(_, TaskFailed(failure)) if coordinator.progress.has_replaced(failure.task, failure.floor):
+            world.work.told_late += 1
     for instruction in instructions:
         match instruction:
             case AskAssignor():
                 assert not coordinator._stop_reason, "there is a rebalance although the run is to end"
+            case StoreCommit(record):
+                for task, snapshot in record.snapshots.items():
+                    counting = {found.batch for found in coordinator.progress.recovery(task).snapshots}
+                    committed = {snapshot.batch, *world.snapshots.get(task, ())}
+                    assert counting <= committed, f"{task}: a snapshot counts that nobody commits"
             case Finished(None):
                 is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
                 assert coordinator._stop_reason or not is_asking, "it ends although the assignor is asked"

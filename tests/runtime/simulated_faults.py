@@ -51,6 +51,7 @@ MISHAPS: Final = (
     "damage",
     "coordinator's disk",
     "nonsense",
+    "strange snapshot",
     "elsewhere",
     "twin",
     "foreign",
@@ -267,6 +268,8 @@ class Faults:
             case "nonsense":
                 client.talks_nonsense = True
                 world.excuses.add(": it read")
+            case "strange snapshot":
+                client.garbles_snapshots = True
             case "elsewhere":
                 client.is_elsewhere = True
                 world.excuses.add("the coordinator sees nothing there")
@@ -296,10 +299,10 @@ class Faults:
         return attrs.evolve(result, offsets=spans)
 
     def garbled_snapshot(self, client: SimulatedClient, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """The same of a snapshot."""
-        if not client.talks_nonsense:
+        """What it says of a snapshot that it has written."""
+        if not client.garbles_snapshots:
             return snapshot
-        client.talks_nonsense = False
+        client.garbles_snapshots = False
         match self._world.random.randrange(3):
             case 0:
                 return attrs.evolve(snapshot, generation=snapshot.generation + 1)

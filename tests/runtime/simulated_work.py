@@ -105,7 +105,9 @@ class SimulatedClient:
     is_foreign: bool = False
     """It believes that it belongs to another run."""
     talks_nonsense: bool = False
-    """The next thing that it tells of its work is not so."""
+    """The next thing that it tells of its batches is not so."""
+    garbles_snapshots: bool = False
+    """Nor is the next one that it tells of its snapshots."""
     will_raise: bool = False
     """The processor raises at the next batch."""
     losses: int = 0
@@ -228,6 +230,7 @@ class Work:
         durable: those that no power failure can take away any more.
         restored: what restores did.
         overtaken: restores whose files were deleted, since a newer snapshot had replaced them.
+        told_late: those of them of which the coordinator heard before the client heard of that snapshot.
     """
 
     def __init__(
@@ -244,7 +247,7 @@ class Work:
         self.fed = Fed(fed, commits, storage)
         self.shared = Shared(storage)
         self._partitions_of_fed = fed
-        self.overtaken = 0
+        self.overtaken = self.told_late = 0
         self._parts = 0
 
     def writer_of(self, name: tuple[TaskId, int, int]) -> SimulatedClient | None:

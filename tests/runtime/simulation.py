@@ -98,6 +98,7 @@ class World:
         rows: how many a partition of a source may have.
         checks: after what part of the events the state of a machine is validated.
         slow_restores: how many of them take so long that snapshots may overtake them.
+        slow_batches: how many take so long that a client may not be waited for any more that is to leave.
         slow_links: how many connections are slow, so that much may happen before a message comes.
         clocks: how likely it is that with a heartbeat something of a task is due by the clock.
         stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
@@ -123,6 +124,7 @@ class World:
         rows: tuple[int, ...] = (0, 5, 10, 37, 60),
         checks: float = 1.0,
         slow_restores: float = 0.1,
+        slow_batches: float = 0.0,
         places: float = 0.0,
         slow_links: float = 0.0,
         stop_timeout_ms: int = 5_000,
@@ -132,16 +134,14 @@ class World:
         self.is_quiet = not (faults or mishaps or storage_faults)
         """Nothing fails."""
         self.slow_links, self.clocks = (slow_links if faults > 0 else 0.0), clocks
-        self.snapshots: dict[TaskId, int] = {}
-        """Task -> batch of its newest snapshot that was committed."""
+        self.snapshots: dict[TaskId, list[int]] = {}
+        """Task -> batches of its snapshots that were committed."""
         self.heard_ms: dict[str, int] = {}
         """Member id -> when it was last heard of."""
         self.mishaps = mishaps
-        self.places = places
-        self.checks = checks
-        self.slow_restores = slow_restores if faults > 0 else 0.0
-        self.faults = faults
-        self.changes = changes
+        self.places, self.checks = places, checks
+        self.slow = {JobKind.RESTORE: slow_restores, JobKind.PROCESS: slow_batches} if faults > 0 else {}
+        self.faults, self.changes = faults, changes
         self.storage_faults = storage_faults
         self.lives = 1
         """How often the run was begun: once more after each error that ended it."""
@@ -540,7 +540,7 @@ class World:
             match instruction:
                 case RunJob(job):
                     client.jobs.append(job)
-                    if job.kind is JobKind.RESTORE and self.random.random() < self.slow_restores:
+                    if self.random.random() < self.slow.get(job.kind, 0.0):
                         client.slow.append(job)
                     if job.kind is not JobKind.CLOSE and client.will_hang:
                         client.will_hang = False

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +37,12 @@ from task_assignor.sdk import StreamsConfig
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
 BEFORE_MS, AFTER_MS = 20_000, 40_000
 QUICK = RuntimeOptions(
-    max_batch_rows=200, heartbeat_interval_ms=50, session_timeout_ms=5_000, startup_timeout_ms=300_000
+    max_batch_rows=200,
+    heartbeat_interval_ms=50,
+    session_timeout_ms=5_000,
+    startup_timeout_ms=300_000,
+    # What is being processed when a test stops its run is done, however slow the machine.
+    stop_timeout_ms=60_000,
 )
 
 
@@ -126,6 +133,62 @@ def count_topology(source: str = "left") -> Topology:
     )
     schema = pa.schema([("key", pa.int64()), ("count", pa.int64()), ("sum", pa.int64())])
     return Topology([SubTopology("count", source, CountByKey, [store], [Output("totals-out", schema)])])
+
+
+PATIENCE_S = 280
+"""So long a test waits for what must happen, on however slow a machine; a client may hang for 300 s."""
+
+
+@attrs.frozen
+class HeldBack:
+    """Makes processors that do no more than the first batches of their task before there is a certain file.
+
+    So a test decides when a run goes on, however fast the machine is.
+
+    Args:
+        make: makes the real ones.
+        mark: the file.
+        batches: so many they do without it.
+    """
+
+    make: Callable[[], Processor]
+    mark: Path
+    batches: int
+
+    def __call__(self) -> Processor:
+        """One."""
+        return _Waiting(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the real factory can do: those of ready-made processors know their columns."""
+        if name in ("make", "mark", "batches") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.make, name)
+
+
+class _Waiting(Processor):
+    def __init__(self, plan: HeldBack) -> None:
+        self._plan = plan
+        self._real = plan.make()
+
+    def init(self, context: TaskContext) -> None:
+        """As the real one."""
+        self._real.init(context)
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Wait, then do it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while context.batch >= self._plan.batches and not self._plan.mark.exists():
+            assert time.monotonic() < deadline, "nobody opened the way"
+            time.sleep(0.01)
+        return self._real.process_batch(batch, context)
+
+
+def held_back(topology: Topology, mark: Path, batches: int) -> Topology:
+    """The same, whose tasks do only so many batches before there is that file."""
+    return Topology(
+        [attrs.evolve(sub, processor=HeldBack(sub.processor, mark, batches)) for sub in topology.sub_topologies]
+    )
 
 
 class FailsAtRow(Processor):

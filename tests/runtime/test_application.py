@@ -51,6 +51,7 @@ from tests.runtime.support import (
     Watch,
     application,
     count_topology,
+    held_back,
     in_order,
     join_topology,
     plain_join,
@@ -107,11 +108,13 @@ class Killer:
         watch: knows who has joined.
         kills: how many.
         seed: of chance.
+        mark: a file that is there when all are done.
     """
 
-    def __init__(self, watch: Watch, kills: int, seed: int) -> None:
+    def __init__(self, watch: Watch, kills: int, seed: int, mark: Path) -> None:
         self._watch = watch
         self._kills = kills
+        self._mark = mark
         self._chance = random.Random(seed)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -132,20 +135,24 @@ class Killer:
                 pid = self._chance.choice(alive)
                 self.killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
+        self._mark.touch()
 
 
 def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     left, right = write_streams(root / "topics", rows=rows, keys=rows // 30)
     launcher = LocalProcessLauncher(start_method="forkserver")
     watch = Watch()
-    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_changelog_bytes=4_000, max_attempts=kills)
+    # One batch may be lost with each of those that are killed.
+    options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_changelog_bytes=4_000, max_attempts=kills + 1)
     config = settings(num_standby_replicas=standbys)
-    app = application(root, join_topology(), clients=3, launcher=launcher, options=options, config=config)
-    with Killer(watch, kills, seed=standbys) as killer:
-        # So that the run is not over before all kills are done.
+    # Half of the batches, at least, are done when all kills are.
+    topology = held_back(join_topology(), root / "mark", rows // 160)
+    app = application(root, topology, clients=3, launcher=launcher, options=options, config=config)
+    with Killer(watch, kills, standbys, root / "mark") as killer:
+        # So that they come at many moments.
         watch.on(BatchesCommitted, lambda _: time.sleep(0.03 * (len(killer.killed) < kills)))
         app.run(watch)
-    assert len(killer.killed) == kills, "the run was over before all kills were done"
+    assert len(killer.killed) == kills
     assert in_order(plain_join(left, right)).equals(in_order(read_output(root / "run", "joined")))
     # The last one may be killed when the run is as good as over.
     assert len(watch.of(ClientLost)) >= kills - 1
@@ -184,12 +191,18 @@ def _takeover(root: Path, standbys: int) -> _Takeover:
     launcher = LocalProcessLauncher(replace_lost=False, start_method="forkserver")
     watch = Watch()
     lost: list[str] = []
+    done: dict[TaskId, int] = {}
 
     def kill_once(event: BatchesCommitted) -> None:
-        if 25 in event.batches.values() and not lost:
-            first = watch.of(Rebalanced)[0]
-            lost.extend(name for name, tasks in first.assignment.items() if TaskId(0, 0) in tasks.active)
-            os.kill(launcher.pids[lost[0]], signal.SIGKILL)
+        done.update(event.batches)
+        ((owner, tasks),) = (
+            (name, tasks.active)
+            for name, tasks in watch.of(Rebalanced)[0].assignment.items()
+            if TaskId(0, 0) in tasks.active
+        )
+        if not lost and all(done.get(task, -1) >= 25 for task in tasks):
+            lost.append(owner)
+            os.kill(launcher.pids[owner], signal.SIGKILL)
 
     watch.on(BatchesCommitted, kill_once)
     options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_changelog_bytes=0)
@@ -239,6 +252,7 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
     watch = Watch()
     stopped: list[ClientJoined] = []
     lost_at: list[int] = []
+    mark = tmp_path / "mark"
 
     def stop(event: BatchesCommitted) -> None:
         if 5 in event.batches.values() and not stopped:
@@ -253,15 +267,12 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
     def came_back() -> list[ClientJoined]:
         return [event for event in watch.of(ClientJoined) if event.pid == stopped[0].pid and event != stopped[0]]
 
-    def slow_down(event: BatchesCommitted) -> None:
-        if lost_at and not came_back():
-            time.sleep(0.05)  # so that the run is not over before it comes back
-
     watch.on(BatchesCommitted, stop)
     watch.on(ClientLost, go_on)
-    watch.on(BatchesCommitted, slow_down)
+    watch.on(ClientJoined, lambda _: mark.touch() if stopped and came_back() else None)
     options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=1_500)
-    application(tmp_path, join_topology(), clients=2, launcher=launcher, options=options).run(watch)
+    topology = held_back(join_topology(), mark, 15)
+    application(tmp_path, topology, clients=2, launcher=launcher, options=options).run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
     old = stopped[0].member_id
     assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == ["no heartbeat for 1500 ms"]
@@ -392,17 +403,19 @@ def test_the_default_assignor_runs_and_gives_a_replaced_client_tasks_again(tmp_p
     watch = Watch()
     killed: list[str] = []
 
+    mark = tmp_path / "mark"
+
     def kill_once(event: BatchesCommitted) -> None:
-        if 20 in event.batches.values() and not killed:
+        if 15 in event.batches.values() and not killed:
             killed.append("client-1")
             os.kill(launcher.pids["client-1"], signal.SIGKILL)
-        if killed and len(watch.of(ClientJoined)) == 3:
-            time.sleep(0.05)  # so that the run is not over before it comes back
 
     watch.on(BatchesCommitted, kill_once)
+    watch.on(ClientJoined, lambda _: mark.touch() if len(watch.of(ClientJoined)) == 4 else None)
     config = StreamsConfig({"application.id": "test", "num.standby.replicas": 1})
     options = attrs.evolve(QUICK, max_batch_rows=20, snapshot_changelog_bytes=1)
-    app = application(tmp_path, join_topology(), clients=3, launcher=launcher, config=config, options=options)
+    topology = held_back(join_topology(), mark, 20)
+    app = application(tmp_path, topology, clients=3, launcher=launcher, config=config, options=options)
     app.run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
     last = watch.of(Rebalanced)[-1].assignment

@@ -184,10 +184,11 @@ class ForksADaemon(Troubled):
     """Leaves a child behind that holds all that it had open."""
 
     def trouble(self, context: TaskContext) -> None:
-        if os.fork() == 0:
-            Path(os.environ["TROUBLE_MARK"]).write_text(str(os.getpid()))
+        child = os.fork()
+        if child == 0:
             time.sleep(600)
             os._exit(0)
+        Path(os.environ["TROUBLE_MARK"]).write_text(str(child))
 
 
 class ClosesStdout(Troubled):

@@ -208,9 +208,10 @@ def test_a_processor_that_raises_ends_the_run_with_its_place_and_frees_the_slots
     for place in ("0_1", "left", "partition 1", "2000", "Broken"):
         assert place in str(caught.value)
     # What was committed before stays, and nothing else is visible.
-    committed = [record.tasks for record in CommitLog(tmp_path).records()]
-    assert sum(TaskId(0, 1) in tasks for tasks in committed) == 2
-    assert read_results(spark, tmp_path, "copy").count() == 1_000 * sum(map(len, committed))
+    committed = list(CommitLog(tmp_path).records())
+    assert sum(TaskId(0, 1) in record.tasks for record in committed) == 2
+    # Another client may have come to its last batches, which are smaller.
+    assert read_results(spark, tmp_path, "copy").count() == sum(record.rows_in for record in committed)
     wait_until_idle(spark)
 
 
