@@ -122,9 +122,11 @@ def check_event(
             case AskAssignor():
                 assert not coordinator._stop_reason, "there is a rebalance although the run is to end"
             case StoreCommit(record):
+                waiting = coordinator._orders._snapshots
                 for task, snapshot in record.snapshots.items():
-                    counting = {found.batch for found in coordinator.progress.recovery(task).snapshots}
                     committed = {snapshot.batch, *world.snapshots.get(task, ())}
+                    committed |= {found.batch for found in (waiting.get(task),) if found is not None}
+                    counting = {found.batch for found in coordinator.progress.recovery(task).snapshots}
                     assert counting <= committed, f"{task}: a snapshot counts that nobody commits"
             case Finished(None):
                 is_asking = before.is_asking and not isinstance(event, AssignorAnswered)

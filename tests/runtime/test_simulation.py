@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
+from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
+from task_assignor.runtime.machines.coordinator_members import Member
+from task_assignor.runtime.machines.coordinator_values import FromClient, NothingWaits
 from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused, SnapshotRefused
+from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskFailure
+from task_assignor.runtime.machines.records import Part, SavedStore
+from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId, TaskInfo
 from tests.budget import examples
 from tests.runtime.assignors import (
@@ -145,6 +151,47 @@ def test_restores_are_overtaken_by_snapshots_and_begin_again() -> None:
         _finish(world)
         overtaken += world.work.overtaken
     assert overtaken > 3
+
+
+def _with_snapshots() -> tuple[World, TaskId, Member]:
+    """In the middle of a run without faults: a task with two snapshots that count and two batches after them, and its owner."""
+    world = World(0, faults=0, partitions=(1, 1, 1), rows=(200,))
+    while True:
+        world.step()
+        for task in world.tasks:
+            progress, owner = world.coordinator.progress, world.coordinator.members.owner_of(task)
+            recovery = progress.recovery(task)
+            if len(recovery.snapshots) == 2 <= len(recovery.unsaved) and owner and not world.coordinator.has_accepted:
+                return world, task, owner
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_what_a_restore_misses_ends_the_run_unless_a_newer_snapshot_has_taken_its_place(is_replaced: bool) -> None:
+    """Who restores may not have heard of that yet."""
+    world, task, owner = _with_snapshots()
+    floor = world.coordinator.progress.recovery(task).floor.batch - is_replaced
+    failure = TaskFailure(task, "log", "a file is missing", floor=floor)
+    world.tell(FromClient(owner.connection, TaskFailed(failure), world.now_ms))
+    assert [str(finished.error) for finished in world.finished] == (
+        [] if is_replaced else [f"a file is missing (on client {owner.name})"]
+    )
+
+
+def test_snapshots_of_a_task_that_follow_each_other_are_all_committed() -> None:
+    world, task, owner = _with_snapshots()
+    recovery = world.coordinator.progress.recovery(task)
+    assert recovery.newest is not None
+    (store,) = recovery.newest.stores
+    positions = [change.position for change in recovery.unsaved[:2]]
+    for position in positions:
+        part = Part(f"new-{position.batch}", Seal(0, 1, ""))
+        lineage = world.committed[task][: position.batch + 1]
+        written = SnapshotWritten(position, {store: SavedStore("memory", (part,), {"lineage": lineage})})
+        snapshot = world.work.shared.put(Share(task, written, recovery.newest))
+        world.tell(FromClient(owner.connection, SnapshotTaken(snapshot), world.now_ms))
+    world.tell(NothingWaits(world.now_ms))
+    assert world.snapshots[task][-2:] == [position.batch for position in positions]
+    _finish(world)
 
 
 def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
