@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 from task_assignor.runtime import (
     BatchesCommitted,
     CommitLogException,
+    CorruptLogException,
     Output,
     Processor,
     RunEvent,
@@ -76,6 +78,27 @@ def test_versions_stay_short_and_lists_few(tmp_path: Path) -> None:
         found.refresh()
         assert _rows(found) == sorted(number % 40 for number in range(200))
     assert len(versions_of(storage, "t")) <= 20
+
+
+def test_a_run_that_goes_on_looks_only_at_files_that_it_has_not_read(tmp_path: Path) -> None:
+    """Else the time to resume grows with all that a topic ever had."""
+    table = stream(60, 5, seed=1)
+    for name in ("left", "right"):
+        write_topic(tmp_path / "topics", name, table.slice(0, 40), partitions=1, key=["key"], timestamp="at")
+    application(tmp_path, join_topology(), clients=1).run()
+    expected = read_output(tmp_path / "run", "joined").num_rows
+    for name in ("left", "right"):
+        (read,) = (tmp_path / "topics" / name / "0").iterdir()
+        read.unlink()
+        append_topic(tmp_path / "topics", name, table.slice(40, 20))
+    result = application(tmp_path, join_topology(), clients=1).run()
+    assert result.rows_in == 40
+    assert read_output(tmp_path / "run", "joined").num_rows > expected
+    newest = max((tmp_path / "topics" / "left" / "0").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    newest.unlink()
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(CorruptLogException, match=r"topic file of left, partition 0, offset 0 .* \(it is missing"):
+        application(tmp_path, join_topology(), clients=1).run()
 
 
 @pytest.mark.usefixtures("_short")

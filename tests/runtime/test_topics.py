@@ -137,11 +137,13 @@ def test_missing_rows_are_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptLogException, match=r"offsets 35 to 44 were asked for, but .* hold only 5 of these 10"):
         topic.read(0, 35, 45)
     path.unlink()
-    for look in (lambda: topic.read(0, 15, 25), lambda: topic.end_offset(0)):
+    for look in (lambda: topic.read(0, 15, 25), topic.check, lambda: topic.check([29])):
         with pytest.raises(
             CorruptLogException, match=r"t, partition 0, offset 20 cannot be read: .*it is missing.*write"
         ):
             look()
+    topic.check([30])  # nobody asks for it any more
+    assert topic.end_offset(0) == 40
 
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:

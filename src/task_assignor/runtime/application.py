@@ -352,8 +352,7 @@ class StreamsApplication:
 
         Raises:
             StreamsException: a processor failed, a file cannot be read, the assignor's answer cannot be used, clients
-                do not come, another application owns the folder. What was committed before stays, no more of it is
-                visible, and no client is left behind.
+                do not come, another application owns the folder. What was committed before stays, no client is left.
         """
         if until not in ("available_now", "stopped") and not callable(until):
             raise ConfigException(
@@ -366,28 +365,25 @@ class StreamsApplication:
                 name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
                 for name, topic in self._topics.items()
             }
-            options = self._options
-            upkeep = Upkeep(
-                options.compression, retention_ms=options.output_retention_ms, history_bytes=options.history_bytes
-            )
-            commits = CommitLog(self._layout.run_dir, upkeep)
+            commits = CommitLog(self._layout.run_dir, self._upkeep())
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
             starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
-            checkpoint = commits.checkpoint()
             is_continuous = until != "available_now"
             # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
-            are_awaited = not is_continuous and self._options.max_task_idle_ms != NEVER
             repartitions = Repartitions(
                 {name: output.partitions for name, output in self._topology.repartitions.items()},
                 self._topology.writers,
-                are_awaited=are_awaited,
+                are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
             )
+            checkpoint = commits.checkpoint()
             records = commits.records_after(checkpoint)
             progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
+            for name, topic in self._topics.items():
+                topic.check(progress.offsets(name))
             log = RunLog(self._layout.storage, self._application_id, opening.epoch)
             recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
             try:
@@ -396,6 +392,10 @@ class StreamsApplication:
                 recorder.end()
                 log.close()
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
+
+    def _upkeep(self) -> Upkeep:
+        given = self._options
+        return Upkeep(given.compression, retention_ms=given.output_retention_ms, history_bytes=given.history_bytes)
 
     def _manifests(self, log: RunLog) -> Manifests:
         outputs = [output for sub in self._topology.sub_topologies for output in sub.outputs]

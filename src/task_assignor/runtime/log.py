@@ -37,7 +37,13 @@ class Log(Protocol):
         """The first offset of every partition that can be read."""
 
     def end_offsets(self) -> Sequence[int]:
-        """The offset after the last row of every partition, as of the last `refresh`.
+        """The offset after the last row of every partition, as of the last `refresh`."""
+
+    def check(self, starts: Sequence[int]) -> None:
+        """Make sure, before anybody waits for rows, that what is to be read is there, as far as that is seen from outside.
+
+        Args:
+            starts: per partition from which offset on rows will be read; what is before may have gone.
 
         Raises:
             CorruptLogException: what is there cannot be what was written.

@@ -180,7 +180,7 @@ class TopicBuilder:
             try:
                 if self.topic_id is None:
                     self._check_is_new()
-                Topic(self.root, self._first_version("", files)).end_offsets()
+                Topic(self.root, self._first_version("", files)).check()
             except BaseException:
                 self.abort()
                 raise

@@ -78,7 +78,7 @@ class Topic:
         self._loading = threading.Lock()
         self._opened_s = time.monotonic()
         self._checked = [0] * whole.partitions
-        """Per partition how many files are known to be there."""
+        """Per partition how many files are known to be there, or are not asked for."""
 
     @classmethod
     def open(
@@ -141,28 +141,31 @@ class Topic:
         return [0] * self.spec.partitions
 
     def end_offset(self, partition: int) -> int:
-        """The offset after the last row of the partition. Makes sure that its files are there, each of them once.
+        """The offset after the last row of the partition."""
+        return self.end_offsets()[partition]
+
+    def end_offsets(self) -> list[int]:
+        """`end_offset` of every partition."""
+        return self._version.ends
+
+    def check(self, starts: Sequence[int] | None = None) -> None:
+        """Make sure that the files are there, each of them once, and follow each other.
+
+        Args:
+            starts: per partition the offset from which on rows are wanted; None: all.
 
         Raises:
             CorruptLogException: a file is missing or has another size, or files do not follow each other.
         """
-        return self._checked_ends([partition])[0]
-
-    def end_offsets(self) -> list[int]:
-        """`end_offset` of every partition."""
-        return self._checked_ends(range(self.spec.partitions))
-
-    def _checked_ends(self, partitions: Sequence[int]) -> list[int]:
-        ends, files = [], dict[str, Segment]()
-        for partition in partitions:
+        files: dict[str, Segment] = {}
+        for partition, start in enumerate(starts or self.start_offsets()):
             segments = self.segments(partition)
-            checked = self._checked[partition]
-            end = segments[checked - 1].end if checked else 0
-            for segment in segments[checked:]:
+            first = max(self._checked[partition], bisect_right(segments, start, key=lambda one: one.end))
+            end = segments[first - 1].end if first else 0
+            for segment in segments[first:]:
                 self._check_follows(segment, end)
                 files[segment.name(self.spec.name)] = segment
                 end = segment.end
-            ends.append(end)
 
         def check(name: str) -> None:
             found = files[name]
@@ -170,9 +173,7 @@ class Topic:
 
         if files:
             self._storage.for_all(check, files)
-            for partition in partitions:
-                self._checked[partition] = len(self.segments(partition))
-        return ends
+        self._checked = [len(self.segments(partition)) for partition in range(self.spec.partitions)]
 
     def segments(self, partition: int) -> Sequence[Segment]:
         """The files of a partition in the order of their offsets.

@@ -188,6 +188,14 @@ class Progress:
         """All tasks, sorted."""
         return self._tasks.keys()
 
+    def offsets(self, topic: str) -> list[int]:
+        """Per partition of a source the offset up to which its rows count."""
+        found = [0] * len(self._ends[topic])
+        for task, progress in self._tasks.items():
+            if topic in progress.offsets:
+                found[task.partition] = progress.offsets[topic]
+        return found
+
     def position(self, task: TaskId) -> Position:
         """Where the state of a task is committed."""
         return self._tasks[task].position

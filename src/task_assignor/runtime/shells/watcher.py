@@ -74,5 +74,6 @@ class Watcher:
             log.refresh()
             ends = list(log.end_offsets())
             if known.get(name) != ends:
+                log.check(known.get(name, [0] * len(ends)))
                 known[name] = moved[name] = ends
         return moved
