@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-HEAVY = {"cloudpickle", "hypothesis", "ortools", "pandas", "polars", "pyarrow", "pyspark", "rich", "typer"}
+HEAVY = {"cloudpickle", "hypothesis", "msgspec", "ortools", "pandas", "polars", "pyarrow", "pyspark", "rich", "typer"}
 
 
 def fresh_interpreter(code: str) -> str:

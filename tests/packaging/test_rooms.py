@@ -18,7 +18,7 @@ ROOMS = sorted(module.name for module in pkgutil.iter_modules(task_assignor.__pa
 
 # Room -> the extra that brings what the room needs, and the packages of that extra.
 EXTRAS = {
-    "runtime": ("runtime", ["cloudpickle", "polars", "pyarrow"]),
+    "runtime": ("runtime", ["cloudpickle", "msgspec", "polars", "pyarrow"]),
     "spark": ("spark", ["pyspark"]),
     "testing": ("testing", ["hypothesis"]),
 }

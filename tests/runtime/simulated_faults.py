@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException, CommitLogException, TopicException
@@ -296,7 +296,7 @@ class Faults:
         client.talks_nonsense = False
         by = self._world.random.choice((1, -1))
         spans = {topic: (start, end + 1_000 if by > 0 else start) for topic, (start, end) in result.offsets.items()}
-        return attrs.evolve(result, offsets=spans)
+        return msgspec.structs.replace(result, offsets=spans)
 
     def garbled_snapshot(self, client: SimulatedClient, snapshot: TaskSnapshot) -> TaskSnapshot:
         """What it says of a snapshot that it has written."""
@@ -305,10 +305,10 @@ class Faults:
         client.garbles_snapshots = False
         match self._world.random.randrange(3):
             case 0:
-                return attrs.evolve(snapshot, generation=snapshot.generation + 1)
+                return msgspec.structs.replace(snapshot, generation=snapshot.generation + 1)
             case 1:
-                return attrs.evolve(snapshot, batch=snapshot.batch + 1)
-        return attrs.evolve(snapshot, paths={name: f"{path}-" for name, path in snapshot.paths.items()})
+                return msgspec.structs.replace(snapshot, batch=snapshot.batch + 1)
+        return msgspec.structs.replace(snapshot, paths={name: f"{path}-" for name, path in snapshot.paths.items()})
 
     def _fail(self, event: LauncherFailed | SourcesFailed) -> None:
         self._world.excuses.add(str(event.error))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from task_assignor.runtime.checkpoints import commit_name
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.checkpoint import SavedProgress
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import Abandoned, Finished
 from task_assignor.runtime.machines.progress import Progress
@@ -72,7 +72,7 @@ def store(world: World, record: CommitRecord) -> bool:
     if dies and world.random.random() < 0.5:
         # It never reached the disk, or not as a whole: what it said, nobody has heard.
         if world.random.random() < 0.5:
-            document = as_document(record.to_json())
+            document = as_document(record)
             # Also where the disk is full: that is how it is torn.
             world.storage.objects[commit_name(record.number)] = document[: world.random.randrange(len(document) - 1)]
         world.restart_coordinator(is_dead=True)
@@ -98,7 +98,7 @@ def take(world: World, record: CommitRecord) -> None:
     world.commits.append(record)
 
 
-def write_checkpoint(world: World, log: CommitLog, number: int, state: Mapping[str, Any]) -> None:
+def write_checkpoint(world: World, log: CommitLog, number: int, state: SavedProgress) -> None:
     """As the server does it."""
     # It saves time and space later, nothing more.
     with suppress(OSError, StreamsException):

@@ -44,7 +44,7 @@ class Merging(Compaction):
             data = b"".join(self._storage.open(one.file.path).to_pybytes() for one in merge.files)
             self._storage.put_all({merge.path: data})
             rows = sum(one.file.seal.rows for one in merge.files)
-            files.replace(merge, Seal(rows, len(data), ""), [])
+            files.replace(merge, Seal(rows, len(data), ""), ())
             self._counts["merged"] += 1
             replaced += (one.file.path for one in merge.files)
         return replaced

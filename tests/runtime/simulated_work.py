@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
+import msgspec
 
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
 from task_assignor.runtime.machines.client_values import Outcome, StateLost
+from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.runtime.machines.protocol import (
     START,
     Hello,
@@ -44,6 +46,8 @@ from tests.runtime.simulated_outputs import rows_of
 from tests.runtime.simulated_storage import MemoryStorage
 
 APPLICATION: Final = "simulated"
+_READ: Final = reader_of(ToClient | ToCoordinator | None)
+T = TypeVar("T")
 RUN: Final = "run"
 Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
@@ -324,7 +328,7 @@ class Work:
             return TaskFailure(task, "client", str(error))
         self.fed.check(order)
         result = TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
-        return attrs.evolve(result, repartitions=routed)
+        return msgspec.structs.replace(result, repartitions=routed)
 
     def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
         """A task may leave rows of some sources for later, where others have more to come; never of all."""
@@ -345,7 +349,8 @@ class Work:
         self._parts += 1
         parts = client.parts.setdefault(task, [])
         parts.append(Part(f"part-{self._parts}", Seal(0, 1, "")))
-        return SnapshotWritten(position, {_store(task): SavedStore("memory", tuple(parts[-2:]), {"lineage": lineage})})
+        saved = SavedStore("memory", tuple(parts[-2:]), {"lineage": [*map(list, lineage)]})
+        return SnapshotWritten(position, {_store(task): saved})
 
     def _restore(self, client: SimulatedClient, task: TaskId, wanted: Restore) -> Restored | TaskFailure:
         """What `StreamTask.restore` does, on lineages."""
@@ -376,3 +381,10 @@ class Work:
     def _lineage_in_log(self, task: TaskId) -> Lineage:
         found = (record.tasks[task] for record in self._commits if task in record.tasks)
         return tuple((commit.batch, commit.generation) for commit in found)
+
+
+def sent(message: T) -> T:
+    """A message as it comes to the other side."""
+    found: T = _READ(encode(message))
+    assert found == message
+    return found

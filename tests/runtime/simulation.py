@@ -72,7 +72,7 @@ from tests.runtime.simulated_faults import Faults
 from tests.runtime.simulated_leader import WhimsicalLeader
 from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
 from tests.runtime.simulated_storage import MemoryStorage
-from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work
+from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, sent
 
 MANY = 99
 
@@ -397,8 +397,8 @@ class World:
                     raise
                 self.storage.mend()
         if known.last_commit + 1 == self.coordinator.progress.last_commit and not has_lost:
-            read = as_document(self.coordinator.progress.state())
-            assert as_document(known.state()) == read, "what is read is not what was known"
+            read = as_document(self.coordinator.progress.saved())
+            assert as_document(known.saved()) == read, "what is read is not what was known"
         if self.finished:
             # It died when it only waited for its clients to end; those are needed once more.
             self.finished = []
@@ -456,7 +456,7 @@ class World:
         self.tell_client(client, Disconnected("cut"))
 
     def _deliver_to_coordinator(self, connection: Connection) -> None:
-        message = connection.to_coordinator.popleft()
+        message = sent(connection.to_coordinator.popleft())
         self.tell(FromClient(connection.number, message, self.now_ms))
 
     def _report_loss(self, connection: Connection) -> None:
@@ -464,7 +464,7 @@ class World:
         self.tell(ConnectionLost(connection.number, "connection closed", self.now_ms))
 
     def _deliver_to_client(self, connection: Connection) -> None:
-        message = connection.to_client.popleft()
+        message = sent(connection.to_client.popleft())
         client = connection.client
         if connection.member_id:
             connection.is_open = False

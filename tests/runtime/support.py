@@ -72,7 +72,7 @@ def description(root: Path, topic: str, version: int = 0) -> Path:
 def change_description(path: Path, **changes: Any) -> None:
     """Write other things into such a file, with the right checksum."""
     storage = LocalStorage(path.parent.parent)
-    path.write_bytes(as_document({**open_document(storage, path.parent.name), **changes}))
+    path.write_bytes(as_document({**open_document(storage, path.parent.name, dict), **changes}))
 
 
 def write_streams(root: str | Path, rows: int, keys: int, partitions: int = 4) -> tuple[pa.Table, pa.Table]:

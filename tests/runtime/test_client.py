@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import deque
 
-import attrs
+import msgspec
 import pytest
 
 from task_assignor.runtime import InvalidTransitionException, Seal
@@ -475,7 +475,7 @@ def _share(machine: Machine, batch: int, base: Position) -> tuple[Position, Shar
     """Process a batch and write a snapshot of it."""
     position = process(machine, an_order(A, batch, base=base)).position
     assert machine.handle(Received(committed({A: position}))) == [RunJob(Job(JobKind.SNAPSHOT, A))]
-    written = attrs.evolve(WRITTEN, position=position)
+    written = msgspec.structs.replace(WRITTEN, position=position)
     (share,) = machine.handle(JobDone(Job(JobKind.SNAPSHOT, A), written))
     assert isinstance(share, Share)
     assert share.written == written
@@ -517,7 +517,9 @@ def test_a_restore_that_was_overtaken_by_a_newer_snapshot_is_tried_again_with_it
     assert run == RunJob(Job(JobKind.RESTORE, A, restore=Restore(START, recovery, second)))
     failure = TaskFailure(A, "log", "it is missing")
     told = machine.handle(JobDone(run.job, failure))
-    assert told == [SendToCoordinator(TaskFailed(attrs.evolve(failure, floor=-1)))], "not tried again and again"
+    assert told == [SendToCoordinator(TaskFailed(msgspec.structs.replace(failure, floor=-1)))], (
+        "not tried again and again"
+    )
     assert machine.handle(Received(Committed({}, {A: _snapshot(first)}))) == []
     (run,) = machine.handle(Received(Committed({}, {A: _snapshot(second)})))
     recovery.add_snapshot(_snapshot(first))

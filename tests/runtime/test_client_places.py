@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 from task_assignor.runtime.machines.client_task import (
     Job,
@@ -49,7 +49,7 @@ def test_a_task_holds_its_place_from_its_first_order_to_its_last() -> None:
     # B waits, though A has no order at the moment.
     result = result_of(first)
     assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
-    last = attrs.evolve(an_order(A, 1, base=result.position), is_last=True)
+    last = msgspec.structs.replace(an_order(A, 1, base=result.position), is_last=True)
     (job,) = machine.handle(Received(Process((last,))))
     assert job == RunJob(Job(JobKind.PROCESS, A, order=last))
     told, close = machine.handle(JobDone(job.job, result_of(last)))
@@ -64,10 +64,10 @@ def test_an_order_that_was_not_carried_out_to_its_end_keeps_the_place() -> None:
     """Late rows of another source may still come before what is left of it."""
     machine = a_member(place_heartbeats=2)
     machine.handle(Received(assign(1, {A: START}, {})))
-    order = attrs.evolve(an_order(A, 0), is_last=True)
+    order = msgspec.structs.replace(an_order(A, 0), is_last=True)
     (job,) = machine.handle(Received(Process((order,))))
     assert isinstance(job, RunJob)
-    result = attrs.evolve(result_of(order), offsets={"t": (0, 5)})
+    result = msgspec.structs.replace(result_of(order), offsets={"t": (0, 5)})
     assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
 
 
@@ -84,12 +84,12 @@ def test_a_task_without_work_gives_its_place_to_one_that_waits_and_is_restored_l
     order = an_order(B, 0)
     assert machine.handle(Received(Process((order,)))) == []
     assert beat() == [RunJob(Job(JobKind.CLOSE, A))]
-    again = attrs.evolve(an_order(A, 1, base=result.position))
+    again = msgspec.structs.replace(an_order(A, 1, base=result.position))
     assert machine.handle(Received(Process((again,)))) == []
     assert machine.handle(JobDone(Job(JobKind.CLOSE, A), TaskClosed(A))) == [
         RunJob(Job(JobKind.PROCESS, B, order=order))
     ]
-    done = attrs.evolve(result_of(order))
+    done = msgspec.structs.replace(result_of(order))
     machine.handle(JobDone(Job(JobKind.PROCESS, B, order=order), done))
     assert [beat(), beat()] == [[], [RunJob(Job(JobKind.CLOSE, B))]]
     (restore,) = machine.handle(JobDone(Job(JobKind.CLOSE, B), TaskClosed(B)))

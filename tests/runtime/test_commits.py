@@ -25,9 +25,9 @@ from task_assignor.runtime import (
     read_output,
 )
 from task_assignor.runtime.checkpoints import Checkpoints, Written
-from task_assignor.runtime.commits import APPLICATION, RunLayout
+from task_assignor.runtime.commits import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.compaction import Upkeep
-from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
@@ -40,7 +40,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layout = RunLayout(root)
-        description = {"formatVersion": FORMAT_VERSION, "applicationId": "app", "outputs": {"out": None}}
+        description = RunDescription("app", "a run", {}, "topics", {"out": None})
         self.layout.storage.put(APPLICATION, as_document(description))
 
     def file(self, partition: int, batch: int, generation: int, rows: pa.Table) -> FileRef:
@@ -48,7 +48,7 @@ class Folder:
         name = self.layout.output("out", TaskId(0, partition), batch, generation)
         data, seal = as_arrow(rows)
         self.layout.storage.put(name, data)
-        return FileRef(name, seal, [(field.name, str(field.type)) for field in rows.schema])
+        return FileRef(name, seal, tuple((field.name, str(field.type)) for field in rows.schema))
 
     def record(self, number: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
         """A commit record of those files."""
@@ -126,14 +126,14 @@ def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder, commits: 
     for number in range(3, commits):
         new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 5 == 0:
-            new.write_checkpoint(number, {})
+            new.write_checkpoint(number, SavedProgress())
     newest = new.checkpoint()
     told = (
         r"Commit 2 has been made by somebody else \(the second\)|Commit 2 cannot follow commit 1, which somebody else"
     )
     with pytest.raises(CommitLogException, match=told):
         asleep.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(2))}))
-    asleep.write_checkpoint(1, {})
+    asleep.write_checkpoint(1, SavedProgress())
     assert CommitLog(folder.root).checkpoint().number == max(newest.number, 1)
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(commits))
 
@@ -147,7 +147,7 @@ def test_files_do_not_grow_with_the_number_of_starts(folder: Folder) -> None:
         for _ in range(start % 4):
             number += 1
             log.append(folder.record(number, {}))
-        log.write_checkpoint(number, {})
+        log.write_checkpoint(number, SavedProgress())
     assert len(list((folder.root / "commits").iterdir())) <= 12
     told = [record.opened_by for record in CommitLog(folder.root).records() if record.opened_by]
     assert told == [f"start {start}" for start in range(60)]
@@ -159,7 +159,7 @@ def test_the_history_is_bounded_and_so_is_what_is_read_at_once(folder: Folder) -
     for number in range(300):
         log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 5 == 4:
-            log.write_checkpoint(number, {})
+            log.write_checkpoint(number, SavedProgress())
     sizes = [path.stat().st_size for path in sorted((folder.root / "history").iterdir())]
     assert sum(sizes) <= 8_000 + max(sizes), "one more than counts, which the checkpoint before has"
     assert max(sizes) <= 3 * 8_000 / 16 + 1_000
@@ -174,16 +174,16 @@ def test_a_replaced_coordinator_that_wakes_up_while_it_tidies_takes_nothing_from
     asleep.open_epoch("app", "the first", 0)
     for number in range(1, 10):
         asleep.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
-    asleep.write_checkpoint(4, {})
+    asleep.write_checkpoint(4, SavedProgress())
     before = asleep.checkpoint()
-    asleep.write_checkpoint(9, {})
+    asleep.write_checkpoint(9, SavedProgress())
     now = asleep.checkpoint()
     new = CommitLog(folder.root)
     new.open_epoch("app", "the second", 0)
     for number in range(11, 40):
         new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 5 == 0:
-            new.write_checkpoint(number, {})
+            new.write_checkpoint(number, SavedProgress())
     asleep._checkpoints._tidy(before, now, list(asleep.records())[5:10])
     assert CommitLog(folder.root).checkpoint().number == 35
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
@@ -191,7 +191,7 @@ def test_a_replaced_coordinator_that_wakes_up_while_it_tidies_takes_nothing_from
 
 def test_assignments_are_in_the_log(folder: Folder) -> None:
     log = CommitLog(folder.root)
-    tasks = ClientTasks([TaskId(0, 1), TaskId(0, 0)], [TaskId(1, 0)])
+    tasks = ClientTasks((TaskId(0, 0), TaskId(0, 1)), (TaskId(1, 0),))
     rebalance = RebalanceRecord(4, "why", {"c-1": ("c", tasks)})
     log.append(CommitRecord(0, "app", 1, 4, 0, {}, rebalance))
     assert list(CommitLog(folder.root).rebalances()) == [rebalance]
@@ -202,7 +202,7 @@ def _checkpointed(folder: Folder, commits: int, every: int) -> None:
     for number in range(commits):
         log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % every == every - 1:
-            log.write_checkpoint(number, {"batches": number + 1})
+            log.write_checkpoint(number, SavedProgress(number + 1))
 
 
 def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None:
@@ -212,7 +212,11 @@ def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None
     assert [record.number for record in log.records()] == list(range(203))
     assert read_output(folder.root, "out").column("x").to_pylist() == list(range(203))
     checkpoint = log.checkpoint()
-    assert (checkpoint.number, checkpoint.state, checkpoint.columns) == (199, {"batches": 200}, {"out": {"x": "int64"}})
+    assert (checkpoint.number, checkpoint.state, checkpoint.columns) == (
+        199,
+        SavedProgress(200),
+        {"out": {"x": "int64"}},
+    )
     assert [record.number for record in log.records_after(checkpoint)] == [200, 201, 202]
     names = {entry: len(list((folder.root / entry).iterdir())) for entry in ("commits", "checkpoints", "history")}
     assert names["checkpoints"] == 2
@@ -238,7 +242,7 @@ def test_what_is_committed_while_a_checkpoint_is_written_is_in_the_next_one(
     for number in range(4):
         log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
     for number in range(3, 8):
-        log.write_checkpoint(number, {})
+        log.write_checkpoint(number, SavedProgress())
     assert read_output(folder.root, "out").column("x").to_pylist() == list(range(9))
 
 
@@ -415,7 +419,7 @@ def test_an_output_gains_columns_and_loses_none(folder: Folder, resumes: bool) -
     log.append(folder.record(3, {1: folder.file(1, 3, 1, _rows(3))}))
     number = 4
     if resumes:
-        log.write_checkpoint(3, {})
+        log.write_checkpoint(3, SavedProgress())
         log = CommitLog(folder.root)
         number = log.open_epoch("app", "me", 0).number + 1
     with pytest.raises(
@@ -425,7 +429,7 @@ def test_an_output_gains_columns_and_loses_none(folder: Folder, resumes: bool) -
     with pytest.raises(ProcessorException, match="Columns cannot go or change their types; new ones may come"):
         log.append(folder.record(number, {1: folder.file(1, number, 1, pa.table({"x": [1], "y": [1]}))}))
     log.append(folder.record(number, {1: folder.file(1, number, 2, wide)}))
-    log.write_checkpoint(number, {})
+    log.write_checkpoint(number, SavedProgress())
     found = read_output(folder.root, "out")
     assert found.column("x").to_pylist() == [1, 2, 1, 3, 2]
     assert found.column("y").to_pylist() == [None, "new", None, None, "new"]
@@ -451,7 +455,7 @@ def test_a_damaged_record_that_nobody_needs_any_more_does_not_keep_others_from_b
     for number in range(1, 13):
         log.append(CommitRecord(number, "app", opening.epoch, 0, number))
         if number % 4 == 0:
-            log.write_checkpoint(number, {})
+            log.write_checkpoint(number, SavedProgress())
             left[number] = [int(name[-17:-5]) for name in storage.list("commits")]
         if number == 2:
             storage.damage("commits/000000000002.json", random.Random(0), tears=True)

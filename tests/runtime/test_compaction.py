@@ -30,10 +30,12 @@ from task_assignor.runtime import (
     committed_files,
     read_output,
 )
-from task_assignor.runtime.commits import APPLICATION, RunLayout
+from task_assignor.runtime.commits import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.compaction import Upkeep
+from task_assignor.runtime.machines.checkpoint import SavedPartition, SavedProgress
 from task_assignor.runtime.machines.output_files import OutputFiles, merged_at
-from task_assignor.runtime.machines.records import FORMAT_VERSION, RoutedFile, Seal
+from task_assignor.runtime.machines.protocol import Piece
+from task_assignor.runtime.machines.records import RoutedFile, Seal
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.storage import PARQUET, Data, LocalStorage, as_arrow, as_document, as_parquet
 from task_assignor.sdk import TaskId
@@ -55,7 +57,7 @@ TASKS = (TaskId(0, 0), TaskId(0, 1))
 
 
 def _commit(task: TaskId, batch: int, size: int) -> CommitRecord:
-    file = FileRef(f"output/out/{task.partition}/{batch:012d}-00000001.arrow", Seal(1, size, "0"), [("x", "int64")])
+    file = FileRef(f"output/out/{task.partition}/{batch:012d}-00000001.arrow", Seal(1, size, "0"), (("x", "int64"),))
     commit = TaskCommit(task, batch, "c", "p", "m", "a", 1, {}, {"out": file})
     return CommitRecord(batch, "app", 1, 1, 0, {task: commit})
 
@@ -73,13 +75,13 @@ def test_few_files_are_left_and_rows_are_copied_seldom(checkpoints: list[list[in
             whole = Seal(sum(seal.rows for seal in seals), sum(seal.size for seal in seals), "1")
             assert whole.size <= limit
             copied += whole.size
-            files.replace(merge, whole, [("x", "int64")])
+            files.replace(merge, whole, (("x", "int64"),))
             assert merged_at(merge.path) == number
             assert merge.path.endswith("-00000007.arrow")
         left = list(files.of("out"))
         assert [left[0].first, *(one.first for one in left[1:])] == [0, *(one.last + 1 for one in left[:-1])]
         assert left[-1].last == batches - 1
-        assert OutputFiles.from_json(files.to_json()) == files
+        assert OutputFiles.load(files.saved()) == files
         total = sum(one.file.seal.size for one in left)
         assert len(left) <= 3 * total / limit + len(sizes) + math.log2(total + 1) + 1
     total = sum(map(sum, checkpoints))
@@ -93,7 +95,7 @@ def test_equal_batches_leave_a_logarithm_of_files() -> None:
         if batch % 10 == 9:
             for merge in files.merges(batch, 1):
                 rows, size = (sum(getattr(one.file.seal, name) for one in merge.files) for name in ("rows", "size"))
-                files.replace(merge, Seal(rows, size, "1"), [])
+                files.replace(merge, Seal(rows, size, "1"), ())
             most = max(most, len(list(files.of("out"))))
     assert most <= 9
 
@@ -119,7 +121,7 @@ class Run:
         self.ending = ending
         self.upkeep = upkeep or Upkeep(retention_ms=0)
         self.storage = LocalStorage(root, is_durable=False)
-        description = {"formatVersion": FORMAT_VERSION, "applicationId": "app", "outputs": {"out": None}}
+        description = RunDescription("app", "a run", {}, "topics", {"out": None})
         self.storage.put(APPLICATION, as_document(description))
         self.expected: dict[TaskId, list[int | None]] = {task: [] for task in TASKS}
         self.batches = dict.fromkeys(TASKS, 0)
@@ -149,7 +151,7 @@ class Run:
         path = layout.output("out", task, self.batches[task], generation or self.generation, self.ending)
         data, seal = (as_parquet if self.ending == PARQUET else as_arrow)(rows)
         self.storage.put(path, data)
-        return FileRef(path, seal, [(field.name, str(field.type)) for field in rows.schema])
+        return FileRef(path, seal, tuple((field.name, str(field.type)) for field in rows.schema))
 
     def commit(self, *values: int | None, tasks: Iterable[TaskId] = TASKS, kind: pa.DataType | None = None) -> None:
         """A batch of each task with these values."""
@@ -168,7 +170,7 @@ class Run:
 
     def checkpoint(self) -> None:
         """A checkpoint of all records."""
-        self.log.write_checkpoint(self.number, {})
+        self.log.write_checkpoint(self.number, SavedProgress())
 
     def go_on(self, commits: int, every: int) -> None:
         """Some batches, with checkpoints."""
@@ -375,7 +377,7 @@ def test_a_replaced_coordinator_that_merges_takes_nothing_from_the_new_one(tmp_p
         run.open()
         if asleep_at == 2:
             run.go_on(7, every=3)
-        asleep.write_checkpoint(number, {})
+        asleep.write_checkpoint(number, SavedProgress())
         run.check()
         run.go_on(7, every=3)
         run.check()
@@ -421,10 +423,10 @@ def test_files_of_repartition_topics_that_nobody_deleted_are_deleted(tmp_path: P
         routed = {"pairs": RoutedFile(FileRef(path, seal), (1,))}
         commit = TaskCommit(TASKS[0], batch, "c", "p", "m", "a", 1, {}, repartitions=routed)
         run._append({TASKS[0]: commit})
-        paths.append((path, [FileRef(path, seal).to_json(), 0, batch, 1]))
+        paths.append((path, Piece(FileRef(path, seal), 0, batch, 1)))
     lost = run.log.layout.repartition("pairs", TASKS[0], 2, 7)
     run.storage.put(lost, b"")
-    state = {"repartitions": {"pairs": [[4, [paths[3][1]]]]}}
+    state = SavedProgress(repartitions={"pairs": (SavedPartition(4, (paths[3][1],)),)})
     for _ in range(2):
         run.open()
         run.log.write_checkpoint(run.number, state)
@@ -482,7 +484,7 @@ def test_lists_of_parquet_files_follow_merges(tmp_path: Path) -> None:
     for _ in range(3):
         run.commit(1)
         run.commit(2)
-        written_checkpoint = run.log.write_checkpoint(run.number, {})
+        written_checkpoint = run.log.write_checkpoint(run.number, SavedProgress())
         assert written_checkpoint is not None
         manifests.take_checkpoint(written_checkpoint)
         assert written["manifest/out/files.txt"].decode().splitlines() == committed_files(tmp_path, "out")

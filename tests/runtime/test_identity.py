@@ -172,7 +172,11 @@ def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None
     wholes = [path.read_bytes() for path in paths]
     before = Topic.open(root, "left")
     for name, path in zip(("left", "right"), paths, strict=True):
-        change_description(path, partitions=5, files=[*Topic.open(root, name).now.to_json()["files"], []])
+        change_description(
+            path,
+            partitions=5,
+            files=[*Topic.open(root, name).now.document().files, []],
+        )
     refused(join(), "topics, left, partitions: was 4, is 5", "topics, right, partitions: was 4, is 5")
     for path, whole in zip(paths, wholes, strict=True):
         path.write_bytes(whole)

@@ -34,7 +34,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import ConfigException, TaskId
 
-T = [TaskId(0, partition) for partition in range(3)]
+T = tuple(TaskId(0, partition) for partition in range(3))
 
 
 def joined(client: str) -> ClientJoined:

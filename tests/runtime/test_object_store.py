@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pyarrow.compute as pc
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_coordinator_that_was_replaced_can_commit_nothing(s3_folder: Callable[
     second = new.open_epoch("app", "the new one", 0)
     assert second.epoch == first.epoch + 1
     with pytest.raises(CommitLogException, match=r"made by somebody else \(the new one\)"):
-        old.append(attrs.evolve(first, number=first.number + 1, opened_by=""))
+        old.append(msgspec.structs.replace(first, number=first.number + 1, opened_by=""))
 
 
 def test_damage_in_a_bucket_is_told(s3_folder: Callable[[], str]) -> None:

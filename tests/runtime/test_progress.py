@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import CommitLogException, CommitRecord, TaskCommit
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Position
-from task_assignor.runtime.machines.records import Checkpoint
 from task_assignor.sdk import TaskId
 from tests.budget import examples
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections import Counter
@@ -34,6 +33,8 @@ from task_assignor.runtime import (
     WindowedJoin,
     read_output,
 )
+from task_assignor.runtime.machines.checkpoint import SavedProgress
+from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import FileRef, RoutedFile, Seal, TaskCommit
 from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.topics import Topic
@@ -270,12 +271,12 @@ def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
             commit = TaskCommit(
                 TaskId(0, task), number, "c", "p", "m", "a", 1, {}, repartitions={"r": RoutedFile(file, rows)}
             )
-            committed.append(TaskCommit.from_json(str(commit.task), json.loads(json.dumps(commit.to_json()))))
+            committed.append(decode(encode(commit), TaskCommit))
         known.publish(committed)
         assert known.ends() == {"r": [len(written[0]), len(written[1])]}
         look()
-        plain = json.loads(json.dumps(known.state()))
+        saved = decode(encode(SavedProgress(0, known.saved())), SavedProgress)
         known = Repartitions({"r": 2}, {"r": (None, 0)})
-        known.load(plain)
+        known.load(saved.repartitions)
     wanted = {path for partition in (0, 1) for path, _ in written[partition][read[partition] :]}
     assert gone == files - wanted

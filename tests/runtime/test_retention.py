@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 
 import attrs
+import msgspec
 import pytest
 
 from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, write_topic
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Position, position_of
 from task_assignor.runtime.machines.records import (
-    Checkpoint,
     FileRef,
     Part,
     SavedStore,
@@ -50,7 +51,7 @@ def _progress(batches: int = 0) -> Progress:
 
 
 def _checkpoint(progress: Progress, number: int) -> Checkpoint:
-    return Checkpoint(number, state=progress.state())
+    return Checkpoint(number, state=progress.saved())
 
 
 def test_the_two_newest_snapshots_and_the_changes_since_the_older_one_are_kept() -> None:
@@ -78,7 +79,12 @@ def test_lags_are_right_when_the_changes_are_gone_and_restores_read_no_more_than
         progress.take_snapshot(_snapshot(batch, {f"{batch}": batch}))
     assert not progress.recovery(A).reaches(old)
     for found in (progress, Progress.after(_checkpoint(progress, 5), [], SOURCES, ENDS)):
-        assert [found.lag(A, at) for at in (START, old, attrs.evolve(old, generation=2), new)] == [10, 8, 10, 1]
+        assert [found.lag(A, at) for at in (START, old, msgspec.structs.replace(old, generation=2), new)] == [
+            10,
+            8,
+            10,
+            1,
+        ]
         assert [found.rows_to_read(A, at) for at in (START, old, new)] == [3, 3, 1]
         assert found.changelog_ends() == {A: 10}
 
@@ -86,12 +92,12 @@ def test_lags_are_right_when_the_changes_are_gone_and_restores_read_no_more_than
 @pytest.mark.parametrize(
     ("snapshot", "reason"),
     [
-        (attrs.evolve(_snapshot(4, {}), generation=2), "batch 4 of generation 2 was not committed"),
-        (attrs.evolve(_snapshot(4, {}), task=TaskId(7, 7)), "the topology does not have that task"),
+        (msgspec.structs.replace(_snapshot(4, {}), generation=2), "batch 4 of generation 2 was not committed"),
+        (msgspec.structs.replace(_snapshot(4, {}), task=TaskId(7, 7)), "the topology does not have that task"),
         (_snapshot(12, {}), "batch 12 of generation 1 was not committed"),
         (_snapshot(3, {}), "there is one of batch 3"),
         (_snapshot(4, {"a": 1}), "neither new nor of a snapshot that counts"),
-        (attrs.evolve(_snapshot(4, {"a": 4}), paths={}), "its file '' is neither new"),
+        (msgspec.structs.replace(_snapshot(4, {"a": 4}), paths={}), "its file '' is neither new"),
     ],
 )
 def test_snapshots_that_cannot_count_are_refused(snapshot: TaskSnapshot, reason: str) -> None:
@@ -107,7 +113,7 @@ def test_a_task_without_state_has_nothing_to_be_restored_from() -> None:
     """Its batches are not kept in memory, and not in checkpoints."""
     progress = Progress(SOURCES, ENDS)
     for batch in range(500):
-        progress.advance(attrs.evolve(_commit(batch), changelogs={}))
+        progress.advance(msgspec.structs.replace(_commit(batch), changelogs={}))
     recovery = progress.recovery(A)
     assert recovery.changes == []
     assert recovery.start == recovery.end == progress.position(A)

@@ -185,7 +185,7 @@ def test_snapshots_of_a_task_that_follow_each_other_are_all_committed() -> None:
     positions = [change.position for change in recovery.unsaved[:2]]
     for position in positions:
         part = Part(f"new-{position.batch}", Seal(0, 1, ""))
-        lineage = world.committed[task][: position.batch + 1]
+        lineage = [*map(list, world.committed[task][: position.batch + 1])]
         written = SnapshotWritten(position, {store: SavedStore("memory", (part,), {"lineage": lineage})})
         snapshot = world.work.shared.put(Share(task, written, recovery.newest))
         world.tell(FromClient(owner.connection, SnapshotTaken(snapshot), world.now_ms))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -290,7 +291,7 @@ def test_a_wrong_hint_is_harmless(tmp_path: Path, damage: str) -> None:
     bench.run(task, 3)
     totals, whole = _totals(task), hint.read_bytes()
     task.close()
-    document = open_document(LocalStorage(hint.parent), hint.name)
+    document = open_document(LocalStorage(hint.parent), hint.name, dict)
     match damage:
         case "torn" | "empty":
             hint.write_bytes(whole[: len(whole) // 2 if damage == "torn" else 0])
@@ -367,7 +368,7 @@ def test_after_a_failure_the_state_is_that_of_the_batch_before(bench: Bench) -> 
     task = bench.task()
     bench.run(task, 2)
     before = _totals(task)
-    broken = attrs.evolve(bench.order(), ranges={"left": (2, 4), "right": (0, 0)})
+    broken = msgspec.structs.replace(bench.order(), ranges={"left": (2, 4), "right": (0, 0)})
     forward = task._context.forward
 
     def fail(rows: pa.Table, output: str | None = None) -> None:

@@ -101,8 +101,10 @@ class Bench:
             rows = sorted(table.to_pylist(), key=lambda row: row["number"])
             assert [row["number"] for row in rows] == list(range(len(self.seen) + 1, len(self.seen) + len(rows) + 1))
             self.seen += [row["what"] for row in rows]
-        commit = TaskCommit(TASK, result.batch, "c", "p", "m", "a", 1, result.offsets, {}, result.changelogs)
-        commit = TaskCommit.from_json("0_0", {**commit.to_json(), "streamTime": result.position.stream_time})
+        commit = TaskCommit(
+            *(TASK, result.batch, "c", "p", "m", "a", 1, result.offsets, {}, result.changelogs),
+            stream_time=result.position.stream_time,
+        )
         self.progress.advance(commit)
         self.batches += 1
         return True
@@ -171,6 +173,7 @@ class Ticks(Processor):
 def test_the_clock_on_the_wall_is_looked_at_before_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, {"a": [1, 2, 3, 4, 5]})
     import attrs
+    import msgspec
 
     bench.sub = attrs.evolve(bench.sub, processor=Ticks)
     bench.task = bench.new_task()
@@ -180,7 +183,11 @@ def test_the_clock_on_the_wall_is_looked_at_before_each_batch(tmp_path: Path, mo
         monkeypatch.setattr(StreamTask, "_now_ms", staticmethod(lambda now=now: now))
         base = bench.progress.position(TASK)
         order = TaskOrder(
-            TASK, batch, 1, {"a": (batch, batch + 1)}, attrs.evolve(base, batch=batch - 1, generation=int(batch > 0))
+            TASK,
+            batch,
+            1,
+            {"a": (batch, batch + 1)},
+            msgspec.structs.replace(base, batch=batch - 1, generation=int(batch > 0)),
         )
         result = bench.task.process(order)
         for file in result.outputs.values():

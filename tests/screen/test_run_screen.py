@@ -22,7 +22,7 @@ from task_assignor.runtime import (
 from task_assignor.screen import RunScreen
 from task_assignor.sdk import TaskId
 
-TASKS = [TaskId(0, partition) for partition in range(4)]
+TASKS = tuple(TaskId(0, partition) for partition in range(4))
 
 
 def shown(*events: RunEvent, width: int = 100) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
 def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:
     """Those of the lost client, those of a client that is back, and those that move although both clients stay."""
     first = {"a": ClientTasks(TASKS[:1], TASKS[1:2]), "b": ClientTasks(TASKS[1:2]), "c": ClientTasks(TASKS[2:])}
-    second = {"a": ClientTasks(TASKS[1:3]), "b": ClientTasks([TASKS[0], TASKS[3]])}
+    second = {"a": ClientTasks(TASKS[1:3]), "b": ClientTasks((TASKS[0], TASKS[3]))}
     third = {**second, "a": ClientTasks(TASKS[1:2]), "c": ClientTasks(TASKS[2:3])}
     joins = [joined(client, number) for number, client in enumerate("abc")]
     text = "\n".join(

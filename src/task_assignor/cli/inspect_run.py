@@ -66,12 +66,12 @@ def _look(run_dir: str) -> dict[str, Any]:
         elif line["event"] not in _QUIET:
             happened.append(line)
     return {
-        "application": known["applicationId"],
-        "runId": known["runId"],
+        "application": known.application_id,
+        "runId": known.run_id,
         "runDir": layout.run_dir,
-        "topicsRoot": known["topicsRoot"],
-        "topics": sorted(known["identity"]["topics"]),
-        "outputs": {name: commits["rowsByOutput"].get(name, 0) for name in sorted(known["outputs"])},
+        "topicsRoot": known.topics_root,
+        "topics": sorted(known.identity["topics"]),
+        "outputs": {name: commits["rowsByOutput"].get(name, 0) for name in sorted(known.outputs)},
         **commits,
         "happened": happened,
         "metrics": metrics,

@@ -4,6 +4,7 @@ from task_assignor.sdk import MissingExtraException
 
 try:
     import cloudpickle as _cloudpickle  # noqa: F401
+    import msgspec as _msgspec  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
 except ImportError as error:
     raise MissingExtraException("runtime", "task_assignor.runtime", error.name or "pyarrow") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
+import msgspec
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
@@ -23,6 +24,7 @@ from task_assignor.runtime.commits import (
     APPLICATION,
     LOCK,
     CommitLog,
+    RunDescription,
     RunLayout,
     read_application,
 )
@@ -33,6 +35,7 @@ from task_assignor.runtime.event_lines import EventLines
 from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
@@ -46,7 +49,7 @@ from task_assignor.runtime.machines.events import (
 )
 from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.records import FORMAT_VERSION, Checkpoint, CommitRecord
+from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
@@ -547,44 +550,37 @@ class StreamsApplication:
         storage = self._layout.storage
         outputs = self._output_schemas()
         identity = identity_of(self._topology, self._topics, outputs)
-        description = {
-            "formatVersion": FORMAT_VERSION,
-            "applicationId": self._application_id,
-            "runId": str(uuid.uuid4()),
-            "identity": identity,
-            "topicsRoot": self._topics_at.address,
-            "outputs": {
+        description = RunDescription(
+            self._application_id,
+            str(uuid.uuid4()),
+            identity,
+            self._topics_at.address,
+            {
                 name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
                 for name, schema in outputs.items()
                 if name not in self._topology.repartitions
             },
-        }
+        )
         if not storage.is_there(APPLICATION):
             with suppress(FileExistsError):
                 storage.put_if_absent(APPLICATION, as_document(description))
-                return str(description["runId"])
+                return description.run_id
         found = read_application(self._layout)
-        try:
-            owner, run_id, before = found["applicationId"], str(found["runId"]), found["identity"]
-        except (KeyError, TypeError) as error:
+        if found.application_id != self._application_id:
             raise CommitLogException(
-                f"The description of the run cannot be read: {storage.locate(APPLICATION)} ({error!r})."
-            ) from error
-        if owner != self._application_id:
-            raise CommitLogException(
-                f"The folder {self._layout.run_dir} belongs to the application {owner!r}, not to "
+                f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        changed = differences(with_gained_columns(before, identity, outputs), identity)
+        changed = differences(with_gained_columns(found.identity, identity, outputs), identity)
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
                 f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name.) "
                 "Maybe use another run_dir, which computes everything anew, or go back to what it was."
             )
-        if before != identity:
-            storage.put(APPLICATION, as_document({**description, "runId": run_id}))
-        return run_id
+        if found.identity != identity:
+            storage.put(APPLICATION, as_document(msgspec.structs.replace(description, run_id=found.run_id)))
+        return found.run_id
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:
         """Output -> its columns; None: those of the rows that come."""

@@ -24,14 +24,16 @@ from itertools import accumulate
 from typing import Final
 
 import attrs
+import msgspec
 
 from task_assignor.runtime.compaction import Compaction, Upkeep
 from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.encoding import Value
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
+from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
 from task_assignor.runtime.storage import Storage, as_document, open_document, read_document
-from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
 COMMITS: Final = "commits"
@@ -66,7 +68,13 @@ class Written:
     @classmethod
     def of(cls, record: CommitRecord) -> Written:
         """A record that is to be written."""
-        return cls(record, as_document(record.to_json()))
+        return cls(record, as_document(record))
+
+
+class _Replaced(Value, frozen=True):
+    """Files that were merged into others."""
+
+    files: tuple[str, ...]
 
 
 class Checkpoints:
@@ -100,7 +108,7 @@ class Checkpoints:
                     checkpoint = self._read(number)
                 except FileNotFoundError:
                     break  # replaced meanwhile
-                except (OSError, ValueError, KeyError, TypeError) as error:
+                except (OSError, ValueError) as error:
                     problem = problem or error
                     continue
                 if problem is not None:
@@ -126,13 +134,13 @@ class Checkpoints:
         """
         try:
             lines = gzip.decompress(self._storage.open(name).to_pybytes()).splitlines(keepends=True)
-            records = [CommitRecord.from_json(read_document(line)) for line in lines]
+            records = [read_document(line, CommitRecord) for line in lines]
             if [record.number for record in records] != [*_numbers_in(name)]:
                 raise ValueError("other records are in it than its name says")
             return iter(records)
         except FileNotFoundError:
             raise
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, StreamsException) as error:
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             raise CommitLogException(
                 f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {NEW_RUN}"
             ) from error
@@ -176,15 +184,15 @@ class Checkpoints:
             first = earlier.start
         segment = f"{HISTORY}/{first:012d}-{last:012d}{_COMPRESSED}"
         self._storage.put(segment, b"".join(parts))
-        checkpoint = attrs.evolve(
+        checkpoint = msgspec.structs.replace(
             checkpoint,
             history=self._newest_of((*history, segment)),
             at_ms=records[-1].committed_at_ms,
-            outputs=files.to_json(),
+            outputs=files.saved(),
             replaced=tuple(merged),
             written=written,
         )
-        self._storage.put(_name(checkpoint.number), as_document(checkpoint.to_json()))
+        self._storage.put(_name(checkpoint.number), as_document(checkpoint))
         self._tidy(before, checkpoint, records)
         return checkpoint
 
@@ -213,7 +221,7 @@ class Checkpoints:
         """Write down what a checkpoint has replaced, which counts; another one follows it."""
         if counts.replaced:
             name = f"{REPLACED}/{counts.number:012d}-{counts.at_ms:013d}.json"
-            self._storage.put(name, as_document({"files": list(counts.replaced)}))
+            self._storage.put(name, as_document(_Replaced(counts.replaced)))
 
     def _delete_replaced(self, before: Checkpoint, now: Checkpoint) -> None:
         """Delete files that were replaced so long ago that nobody reads them any more."""
@@ -224,15 +232,15 @@ class Checkpoints:
             if is_list and int(number) <= before.number and int(at_ms) + self._upkeep.retention_ms <= now.at_ms:
                 due.append(name)
         if due:
-            needed = {path for found in (before, now) for path in OutputFiles.from_json(found.outputs).paths()}
+            needed = {path for found in (before, now) for path in OutputFiles.load(found.outputs).paths()}
             self._storage.delete([path for path in self._replaced_in(due) if path not in needed])
             self._storage.delete(due)
 
     def _replaced_in(self, lists: Iterable[str]) -> Iterator[str]:
         for name in lists:
             try:
-                yield from open_document(self._storage, name)["files"]
-            except (OSError, ValueError, KeyError) as error:
+                yield from open_document(self._storage, name, _Replaced).files
+            except (OSError, ValueError) as error:
                 # What was in it is found as orphans, one day.
                 _log.warning("The list %s cannot be read: %s", self._storage.locate(name), error)
 
@@ -248,7 +256,7 @@ class Checkpoints:
 
     def _opens_an_epoch(self, number: int) -> bool:
         try:
-            return bool(open_document(self._storage, commit_name(number)).get("openedBy"))
+            return bool(open_document(self._storage, commit_name(number), CommitRecord).opened_by)
         except ValueError:
             # A damaged one may; nothing but this asks for it any more.
             return True
@@ -264,7 +272,7 @@ class Checkpoints:
         return tuple(history[-kept:])
 
     def _read(self, number: int) -> Checkpoint:
-        checkpoint = Checkpoint.from_json(open_document(self._storage, _name(number)))
+        checkpoint = open_document(self._storage, _name(number), Checkpoint)
         if checkpoint.number != number:
             raise ValueError(f"it is checkpoint {checkpoint.number}")
         return checkpoint

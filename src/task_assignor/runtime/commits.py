@@ -25,12 +25,13 @@ import pyarrow as pa
 from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.machines.encoding import VERSION, Value
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import (
     FORMAT_VERSION,
     OUTPUT,
     REPARTITION,
-    Checkpoint,
     CommitRecord,
     FileRef,
     RebalanceRecord,
@@ -45,7 +46,7 @@ from task_assignor.runtime.storage import (
     open_document,
     storage_at,
 )
-from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import is_url
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,24 @@ def _address(run_dir: str | Path) -> str:
         return address_of("run_dir", run_dir)
     except ValueError as error:
         raise CommitLogException(str(error)) from None
+
+
+class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
+    """What application a folder belongs to.
+
+    Args:
+        application_id: `application.id`.
+        run_id: identity of the folder.
+        identity: what makes the run the same run.
+        topics_root: where its topics are.
+        outputs: output -> its columns as a serialised Arrow schema in base64; None: those of the rows that come.
+    """
+
+    application_id: str
+    run_id: str
+    identity: dict[str, Any]
+    topics_root: str
+    outputs: Mapping[str, str | None]
 
 
 @attrs.frozen
@@ -220,12 +239,12 @@ class CommitLog:
         name = commit_name(number)
         place = self._storage.locate(name)
         try:
-            record = CommitRecord.from_json(open_document(self._storage, name))
+            record = open_document(self._storage, name, CommitRecord)
             if record.number != number:
                 raise ValueError(f"it is the record of commit {record.number}")
         except FileNotFoundError:
             raise CommitLogException(f"There is no commit {number}: there is no {place}.") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, StreamsException) as error:
+        except (OSError, ValueError) as error:
             raise CommitLogException(
                 f"The commit record {number} cannot be read: {place} ({error}). {_advice(error, is_last=is_last)}"
             ) from error
@@ -266,7 +285,7 @@ class CommitLog:
         checkpoint = self._checkpoints.newest()
         self._recent = [Written.of(record) for record in self.records_after(checkpoint)]
         self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
-        files = OutputFiles.from_json(checkpoint.outputs)
+        files = OutputFiles.load(checkpoint.outputs)
         self._given = {
             (output, found.task): frozenset(name for name, _ in found.file.columns)
             for output in checkpoint.columns
@@ -286,7 +305,7 @@ class CommitLog:
         numbers = numbers_in(self._storage, COMMITS)
         name = commit_name(numbers[-1] if numbers else 0)
         try:
-            open_document(self._storage, name)
+            open_document(self._storage, name, dict)
         except FileNotFoundError:
             return
         except DamagedDocumentError as error:
@@ -364,7 +383,7 @@ class CommitLog:
         except CommitLogException:
             return ""
 
-    def write_checkpoint(self, number: int, state: Mapping[str, Any]) -> Checkpoint | None:
+    def write_checkpoint(self, number: int, state: SavedProgress) -> Checkpoint | None:
         """Put a checkpoint in the place of the records up to a number; may run while others are appended.
 
         Args:
@@ -464,7 +483,7 @@ def open_committed(layout: RunLayout, file: FileRef, what: str, name: str, parti
     return open_arrow(layout.storage, file.path, file.seal, what, name, partition, batch)
 
 
-def read_application(layout: RunLayout) -> dict[str, Any]:
+def read_application(layout: RunLayout) -> RunDescription:
     """The description of the run.
 
     Raises:
@@ -472,14 +491,11 @@ def read_application(layout: RunLayout) -> dict[str, Any]:
     """
     place = layout.storage.locate(APPLICATION)
     try:
-        document = open_document(layout.storage, APPLICATION)
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
+        return open_document(layout.storage, APPLICATION, RunDescription)
     except FileNotFoundError:
         raise CommitLogException(f"There is no run in {layout.run_dir}: {place} is missing.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise CommitLogException(
             f"The description of the run cannot be read: {place} ({error}). Maybe restore the file from a "
             "copy; without it the run needs a new run_dir."
         ) from error
-    return document

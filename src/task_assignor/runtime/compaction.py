@@ -89,7 +89,7 @@ class Compaction:
             )
             return False
         self._storage.put_all({merge.path: data})
-        files.replace(merge, seal, [(field.name, str(field.type)) for field in schema])
+        files.replace(merge, seal, tuple((field.name, str(field.type)) for field in schema))
         return True
 
     def _schema(self, merge: Merge) -> pa.Schema:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import attrs
-
+from task_assignor.runtime.machines.encoding import encode, fields_of
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientProgress,
@@ -17,8 +15,6 @@ from task_assignor.runtime.machines.events import (
     SnapshotCommitted,
     SourcesGrown,
 )
-from task_assignor.sdk import TaskId
-from task_assignor.sdk.text import camel_case
 
 _GATHERED_MS: Final = 1_000
 """Commits are told of when the first of them is so old, or when something else is to be told."""
@@ -53,7 +49,7 @@ class EventLines:
                 self._since_ms = self._since_ms if self._commits else now_ms
                 self._commits.append(event)
             case _:
-                self.tell(type(event).__name__, now_ms, event_to_json(event))
+                self.tell(type(event).__name__, now_ms, fields_of(event))
 
     def poll(self, now_ms: int) -> None:
         """Time has passed: write what was gathered for long enough."""
@@ -79,7 +75,7 @@ class EventLines:
 
     def _tell(self, name: str, now_ms: int, said: Mapping[str, Any]) -> None:
         at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        self._write(json.dumps({"at": at, "event": name, **said}, separators=(",", ":")))
+        self._write(encode({"at": at, "event": name, **said}).decode())
 
 
 def _sum_of(commits: list[BatchesCommitted]) -> dict[str, Any]:
@@ -101,22 +97,3 @@ def _sum_of(commits: list[BatchesCommitted]) -> dict[str, Any]:
         "longestSeconds": round(max(commit.seconds for commit in commits), 6),
         "remaining": last.remaining,
     }
-
-
-def event_to_json(event: RunEvent) -> dict[str, Any]:
-    """What an event says, ready for `json.dumps`: task ids as text, keys in camel case."""
-    return {camel_case(field.name): _plain(getattr(event, field.name)) for field in attrs.fields(type(event))}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, TaskId):
-        return str(value)
-    if attrs.has(type(value)):
-        return {camel_case(field.name): _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(found) for key, found in sorted(value.items())}
-    if isinstance(value, (list, tuple)):
-        return [_plain(found) for found in value]
-    if isinstance(value, float):
-        return round(value, 6)
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -10,7 +10,9 @@ import enum
 import functools
 import inspect
 import json
+import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.log import Log
+from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.topology import SubTopology, Topology, processor_name
 
@@ -46,8 +49,7 @@ def identity_of(
             name: {"partitions": found.partitions, "key": found.key, "timestamp": found.timestamp}
             for name, found in sorted(topology.repartitions.items())
         }
-    plain: dict[str, Any] = json.loads(json.dumps(identity))
-    return plain
+    return decode(encode(identity), dict)
 
 
 def _topic(topic: Log) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def with_gained_columns(before: Any, now: dict[str, Any], outputs: Mapping[str, 
         now: what it is.
         outputs: output -> its columns now.
     """
-    grown: dict[str, Any] = json.loads(json.dumps(before))
+    grown: dict[str, Any] = deepcopy(before)
     for name, topic in grown.get("topics", {}).items():
         columns = now["topics"].get(name, {}).get("columns", {})
         topic["columns"] = {**columns, **topic["columns"]}
@@ -119,6 +121,8 @@ def _parameters(factory: object) -> Any:
 
 def _plain(value: object, depth: int) -> Any:
     """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has none of these
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, enum.Enum):

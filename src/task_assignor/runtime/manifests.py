@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from task_assignor.runtime.commits import CommitLog, RunLayout
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
+from task_assignor.runtime.machines.records import CommitRecord
 
 
 def manifest_name(output: str) -> str:

@@ -25,7 +25,7 @@ def committed_outputs(run_dir: str | Path, output: str) -> list[OutputFile]:
         CommitLogException: there is no such run or output, or a commit record cannot be read.
     """
     layout = RunLayout(run_dir)
-    known = read_application(layout)["outputs"]
+    known = read_application(layout).outputs
     if output not in known:
         raise CommitLogException(
             f"The run in {run_dir} has no output {output!r}; its outputs: {', '.join(sorted(known))}."
@@ -35,7 +35,7 @@ def committed_outputs(run_dir: str | Path, output: str) -> list[OutputFile]:
     if topic:
         raise CommitLogException(
             f"The output {output!r} of the run in {run_dir} is the topic {topic!r} of "
-            f"{read_application(layout)['topicsRoot']}. Maybe read it from there, with isolation.level=read_committed."
+            f"{read_application(layout).topics_root}. Maybe read it from there, with isolation.level=read_committed."
         )
     return list(files.of(output))
 
@@ -72,7 +72,7 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
 
 
 def _declared(run_dir: str | Path, output: str) -> pa.Schema | None:
-    found = read_application(RunLayout(run_dir))["outputs"].get(output)
+    found = read_application(RunLayout(run_dir)).outputs.get(output)
     return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
 
 

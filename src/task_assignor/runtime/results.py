@@ -157,7 +157,7 @@ class FolderResults:
             as_file = as_parquet if path.endswith(PARQUET) else as_arrow
             data, seal = as_file(table.combine_chunks(), self._compression)
             unwritten[path] = data
-            return FileRef(path, seal, [(field.name, str(field.type)) for field in table.schema])
+            return FileRef(path, seal, tuple((field.name, str(field.type)) for field in table.schema))
 
         key = (self._task, order.batch, order.generation)
         ready = {

@@ -13,11 +13,12 @@ checkpoints, or is of later batches.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.output_files import OutputFiles, merged_at, written_by
 from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS
 from task_assignor.runtime.machines.records import (
@@ -25,10 +26,9 @@ from task_assignor.runtime.machines.records import (
     OUTPUT,
     REPARTITION,
     SNAPSHOTS,
-    Checkpoint,
     CommitRecord,
+    TaskSnapshot,
 )
-from task_assignor.sdk import TaskId
 
 FOLDERS: Final = (CHANGELOG, SNAPSHOTS)
 """Where such files may be."""
@@ -47,24 +47,24 @@ def obsolete(names: Iterable[str], before: Checkpoint, now: Checkpoint) -> list[
     needed: set[str] = set()
     floors: dict[tuple[str, ...], int] = {}
     for partition, snapshots in _snapshots(before):
-        needed.update(path for snapshot in snapshots for path in snapshot["paths"].values())
+        needed.update(path for snapshot in snapshots for path in snapshot.paths.values())
         if len(snapshots) == KEPT_SNAPSHOTS:
             # The changes up to the older one.
-            floors.update(((CHANGELOG, store, partition), snapshots[-1]["batch"]) for store in snapshots[-1]["stores"])
+            floors.update(((CHANGELOG, store, partition), snapshots[-1].batch) for store in snapshots[-1].stores)
     for partition, snapshots in _snapshots(now):
-        needed.update(path for snapshot in snapshots for path in snapshot["paths"].values())
+        needed.update(path for snapshot in snapshots for path in snapshot.paths.values())
         # One that will count is newer, or made of files that are needed.
         for snapshot in snapshots[:1]:
-            floors.update(((SNAPSHOTS, store, partition), snapshot["batch"]) for store in snapshot["stores"])
+            floors.update(((SNAPSHOTS, store, partition), snapshot.batch) for store in snapshot.stores)
     return [
         name for name in names if name not in needed and _batch(name) <= floors.get(tuple(name.split("/")[:-1]), -1)
     ]
 
 
-def _snapshots(checkpoint: Checkpoint) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+def _snapshots(checkpoint: Checkpoint) -> Iterator[tuple[str, Sequence[TaskSnapshot]]]:
     """Of each task its partition and its snapshots, newest first."""
-    for task, found in checkpoint.state.get("tasks", {}).items():
-        yield str(TaskId.parse(task).partition), found["snapshots"]
+    for task, found in checkpoint.state.tasks.items():
+        yield str(task.partition), found.recovery.snapshots
 
 
 @attrs.frozen
@@ -101,9 +101,9 @@ def orphans(
     """
     named = {*replaced, *before.replaced, *now.replaced}
     for checkpoint in (before, now):
-        named.update(OutputFiles.from_json(checkpoint.outputs).paths())
-        for partitions in checkpoint.state.get("repartitions", {}).values():
-            named.update(piece[0][0] for _, pieces in partitions for piece in pieces)
+        named.update(OutputFiles.load(checkpoint.outputs).paths())
+        for partitions in checkpoint.state.repartitions.values():
+            named.update(piece.file.path for partition in partitions for piece in partition.pieces)
     for record in records:
         for commit in record.tasks.values():
             named.update(written_by(commit))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -12,8 +10,6 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.keys import key_type_name
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
-
-FORMAT_VERSION: Final = 4
 
 
 def check_name(what: str, name: object) -> None:
@@ -98,30 +94,3 @@ class TopicSpec:
     def key_types(self) -> tuple[str, ...]:
         """How the key columns are serialised; equal in topics whose equal keys share a partition number."""
         return tuple(key_type_name(self.schema.field(column).type) for column in self.key)
-
-    def to_json(self) -> dict[str, Any]:
-        """What a version says of the topic itself."""
-        racks = None if self.racks is None else [None if rack is None else sorted(rack) for rack in self.racks]
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "name": self.name,
-            "partitions": self.partitions,
-            "key": list(self.key),
-            "timestamp": self.timestamp,
-            # For people; programs read the exact schema below.
-            "columns": [{"name": field.name, "type": str(field.type)} for field in self.schema],
-            "arrowSchema": base64.b64encode(self.schema.serialize().to_pybytes()).decode("ascii"),
-            "racks": racks,
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> TopicSpec:
-        """The spec that `to_json` wrote."""
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(
-                f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}; write the topic again"
-            )
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["arrowSchema"])))
-        return cls(
-            document["name"], document["partitions"], schema, document["key"], document["timestamp"], document["racks"]
-        )

@@ -8,15 +8,20 @@ who has read a topic once reads of the lists only what is new.
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
+import pyarrow as pa
 
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.runtime.storage import Seal, Storage, as_document, open_document
 from task_assignor.runtime.topic_spec import TopicSpec
 
+FORMAT_VERSION: Final = 4
 LISTED_APPENDS: Final = 32
 """So many appends a version lists itself,"""
 LISTED_FILES: Final = 512
@@ -58,8 +63,7 @@ Files = Sequence[Sequence[Segment]]
 """Per partition the files in the order of their offsets."""
 
 
-@attrs.frozen
-class FileList:
+class FileList(Value, frozen=True, array_like=True):
     """A list of files that a version names.
 
     Args:
@@ -70,9 +74,51 @@ class FileList:
     """
 
     name: str
-    last: int
-    count: int
-    ends: Sequence[int]
+    last: Count
+    count: Count
+    ends: tuple[Count, ...]
+
+
+class _Listed(Value, frozen=True, array_like=True):
+    """A `Segment` without its partition."""
+
+    file: str
+    base: Count
+    rows: Count
+    size: Count
+    checksum: str
+
+
+_ListedFiles = tuple[tuple[_Listed, ...], ...]
+
+
+class _List(Value, frozen=True):
+    """The content of a list."""
+
+    id: uuid.UUID
+    files: _ListedFiles
+
+
+class _Column(Value, frozen=True):
+    name: str
+    type: str
+
+
+class TopicDocument(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
+    """The content of a version; `columns` are for people, programs read the exact `arrow_schema` (serialised, in base64)."""
+
+    name: str
+    partitions: Count
+    key: tuple[str, ...]
+    timestamp: str | None
+    columns: tuple[_Column, ...]
+    arrow_schema: str
+    racks: tuple[tuple[str, ...] | None, ...] | None
+    id: uuid.UUID
+    version: Count
+    first_columns: Count
+    lists: tuple[FileList, ...]
+    files: _ListedFiles
 
 
 @attrs.frozen
@@ -122,8 +168,8 @@ class TopicVersion:
         while lists and lists[-1].count <= sum(map(len, files)):
             files = [[*before, *found] for before, found in zip(self.read(storage, lists.pop()), files, strict=True)]
         name = f"{lists_folder(self.spec.name)}/{self.number:012d}-{uuid.uuid4().hex[:12]}.json"
-        storage.put(name, as_document({"id": self.topic_id, "files": _to_json(files)}))
-        new = FileList(name, self.number, sum(map(len, files)), self.ends)
+        storage.put(name, as_document(_List(uuid.UUID(self.topic_id), _listed(files))))
+        new = FileList(name, self.number, sum(map(len, files)), tuple(self.ends))
         return attrs.evolve(self, lists=(*lists, new), recent=[[] for _ in files])
 
     def read(self, storage: Storage, found: FileList) -> list[list[Segment]]:
@@ -133,10 +179,10 @@ class TopicVersion:
             OSError: it cannot be read.
             ValueError: it is not what was written.
         """
-        document = open_document(storage, found.name)
-        files = _from_json(document["files"])
+        document = open_document(storage, found.name, _List)
+        files = _segments(document.files)
         is_it = all(part[-1].end == end for part, end in zip(files, found.ends, strict=True) if part)
-        if document["id"] != self.topic_id or not is_it:
+        if str(document.id) != self.topic_id or not is_it:
             raise ValueError(f"{storage.locate(found.name)} is the list of something else")
         return files
 
@@ -155,42 +201,52 @@ class TopicVersion:
         newer = [self.read(storage, found) for found in self.lists if found.last > version]
         return {one.file for files in (*newer, self.recent) for partition in files for one in partition}
 
-    def to_json(self) -> dict[str, Any]:
+    def document(self) -> TopicDocument:
         """The content of the version."""
-        return {
-            **self.spec.to_json(),
-            "id": self.topic_id,
-            "version": self.number,
-            "firstColumns": self.first_columns,
-            "lists": [[found.name, found.last, found.count, list(found.ends)] for found in self.lists],
-            "files": _to_json(self.recent),
-        }
+        spec = self.spec
+        return TopicDocument(
+            spec.name,
+            spec.partitions,
+            spec.key,
+            spec.timestamp,
+            tuple(_Column(field.name, str(field.type)) for field in spec.schema),
+            base64.b64encode(spec.schema.serialize().to_pybytes()).decode("ascii"),
+            None if spec.racks is None else tuple(None if rack is None else tuple(sorted(rack)) for rack in spec.racks),
+            uuid.UUID(self.topic_id),
+            self.number,
+            self.first_columns,
+            self.lists,
+            _listed(self.recent),
+        )
 
     @classmethod
-    def from_json(cls, document: dict[str, Any], name: str, number: int) -> TopicVersion:
-        """What `to_json` wrote.
+    def of(cls, document: TopicDocument, name: str, number: int) -> TopicVersion:
+        """What has this content.
 
         Raises:
-            ValueError, KeyError, TypeError, pyarrow.ArrowException: it is not that of this topic and number.
+            ValueError, TopicException, pyarrow.ArrowException: it is not that of this topic and number.
         """
-        spec = TopicSpec.from_json(document)
-        recent = _from_json(document["files"])
-        if (spec.name, document["version"]) != (name, number):
-            raise ValueError(f"it describes the topic {spec.name!r}, version {document['version']}")
-        if len(recent) != spec.partitions:
-            raise ValueError(f"it has files for {len(recent)} partitions, not {spec.partitions}")
-        lists = tuple(FileList(*found) for found in document["lists"])
-        return cls(spec, str(uuid.UUID(document["id"])), number, lists, recent, document["firstColumns"])
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document.arrow_schema)))
+        spec = TopicSpec(document.name, document.partitions, schema, document.key, document.timestamp, document.racks)
+        if (document.name, document.version) != (name, number):
+            raise ValueError(f"it describes the topic {spec.name!r}, version {document.version}")
+        if len(document.files) != spec.partitions:
+            raise ValueError(f"it has files for {len(document.files)} partitions, not {spec.partitions}")
+        recent = _segments(document.files)
+        return cls(spec, str(document.id), number, document.lists, recent, document.first_columns)
 
 
-def _to_json(files: Files) -> list[Any]:
-    return [[[one.file, one.base, *one.seal.to_json()] for one in partition] for partition in files]
+def _listed(files: Files) -> _ListedFiles:
+    return tuple(
+        tuple(_Listed(one.file, one.base, one.seal.rows, one.seal.size, one.seal.checksum) for one in partition)
+        for partition in files
+    )
 
 
-def _from_json(document: list[Any]) -> list[list[Segment]]:
+def _segments(files: _ListedFiles) -> list[list[Segment]]:
     return [
-        [Segment(partition, base, Seal(*seal), file) for file, base, *seal in files]
-        for partition, files in enumerate(document)
+        [Segment(partition, one.base, Seal(one.rows, one.size, one.checksum), one.file) for one in found]
+        for partition, found in enumerate(files)
     ]
 
 
@@ -217,19 +273,32 @@ def versions_of(storage: Storage, topic: str) -> list[int]:
     return []
 
 
-def newest_version(storage: Storage, topic: str) -> tuple[int, dict[str, Any]]:
-    """Number and content of the version that counts.
+def newest_version(storage: Storage, topic: str) -> TopicVersion:
+    """The version that counts.
 
     Raises:
         FileNotFoundError: there is none.
+        TopicException: it cannot be read.
+        OSError: it cannot be looked for.
     """
     while True:
         found = versions_of(storage, topic)
         if not found:
             raise FileNotFoundError(topic)
+        name = version_name(topic, found[-1])
         try:
-            return found[-1], open_document(storage, version_name(topic, found[-1]))
+            return TopicVersion.of(open_document(storage, name, TopicDocument), topic, found[-1])
         except FileNotFoundError:
             # Who writes newer versions removes older ones.
             if versions_of(storage, topic)[-1:] == found[-1:]:
                 raise
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise unreadable(storage.locate(name), topic, error) from error
+
+
+def unreadable(place: str, topic: str, error: Exception) -> TopicException:
+    """The error for a description of a topic that cannot be read."""
+    return TopicException(
+        f"The description of topic {topic!r} cannot be read: {place} ({error}). "
+        "Maybe restore the file from a copy, or write the topic again."
+    )

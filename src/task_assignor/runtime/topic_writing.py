@@ -26,6 +26,7 @@ from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_docu
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import (
     Segment,
+    TopicDocument,
     TopicVersion,
     lists_folder,
     version_name,
@@ -244,7 +245,7 @@ class TopicBuilder:
         if version.is_long:
             version = version.shortened(self.storage)
         name = version_name(self.spec.name, version.number)
-        self.storage.put_if_absent(name, as_document(version.to_json()))
+        self.storage.put_if_absent(name, as_document(version.document()))
         return Topic(self.root, version)
 
     def _delete_lists(self, version: int) -> None:
@@ -252,8 +253,8 @@ class TopicBuilder:
         needed: set[str] = set()
         for number in versions_of(self.storage, self.spec.name):
             with suppress(FileNotFoundError):
-                document = open_document(self.storage, version_name(self.spec.name, number))
-                needed.update(found[0] for found in document["lists"])
+                document = open_document(self.storage, version_name(self.spec.name, number), TopicDocument)
+                needed.update(found.name for found in document.lists)
         lists = self.storage.list(lists_folder(self.spec.name))
         numbers = (name.rpartition("/")[2].partition("-")[0] for name in lists)
         self.storage.delete(

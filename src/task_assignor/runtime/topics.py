@@ -29,6 +29,7 @@ from task_assignor.runtime.topic_versions import (
     Segment,
     TopicVersion,
     newest_version,
+    unreadable,
     version_name,
     versions_of,
 )
@@ -197,7 +198,7 @@ class Topic:
             try:
                 new = list(version.files_after(self._storage, ends))
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise _unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
+                raise unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
             for found in new:
                 for known, files in zip(self._segments, found, strict=True):
                     known += files
@@ -326,16 +327,12 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
     check_name("topic", name)
     storage = topics_storage(root)
     try:
-        number, document = newest_version(storage, name)
+        version = newest_version(storage, name)
     except FileNotFoundError:
         known = ", ".join(list_topics(root)) or "none"
         raise TopicException(f"There is no topic {name!r} in {root}; the topics there: {known}.") from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(storage.locate(f"{name}/versions"), name, error) from error
-    try:
-        version = TopicVersion.from_json(document, name, number)
-    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise _unreadable(storage.locate(version_name(name, number)), name, error) from error
+    except OSError as error:
+        raise unreadable(storage.locate(f"{name}/versions"), name, error) from error
     if expected_id not in (None, version.topic_id):
         raise TopicException(
             f"The topic {name!r} in {root} has the id {version.topic_id}, not {expected_id}: it was written anew while it was "
@@ -346,13 +343,6 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
-
-
-def _unreadable(place: str, name: str, error: Exception) -> TopicException:
-    return TopicException(
-        f"The description of topic {name!r} cannot be read: {place} ({error}). "
-        "Maybe restore the file from a copy, or write the topic again."
-    )
 
 
 def list_topics(root: str | Path) -> list[str]:

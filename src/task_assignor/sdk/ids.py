@@ -193,6 +193,10 @@ class TaskId:
         return f"TaskId({self})"
 
 
+# To what writes values of attrs field by field it is one thing, which has a text of its own.
+del TaskId.__attrs_attrs__
+
+
 @attrs.frozen(order=True)
 class TopicPartition:
     """A partition of a topic. Ordered by topic, then partition.

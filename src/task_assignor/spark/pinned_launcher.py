@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.runtime import ClientBootstrap, ClientException, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.machines.protocol import Alive
+from task_assignor.runtime.machines.protocol import Alive, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
@@ -252,7 +252,7 @@ class _Heartbeats:
     """
 
     def __init__(self, bootstrap: ClientBootstrap, member_id: str, give_up: Callable[[str], None]) -> None:
-        self._channel = connect(bootstrap.address, bootstrap.authkey, timeout_s=5)
+        self._channel = connect(bootstrap.address, bootstrap.authkey, 5, ToClient)
         self._ended = threading.Event()
         self._give_up = give_up
         interval_s = bootstrap.options.heartbeat_interval_ms / 1000
@@ -271,7 +271,7 @@ class _Heartbeats:
                 self._ended.wait(interval_s)
 
     def _listen(self) -> None:
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, OSError, ValueError):
             self._channel.receive()
             self._give_up("the coordinator has ended it, since it hangs")
         self._ended.set()

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from task_assignor.runtime import ClientBootstrap, ClientException
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome, StateLost
-from task_assignor.runtime.machines.protocol import START, TaskClosed, TaskDone, TaskFailure, TaskResult
+from task_assignor.runtime.machines.protocol import START, SnapshotTaken, TaskClosed, TaskDone, TaskFailure, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.shells.tasks import Surroundings
 from task_assignor.runtime.shells.transport import Channel, Listener
@@ -58,13 +58,13 @@ class Door:
     """
 
     def __init__(self, host: str, authkey: bytes) -> None:
-        self._listener = Listener(host, authkey, self._welcome)
+        self._listener = Listener(host, authkey, Opened | Reply | Stepped, self._welcome)
         self.address = (host, self._listener.port)
-        self._expected: dict[str, Future[Channel]] = {}
+        self._expected: dict[str, Future[Channel[Any]]] = {}
         self._lock = threading.Lock()
         self._listener.start()
 
-    def expect(self, token: str) -> Future[Channel]:
+    def expect(self, token: str) -> Future[Channel[Any]]:
         """The connection of the Spark task with this token, when it comes."""
         with self._lock:
             self._expected[token] = Future()
@@ -75,15 +75,15 @@ class Door:
         with self._lock:
             self._expected.pop(token, None)
 
-    def _welcome(self, channel: Channel) -> None:
+    def _welcome(self, channel: Channel[Any]) -> None:
         try:
-            opened: Opened = channel.receive()
+            opened = channel.receive()
             with self._lock:
-                waiting = self._expected.pop(opened.token, None)
+                waiting = self._expected.pop(opened.token, None) if isinstance(opened, Opened) else None
             if waiting is not None:
                 waiting.set_result(channel)
                 return
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, ValueError) as error:
             logger.debug("A Spark task did not come in: %s", error)
         channel.close()
         channel.release()
@@ -147,7 +147,7 @@ class _SparkJob:
 class _Place:
     """A Spark task that is a stream task."""
 
-    def __init__(self, job: _SparkJob, channel: Channel) -> None:
+    def __init__(self, job: _SparkJob, channel: Channel[Any]) -> None:
         self.job = job
         self._channel = channel
         self._open: dict[int, Future[Any]] = {}
@@ -192,7 +192,7 @@ class _Place:
                 with self._lock:
                     waiting = self._open.pop(message.number)
                 waiting.set_result(message.outcome)
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError):
             with self._lock:
                 self._is_gone = True
                 left, self._open = self._open, {}
@@ -320,10 +320,10 @@ class PinnedTasks:
         try:
             if place is None:
                 raise _GoneError
-            outcome: TaskSnapshot | SnapshotFailed = place.ask(job)
+            outcome: SnapshotTaken | SnapshotFailed = place.ask(job)
         except _GoneError:
             return SnapshotFailed(f"the Spark task of task {job.task} has ended")
-        return outcome
+        return outcome.snapshot if isinstance(outcome, SnapshotTaken) else outcome
 
     def close(self) -> None:
         """End all Spark tasks; those that do not end by themselves are cancelled."""
@@ -346,7 +346,7 @@ class PinnedTasks:
         what = (
             f"Task {task} ({name}) of {self._bootstrap.application_id}: {self._bootstrap.spec.name}, {self._executor}"
         )
-        coming: dict[str, Future[Channel]] = {}
+        coming: dict[str, Future[Channel[Any]]] = {}
 
         def work() -> bytes:
             token = str(uuid.uuid4())

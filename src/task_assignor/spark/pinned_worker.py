@@ -10,11 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
+import msgspec
 
 from task_assignor.runtime import ClientBootstrap
-from task_assignor.runtime.machines.client_task import Job, Share
+from task_assignor.runtime.machines.client_task import Job, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome
-from task_assignor.runtime.machines.protocol import TaskFailed, TaskResult
+from task_assignor.runtime.machines.encoding import Message
+from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskResult
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.machines.works import SHARE
 from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_process
 from task_assignor.runtime.shells.transport import Channel, connect
@@ -71,8 +74,7 @@ class Misplaced:
     executor: str
 
 
-@attrs.frozen
-class Opened:
+class Opened(Message, frozen=True):
     """It runs where it should.
 
     Args:
@@ -82,8 +84,7 @@ class Opened:
     token: str
 
 
-@attrs.frozen
-class Request:
+class Request(Message, frozen=True):
     """Something to do.
 
     Args:
@@ -95,16 +96,14 @@ class Request:
     work: Job | Share
 
 
-@attrs.frozen
-class Reply:
+class Reply(Message, frozen=True):
     """What came of a request."""
 
     number: int
-    outcome: Any
+    outcome: Outcome | SnapshotTaken
 
 
-@attrs.frozen
-class Stepped:
+class Stepped(Message, frozen=True):
     """A request has got on.
 
     Args:
@@ -143,7 +142,7 @@ def do_here(payload: bytes) -> Surroundings | Misplaced | str:
 
 def _serve(told: Serve, attempt: str) -> str:
     prepare_process(told.bootstrap)
-    channel = connect(told.address, told.authkey, timeout_s=10)
+    channel = connect(told.address, told.authkey, 10, Request | None)
     try:
         channel.send(Opened(told.token))
         interval_s = told.bootstrap.options.heartbeat_interval_ms / 1000
@@ -154,7 +153,7 @@ def _serve(told: Serve, attempt: str) -> str:
 
 
 class _Worker:
-    def __init__(self, tasks: TasksHere, channel: Channel, attempt: str, interval_s: float) -> None:
+    def __init__(self, tasks: TasksHere, channel: Channel[Request | None], attempt: str, interval_s: float) -> None:
         self._tasks = tasks
         self._interval_s = interval_s
         self._steps = Steps()
@@ -172,7 +171,7 @@ class _Worker:
         with ThreadPoolExecutor(1, thread_name_prefix="share") as shares:
             while True:
                 try:
-                    request: Request | None = self._channel.receive()
+                    request = self._channel.receive()
                 except (EOFError, OSError):
                     break  # Nobody waits for an answer any more.
                 if request is None:
@@ -195,12 +194,16 @@ class _Worker:
             return durable.failure
         self._batches += 1
         self._rows += sum(end - start for start, end in outcome.offsets.values())
-        return attrs.evolve(outcome, attempt=self._attempt)
+        return msgspec.structs.replace(outcome, attempt=self._attempt)
+
+    def _share(self, work: Share) -> SnapshotTaken | SnapshotFailed:
+        outcome = self._tasks.share(work)
+        return SnapshotTaken(outcome) if isinstance(outcome, TaskSnapshot) else outcome
 
     def _carry_out(self, number: int, kind: str, work: Job | Share) -> None:
         self._numbers[kind, work.task] = number
         with self._steps.of(kind, work.task):
-            outcome = self._tasks.share(work) if isinstance(work, Share) else self._do(work)
+            outcome = self._share(work) if isinstance(work, Share) else self._do(work)
         self._send(Reply(number, outcome))
 
     def _send(self, message: Reply | Stepped) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from task_assignor.runtime.machines.encoding import Value
 from task_assignor.runtime.storage import (
     as_document,
     open_document,
@@ -72,22 +73,23 @@ class _ShuffleWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the names of the files that count, in the order of the rows in the DataFrame."""
         written = sorted((m for m in messages if isinstance(m, _Written)), key=lambda m: m.spark_partition)
-        document = {"files": [attrs.astuple(m.written) for m in written]}
+        document = Manifest(tuple(m.written for m in written))
         self.shuffle.storage.put(_manifest(self.shuffle), as_document(document))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: the driver removes the folder."""
 
 
-def read_manifest(shuffle: Shuffle) -> list[Shuffled]:
+class Manifest(Value, frozen=True):
+    """What the Spark tasks of a job have written."""
+
+    files: tuple[Shuffled, ...]
+
+
+def read_manifest(shuffle: Shuffle) -> tuple[Shuffled, ...]:
     """What the Spark tasks of a finished job have written."""
-    entries = open_document(shuffle.storage, _manifest(shuffle))["files"]
-    return [Shuffled(file, _tuples(rows), _tuples(ends)) for file, rows, ends in entries]
+    return open_document(shuffle.storage, _manifest(shuffle), Manifest).files
 
 
 def _manifest(shuffle: Shuffle) -> str:
     return f"{shuffle.folder}/shuffle.json"
-
-
-def _tuples(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, lists))

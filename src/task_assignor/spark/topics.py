@@ -97,7 +97,7 @@ def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str
     return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
 
 
-def _shuffle(frame: DataFrame, shuffle: Shuffle) -> list[Shuffled]:
+def _shuffle(frame: DataFrame, shuffle: Shuffle) -> Sequence[Shuffled]:
     groups = parquet_row_groups(frame, shuffle.schema)
     if groups is not None:
         return shuffle_row_groups(frame, groups, shuffle)

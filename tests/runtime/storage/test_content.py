@@ -25,15 +25,15 @@ def test_documents_know_whether_they_are_whole(tmp_path: Path) -> None:
     document = {"a": [1, "ü", None], "b": {"c": 1.5}}
     whole = as_document(document)
     storage.put("x", whole)
-    assert document == open_document(storage, "x")
+    assert document == open_document(storage, "x", dict)
     for kept in range(len(whole)):
         storage.put("x", whole[:kept])
         with pytest.raises(DamagedDocumentError) as caught:
-            open_document(storage, "x")
+            open_document(storage, "x", dict)
         assert caught.value.is_torn
     storage.put("x", b'{"a":1}\n')
     with pytest.raises(DamagedDocumentError, match="its checksum is missing") as caught:
-        open_document(storage, "x")
+        open_document(storage, "x", dict)
     assert not caught.value.is_torn
 
 

@@ -68,4 +68,4 @@ def test_damage_is_noticed_by_the_checksum(tmp_path: Path) -> None:
             storage.put(name, as_document({"some": "document", "number": seed}))
             damage(name)
             with pytest.raises(ValueError, match=r"its (end|checksum) is"):
-                open_document(storage, name)
+                open_document(storage, name, dict)

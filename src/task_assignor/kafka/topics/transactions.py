@@ -9,14 +9,13 @@ nobody heard of any more was committed; its result, in the metadata of these off
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-import attrs
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -31,6 +30,7 @@ from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException, TopicException
 from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.machines.encoding import Value, decode, encode
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
@@ -44,7 +44,6 @@ _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _TRANSACTION_MS: Final = 60_000
-_METADATA_VERSION: Final = 1
 _BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FENCED,  # noqa: SLF001 (Kafka's names for local errors begin so)
@@ -69,8 +68,13 @@ _HAS_MEMBERS: Final = (
 )
 
 
-@attrs.frozen
-class _Committed:
+class _Committed(
+    Value,
+    frozen=True,
+    tag_field="taskAssignor",
+    tag=1,
+    rename={"changelog_offset": "changelog", "stream_time": "time"},
+):
     """The metadata of committed source offsets: what the last transaction of the task did.
 
     Args:
@@ -87,38 +91,7 @@ class _Committed:
     stream_time: int | None
     stores: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, int]
-    windows: Mapping[str, tuple[int, int | None]] = attrs.field(factory=dict)
-
-    def to_text(self) -> str:
-        document = {
-            "taskAssignor": _METADATA_VERSION,
-            "begin": dict(self.begin),
-            "changelog": self.changelog_offset,
-            "time": self.stream_time,
-            "stores": {store: list(ends) for store, ends in self.stores.items()},
-            "outputs": dict(self.outputs),
-            "windows": {store: list(needed) for store, needed in self.windows.items()},
-        }
-        return json.dumps(document, separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> _Committed:
-        """What `to_text` wrote.
-
-        Raises:
-            ValueError, KeyError, TypeError: something else did.
-        """
-        document = json.loads(text)
-        if document["taskAssignor"] != _METADATA_VERSION:
-            raise ValueError(f"version {document['taskAssignor']!r}")
-        return cls(
-            document["begin"],
-            document["changelog"],
-            document["time"],
-            {store: (before, after) for store, (before, after) in document["stores"].items()},
-            document["outputs"],
-            {store: (first, newest) for store, (first, newest) in document.get("windows", {}).items()},
-        )
+    windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
 
 
 class KafkaResults:
@@ -294,8 +267,8 @@ class TaskTransactions:
     def _metadata(self, committed: Mapping[str, tuple[int, str]]) -> _Committed:
         topic, (offset, text) = next(iter(sorted(committed.items())))
         try:
-            return _Committed.from_text(text)
-        except (ValueError, KeyError, TypeError):
+            return decode(text.encode(), _Committed)
+        except ValueError:
             raise KafkaClusterException(
                 f"The group {self._results.application_id} has committed offset {offset} of the topic {topic}, partition "
                 f"{self._task.partition}, but this application has not done it (metadata {text[:100]!r}). Maybe another "
@@ -339,7 +312,7 @@ class TaskTransactions:
                 {name: found.num_rows for name, found in outputs.items()},
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
             )
-            self._commit(producer, offsets, last.to_text())
+            self._commit(producer, offsets, encode(last).decode())
         except (KafkaException, SystemError) as error:
             self._give_up(_refusal(error))
         made = Made(

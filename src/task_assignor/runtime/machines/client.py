@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import attrs
+import msgspec
 
 from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
 from task_assignor.runtime.machines.client_task import (
@@ -178,7 +178,7 @@ class ClientMachine:
             case Connected(hello):
                 self._expect(event, ClientPhase.CONNECTING)
                 self._phase = ClientPhase.JOINING
-                yield SendToCoordinator(attrs.evolve(hello, positions=self._positions(hello.positions)))
+                yield SendToCoordinator(msgspec.structs.replace(hello, positions=self._positions(hello.positions)))
             case Disconnected():
                 yield from self._lose_membership()
             case Received(message):
@@ -338,7 +338,7 @@ class ClientMachine:
                 if job.restore is not None and outcome.kind == "log":
                     # If a newer snapshot was committed meanwhile, its files may be gone.
                     floor = task.failed_floor = job.restore.recovery.floor.batch
-                    outcome = attrs.evolve(outcome, floor=floor)
+                    outcome = msgspec.structs.replace(outcome, floor=floor)
                     is_wanted = is_wanted and task.recovery.floor.batch == floor
                 if is_answer or (is_wanted and task.role and job.kind is not JobKind.PROCESS):
                     yield from self._answer(task, TaskFailed(outcome))

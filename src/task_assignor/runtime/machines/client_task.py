@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+import msgspec
 
 from task_assignor.runtime.errors import InvalidTransitionException
+from task_assignor.runtime.machines.encoding import Message, Value
 from task_assignor.runtime.machines.protocol import START, Position, Recovery, TaskOrder
 from task_assignor.runtime.machines.records import SavedStore, TaskSnapshot
 from task_assignor.sdk import TaskId
@@ -23,8 +25,7 @@ class JobKind(enum.Enum):
     CLOSE = "close"
 
 
-@attrs.frozen
-class Restore:
+class Restore(Value, frozen=True, array_like=True):
     """How a state gets to a committed position.
 
     Args:
@@ -38,8 +39,7 @@ class Restore:
     target: Position
 
 
-@attrs.frozen
-class Job:
+class Job(Message, frozen=True):
     """Work on one task.
 
     Args:
@@ -55,8 +55,7 @@ class Job:
     restore: Restore | None = None
 
 
-@attrs.frozen
-class SnapshotWritten:
+class SnapshotWritten(Message, frozen=True):
     """A snapshot is in the state directory; of a task without state there is none.
 
     Args:
@@ -65,11 +64,10 @@ class SnapshotWritten:
     """
 
     position: Position
-    stores: Mapping[str, SavedStore] = attrs.field(factory=dict)
+    stores: Mapping[str, SavedStore] = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen
-class SnapshotFailed:
+class SnapshotFailed(Message, frozen=True):
     """A snapshot could not be written: the task goes on without it, and another one is tried when the next is due.
 
     Args:
@@ -79,8 +77,7 @@ class SnapshotFailed:
     reason: str
 
 
-@attrs.frozen
-class Share:
+class Share(Message, frozen=True):
     """Write a snapshot of a task into the folder of the run, beside all jobs, then bring `ShareDone`.
 
     Args:

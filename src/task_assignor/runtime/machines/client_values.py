@@ -7,6 +7,7 @@ import enum
 import attrs
 
 from task_assignor.runtime.machines.client_task import Job, Share, ShareDone, SnapshotFailed, SnapshotWritten
+from task_assignor.runtime.machines.encoding import Message
 from task_assignor.runtime.machines.protocol import (
     Hello,
     Restored,
@@ -59,8 +60,7 @@ class Received:
     message: ToClient
 
 
-@attrs.frozen
-class StateLost:
+class StateLost(Message, frozen=True):
     """What a store had on disk could not be read any more; the task's stores are empty now, and can be built anew.
 
     Args:

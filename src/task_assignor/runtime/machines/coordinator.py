@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
 from typing import Any
 
-import attrs
+import msgspec
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
@@ -457,7 +457,7 @@ class Coordinator:
         clients = self._members.tasks_of(question.members)
         yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
         told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
-        yield Announce(attrs.evolve(told, restoring=self._members.rows_to_restore(self._progress)))
+        yield Announce(msgspec.structs.replace(told, restoring=self._members.rows_to_restore(self._progress)))
         yield from starmap(SendToClient, news)
 
     def _give_orders(
@@ -543,7 +543,7 @@ class Coordinator:
         yield from starmap(SendToClient, self._members.news_of(record, self._progress))
         if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
             self._checkpoint = record.number
-            yield StoreCheckpoint(record.number, self._progress.state())
+            yield StoreCheckpoint(record.number, self._progress.saved())
 
     def _record(self, now_ms: int, **content: Any) -> CommitRecord:
         number = self._progress.last_commit + 1

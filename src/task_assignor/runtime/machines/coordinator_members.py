@@ -179,7 +179,7 @@ class Member:
             what.snapshot_rows,
             what.origin,
             what.position.batch,
-            what.seconds,
+            round(what.seconds, 6),
             what.fetched_bytes,
         )
 
@@ -371,7 +371,7 @@ class Members:
                 if member in self.leaving:
                     news.append((member.connection, member.assign(generation, known, progress)))
                 continue
-            member.take_tasks(ClientTasks(assignment.active, assignment.standby))
+            member.take_tasks(ClientTasks(tuple(sorted(assignment.active)), tuple(sorted(assignment.standby))))
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
             self._owners.update(dict.fromkeys(assignment.active, member))

@@ -203,7 +203,7 @@ class Orders:
             result.changelogs,
             result.position.changelog_offset,
             result.counters,
-            result.seconds,
+            round(result.seconds, 6),
             result.position.stream_time,
             result.repartitions,
         )

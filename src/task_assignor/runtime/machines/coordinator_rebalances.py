@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import attrs
+import msgspec
 
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.coordinator_members import Member, Members
@@ -163,7 +164,7 @@ class Rebalances:
         before, now = self._last_owners, _owners(members)
         moved = ((task, before.get(task, ""), now[task]) for task in sorted(now) if before.get(task, "") != now[task])
         self._last_owners = now
-        return attrs.evolve(
+        return msgspec.structs.replace(
             self._rebalanced(question, members, generation, moved), inexact=tuple(sorted(map(str, inexact)))
         )
 

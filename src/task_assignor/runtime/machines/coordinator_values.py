@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import attrs
 
 from task_assignor.group import GroupClient, GroupRebalance
+from task_assignor.runtime.machines.checkpoint import SavedProgress
 from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
@@ -216,7 +216,7 @@ class StoreCheckpoint:
     """
 
     number: int
-    state: Mapping[str, Any]
+    state: SavedProgress
 
 
 @attrs.frozen

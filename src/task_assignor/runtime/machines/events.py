@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
+import msgspec
 
+from task_assignor.runtime.machines.encoding import Value
 from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.sdk import TaskId
 
 
-@attrs.frozen
-class ClientJoined:
+class ClientJoined(Value, frozen=True):
     """A client registered with the coordinator.
 
     Args:
@@ -33,8 +33,7 @@ class ClientJoined:
     restorable: tuple[TaskId, ...] = ()
 
 
-@attrs.frozen
-class ClientLost:
+class ClientLost(Value, frozen=True):
     """A client is not in the group any more, although nobody told it to leave.
 
     Args:
@@ -48,8 +47,7 @@ class ClientLost:
     reason: str
 
 
-@attrs.frozen
-class ClientLeft:
+class ClientLeft(Value, frozen=True):
     """A client left as it should: its batches were committed and its tasks given to others before.
 
     Args:
@@ -63,8 +61,7 @@ class ClientLeft:
     reason: str
 
 
-@attrs.frozen
-class Rebalanced:
+class Rebalanced(Value, frozen=True):
     """There is a new generation.
 
     Args:
@@ -85,11 +82,10 @@ class Rebalanced:
     kept: str = ""
     followup_deadline_ms: int | None = None
     inexact: tuple[str, ...] = ()
-    restoring: Mapping[TaskId, int] = attrs.field(factory=dict)
+    restoring: Mapping[TaskId, int] = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen
-class TaskRestored:
+class TaskRestored(Value, frozen=True):
     """A client brought the state of a task up to date.
 
     Args:
@@ -116,8 +112,7 @@ class TaskRestored:
     fetched_bytes: int = 0
 
 
-@attrs.frozen
-class SnapshotCommitted:
+class SnapshotCommitted(Value, frozen=True):
     """The state of a task can be restored from a snapshot in the folder of the run and the changes after it.
 
     Args:
@@ -135,8 +130,7 @@ class SnapshotCommitted:
     size: int
 
 
-@attrs.frozen
-class SnapshotRefused:
+class SnapshotRefused(Value, frozen=True):
     """A snapshot could not be written, or does not count; another one is tried when the next is due.
 
     Args:
@@ -150,8 +144,7 @@ class SnapshotRefused:
     reason: str
 
 
-@attrs.frozen
-class BatchesCommitted:
+class BatchesCommitted(Value, frozen=True):
     """Batches of some tasks became visible, together.
 
     Args:
@@ -176,13 +169,12 @@ class BatchesCommitted:
     rows_by_client: Mapping[str, int]
     seconds: float
     remaining: int
-    rows_by_task: Mapping[TaskId, int] = attrs.field(factory=dict)
-    counters: Mapping[str, int] = attrs.field(factory=dict)
-    lags: Mapping[TaskId, Mapping[str, int]] = attrs.field(factory=dict)
+    rows_by_task: Mapping[TaskId, int] = msgspec.field(default_factory=dict)
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
+    lags: Mapping[TaskId, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen
-class SourcesGrown:
+class SourcesGrown(Value, frozen=True):
     """Tasks have more to read than before; at the beginning of a run, all of them.
 
     Args:
@@ -192,8 +184,7 @@ class SourcesGrown:
     lags: Mapping[TaskId, Mapping[str, int]]
 
 
-@attrs.frozen
-class ClientProgress:
+class ClientProgress(Value, frozen=True):
     """A client's heartbeat said something new.
 
     Args:
@@ -213,8 +204,7 @@ class ClientProgress:
     standby_lag: int
 
 
-@attrs.frozen
-class ResultRefused:
+class ResultRefused(Value, frozen=True):
     """A late answer of a client that no longer owns the task was thrown away.
 
     Args:
@@ -232,8 +222,7 @@ class ResultRefused:
     reason: str
 
 
-@attrs.frozen
-class RunStopping:
+class RunStopping(Value, frozen=True):
     """Somebody wants the run to end: the batches that are being processed are finished and committed, then it ends.
 
     Args:
@@ -243,8 +232,7 @@ class RunStopping:
     reason: str
 
 
-@attrs.frozen
-class RunFinished:
+class RunFinished(Value, frozen=True):
     """All rows are processed and committed.
 
     Args:
@@ -260,8 +248,7 @@ class RunFinished:
     seconds: float
 
 
-@attrs.frozen
-class RunFailed:
+class RunFailed(Value, frozen=True):
     """The run stops; what was committed stays.
 
     Args:

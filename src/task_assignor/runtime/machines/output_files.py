@@ -1,4 +1,4 @@
-"""Which files hold the rows of outputs, and which of them become one file. Plain values and their JSON; no files here.
+"""Which files hold the rows of outputs, and which of them become one file. Plain values; no files here.
 
 A batch of a task gives a small file for each output. Neighbours are merged when a checkpoint is written: as in a
 log-structured merge tree (O'Neil et al. 1996) two files become one if the older one is at most twice as large, so each row
@@ -8,12 +8,13 @@ the rows of a task nor their order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord, FileRef, Seal, TaskCommit
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedOutputFile, SavedOutputs
+from task_assignor.runtime.machines.records import CommitRecord, FileRef, Seal, TaskCommit
 from task_assignor.sdk import TaskId
 
 MERGED_BYTES: Final = 128 << 20
@@ -66,7 +67,7 @@ class OutputFiles:
         self._topics: dict[str, str] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OutputFiles) and self.to_json() == other.to_json()
+        return isinstance(other, OutputFiles) and self.saved() == other.saved()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -121,7 +122,7 @@ class OutputFiles:
             for run in _runs(files, limit, but)
         ]
 
-    def replace(self, merge: Merge, seal: Seal, columns: Sequence[tuple[str, str]]) -> None:
+    def replace(self, merge: Merge, seal: Seal, columns: tuple[tuple[str, str], ...]) -> None:
         """Files were merged.
 
         Args:
@@ -139,40 +140,37 @@ class OutputFiles:
 
     # For checkpoints.
 
-    def to_json(self) -> dict[str, Any]:
-        """For the checkpoint; columns, which are nearly always the same, are there once."""
+    def saved(self) -> SavedOutputs:
+        """What `load` takes."""
         kinds: dict[tuple[tuple[str, str], ...], int] = {}
+
+        def listed(one: OutputFile) -> SavedOutputFile:
+            file = one.file
+            return SavedOutputFile(
+                one.first, one.last, file.path, file.seal, kinds.setdefault(file.columns, len(kinds))
+            )
+
         files = {
-            output: {
-                str(task): [
-                    [
-                        one.first,
-                        one.last,
-                        one.file.path,
-                        *one.file.seal.to_json(),
-                        kinds.setdefault(one.file.columns, len(kinds)),
-                    ]
-                    for one in found[task]
-                ]
-                for task in sorted(found)
-            }
+            output: {task: tuple(map(listed, found[task])) for task in sorted(found)}
             for output, found in self._files.items()
         }
-        return {"topics": self._topics, "files": files, "columns": [list(map(list, kind)) for kind in kinds]}
+        return SavedOutputs(dict(self._topics), files, tuple(kinds))
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> OutputFiles:
-        """What `to_json` wrote."""
+    def load(cls, saved: SavedOutputs) -> OutputFiles:
+        """What was saved."""
         files = cls()
-        files._topics = dict(document.get("topics", {}))
-        for output, tasks in document.get("files", {}).items():
-            found = files._files[output] = {}
-            for name, listed in tasks.items():
-                task = TaskId.parse(name)
-                found[task] = [
-                    OutputFile(task, first, last, FileRef(path, Seal(*seal), document["columns"][kind]))
-                    for first, last, path, *seal, kind in listed
+        files._topics = dict(saved.topics)
+        files._files = {
+            output: {
+                task: [
+                    OutputFile(task, one.first, one.last, FileRef(one.path, one.seal, saved.columns[one.kind]))
+                    for one in found
                 ]
+                for task, found in tasks.items()
+            }
+            for output, tasks in saved.files.items()
+        }
         return files
 
 
@@ -207,7 +205,7 @@ def files_after(before: Checkpoint, records: Iterable[CommitRecord]) -> tuple[Ou
         before: the checkpoint that they follow.
         records: the records.
     """
-    files, written = OutputFiles.from_json(before.outputs), dict(before.written)
+    files, written = OutputFiles.load(before.outputs), dict(before.written)
     for record in records:
         files.take(record)
         for commit in record.tasks.values():

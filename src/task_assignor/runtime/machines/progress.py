@@ -8,20 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import attrs
 
 from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress, SavedTask
 from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
-from task_assignor.runtime.machines.records import (
-    Checkpoint,
-    CommitRecord,
-    FileRef,
-    TaskCommit,
-    TaskSnapshot,
-    part_path,
-)
+from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot, part_path
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
 from task_assignor.sdk import TaskId
 
@@ -122,56 +115,38 @@ class Progress:
         progress._see_what_is_complete()
         return progress
 
-    def state(self) -> dict[str, Any]:
+    def saved(self) -> SavedProgress:
         """How far every task is, for a checkpoint."""
-        return {
-            "batches": self._batches,
-            "repartitions": self._repartitions.state(),
-            "tasks": {
-                str(task): {
-                    "offsets": dict(found.offsets),
-                    "generations": list(zip(found.first_batches, found.generations, strict=True)),
-                    "start": attrs.astuple(found.recovery.start),
-                    "snapshots": [snapshot.to_json() for snapshot in found.recovery.snapshots],
-                    "changes": [
-                        [
-                            *attrs.astuple(change.position),
-                            {name: file.to_json() for name, file in change.changelogs.items()},
-                        ]
-                        for change in found.recovery.changes
-                    ],
-                }
-                for task, found in self._tasks.items()
-            },
+        tasks = {
+            task: SavedTask(
+                dict(found.offsets),
+                tuple(zip(found.first_batches, found.generations, strict=True)),
+                found.recovery.copy(),
+            )
+            for task, found in self._tasks.items()
         }
+        return SavedProgress(self._batches, self._repartitions.saved(), tasks)
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        """Take what `state` gave."""
+        """Take what was saved."""
         self.checkpoint = self._last_commit = checkpoint.number
-        self._batches = checkpoint.state.get("batches", 0)
-        self._repartitions.load(checkpoint.state.get("repartitions", {}))
+        saved = checkpoint.state
+        self._batches = saved.batches
+        self._repartitions.load(saved.repartitions)
         self.move_ends(self._repartitions.ends())
-        for name, state in checkpoint.state.get("tasks", {}).items():
-            task = TaskId.parse(name)
+        for task, state in saved.tasks.items():
             found = self._tasks.get(task)
             if found is None:
                 raise self._unknown(task)
-            for topic, offset in state["offsets"].items():
+            for topic, offset in state.offsets.items():
                 start = found.offsets.get(topic, 0)
                 self._advance_offset(
                     f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
                 )
-            found.recovery = Recovery(
-                Position(*state["start"]),
-                [TaskSnapshot.from_json(name, snapshot) for snapshot in state["snapshots"]],
-                [
-                    Change(Position(*position), {store: FileRef.from_json(file) for store, file in changelogs.items()})
-                    for *position, changelogs in state["changes"]
-                ],
-            )
+            found.recovery = state.recovery.copy()
             found.position = found.recovery.end
-            found.first_batches = [first for first, _ in state["generations"]]
-            found.generations = [generation for _, generation in state["generations"]]
+            found.first_batches = [first for first, _ in state.generations]
+            found.generations = [generation for _, generation in state.generations]
 
     @property
     def last_commit(self) -> int:

@@ -1,4 +1,4 @@
-"""What coordinator and clients say to each other: plain values that cross processes by pickle.
+"""What coordinator and clients say to each other: plain values.
 
 Who says what when is in the two state machines, how it travels in their shells.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
+import msgspec
 
 from task_assignor.runtime.blame import CodeLine
+from task_assignor.runtime.machines.encoding import Count, Message, Number, Value
 from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskSnapshot
 from task_assignor.sdk import HostInfo, TaskId
 
 
-@attrs.frozen
-class Position:
+class Position(Value, frozen=True, array_like=True, eq=False):
     """How far the state of a task is.
 
     Batch and generation together name one try: a state is only worth something if just this try was committed.
@@ -28,10 +28,18 @@ class Position:
         stream_time: newest time of all records that led there, ms; None: there were none. It follows from the batch.
     """
 
-    batch: int = -1
-    generation: int = 0
-    changelog_offset: int = 0
-    stream_time: int | None = attrs.field(default=None, eq=False)
+    batch: Number = -1
+    generation: Count = 0
+    changelog_offset: Count = 0
+    stream_time: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Position):
+            return NotImplemented
+        return self.is_same_try(other) and self.changelog_offset == other.changelog_offset
+
+    def __hash__(self) -> int:
+        return hash((self.batch, self.generation, self.changelog_offset))
 
     def is_same_try(self, other: Position) -> bool:
         """Both are the same batch of the same generation."""
@@ -42,8 +50,7 @@ START = Position()
 """The position of a task that has no state."""
 
 
-@attrs.frozen
-class Change:
+class Change(Value, frozen=True, array_like=True):
     """What one committed batch of a task changed in its stores: one step of a restore.
 
     Args:
@@ -52,7 +59,7 @@ class Change:
     """
 
     position: Position
-    changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
+    changelogs: Mapping[str, FileRef] = msgspec.field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -69,8 +76,7 @@ def position_of(snapshot: TaskSnapshot) -> Position:
     return Position(snapshot.batch, snapshot.generation, snapshot.changelog_offset, snapshot.stream_time)
 
 
-@attrs.define
-class Recovery:
+class Recovery(msgspec.Struct, rename="camel"):
     """From what the state of a task is restored: the newest snapshots, and the changes after the oldest of them.
 
     Args:
@@ -81,8 +87,8 @@ class Recovery:
     """
 
     start: Position = START
-    snapshots: list[TaskSnapshot] = attrs.field(factory=list)
-    changes: list[Change] = attrs.field(factory=list)
+    snapshots: list[TaskSnapshot] = msgspec.field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
 
     @property
     def floor(self) -> Position:
@@ -139,8 +145,7 @@ class Recovery:
         assert all(self.reaches(position_of(snapshot)) for snapshot in self.snapshots)
 
 
-@attrs.frozen
-class Piece:
+class Piece(Value, frozen=True, array_like=True):
     """Rows of one partition of a repartition topic that are together in a file.
 
     Args:
@@ -151,9 +156,9 @@ class Piece:
     """
 
     file: FileRef
-    first: int
-    base: int
-    rows: int
+    first: Count
+    base: Count
+    rows: Count
 
     @property
     def end(self) -> int:
@@ -161,8 +166,7 @@ class Piece:
         return self.base + self.rows
 
 
-@attrs.frozen
-class TaskOrder:
+class TaskOrder(Value, frozen=True, array_like=True):
     """Process these rows.
 
     Args:
@@ -177,17 +181,16 @@ class TaskOrder:
     """
 
     task: TaskId
-    batch: int
-    generation: int
-    ranges: Mapping[str, tuple[int, int]]
+    batch: Count
+    generation: Count
+    ranges: Mapping[str, tuple[Count, Count]]
     base: Position
     more: frozenset[str] = frozenset()
-    pieces: Mapping[str, tuple[Piece, ...]] = attrs.field(factory=dict)
+    pieces: Mapping[str, tuple[Piece, ...]] = msgspec.field(default_factory=dict)
     is_last: bool = False
 
 
-@attrs.frozen
-class TaskResult:
+class TaskResult(Message, frozen=True):
     """What came of an order.
 
     Args:
@@ -207,16 +210,16 @@ class TaskResult:
     """
 
     task: TaskId
-    batch: int
-    generation: int
-    offsets: Mapping[str, tuple[int, int]]
+    batch: Count
+    generation: Count
+    offsets: Mapping[str, tuple[Count, Count]]
     outputs: Mapping[str, FileRef]
     changelogs: Mapping[str, FileRef]
     position: Position
-    counters: Mapping[str, int] = attrs.field(factory=dict)
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
     is_found: bool = False
-    repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
+    repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
     attempt: str = ""
 
     @property
@@ -226,8 +229,7 @@ class TaskResult:
         return [*self.outputs.values(), *self.changelogs.values(), *routed]
 
 
-@attrs.frozen
-class TaskFailure:
+class TaskFailure(Message, frozen=True):
     """An order or a restore failed; the run cannot go on.
 
     Args:
@@ -250,8 +252,7 @@ class TaskFailure:
     floor: int | None = None
 
 
-@attrs.frozen
-class Restored:
+class Restored(Message, frozen=True):
     """What a restore did.
 
     Args:
@@ -276,8 +277,7 @@ class Restored:
 # From a client to the coordinator.
 
 
-@attrs.frozen
-class Hello:
+class Hello(Message, frozen=True):
     """A client wants to join.
 
     Args:
@@ -307,8 +307,7 @@ class Hello:
     positions: Mapping[TaskId, tuple[Position, ...]]
 
 
-@attrs.frozen
-class Heartbeat:
+class Heartbeat(Message, frozen=True):
     """A client lives.
 
     Args:
@@ -322,8 +321,7 @@ class Heartbeat:
     restored_rows: int
 
 
-@attrs.frozen
-class Work:
+class Work(Value, frozen=True, array_like=True):
     """Something that a client does with a task.
 
     Args:
@@ -339,8 +337,7 @@ class Work:
     doing: str = ""
 
 
-@attrs.frozen
-class Running:
+class Running(Message, frozen=True):
     """The client does this now. Said before it begins, so that it is known even if it never ends, and when it gets on.
 
     Not said of what an answer tells anyway: that it has ended.
@@ -352,22 +349,19 @@ class Running:
     works: Mapping[int, Work]
 
 
-@attrs.frozen
-class TaskDone:
+class TaskDone(Message, frozen=True):
     """An order is carried out."""
 
     result: TaskResult
 
 
-@attrs.frozen
-class TaskFailed:
+class TaskFailed(Message, frozen=True):
     """An order or a restore failed."""
 
     failure: TaskFailure
 
 
-@attrs.frozen
-class TaskReady:
+class TaskReady(Message, frozen=True):
     """After an assignment: the state of a task is up to date for the first time.
 
     Args:
@@ -379,8 +373,7 @@ class TaskReady:
     role: str
 
 
-@attrs.frozen
-class PunctuationDue:
+class PunctuationDue(Message, frozen=True):
     """An active task has nothing to do, and may have something scheduled by the clock that is due: it wants a batch without rows.
 
     Args:
@@ -390,8 +383,7 @@ class PunctuationDue:
     task: TaskId
 
 
-@attrs.frozen
-class GivenBack:
+class GivenBack(Message, frozen=True):
     """Orders that the client had not begun when their tasks were given to somebody else.
 
     Args:
@@ -401,8 +393,7 @@ class GivenBack:
     orders: tuple[TaskOrder, ...]
 
 
-@attrs.frozen
-class TaskClosed:
+class TaskClosed(Message, frozen=True):
     """A task that is not the client's any more is closed.
 
     Args:
@@ -414,8 +405,7 @@ class TaskClosed:
     positions: tuple[Position, ...] = ()
 
 
-@attrs.frozen
-class Leave:
+class Leave(Message, frozen=True):
     """The client wants to leave: its tasks shall be given to others, then it shall be told to stop.
 
     Args:
@@ -425,8 +415,7 @@ class Leave:
     reason: str
 
 
-@attrs.frozen
-class SnapshotTaken:
+class SnapshotTaken(Message, frozen=True):
     """The state of an active task is in the folder of the run.
 
     Args:
@@ -436,8 +425,7 @@ class SnapshotTaken:
     snapshot: TaskSnapshot
 
 
-@attrs.frozen
-class SnapshotMissed:
+class SnapshotMissed(Message, frozen=True):
     """A snapshot of an active task could not be written; another one is tried when the next is due.
 
     Args:
@@ -449,16 +437,14 @@ class SnapshotMissed:
     reason: str
 
 
-@attrs.frozen
-class Goodbye:
+class Goodbye(Message, frozen=True):
     """The client has stopped as it was told."""
 
 
 # From a client's heartbeat process to the coordinator.
 
 
-@attrs.frozen
-class Alive:
+class Alive(Message, frozen=True):
     """The client's process runs.
 
     Args:
@@ -468,8 +454,7 @@ class Alive:
     member_id: str
 
 
-@attrs.frozen
-class Gone:
+class Gone(Message, frozen=True):
     """The client's process has ended.
 
     Args:
@@ -500,8 +485,7 @@ ToCoordinator = (
 # From the coordinator to a client.
 
 
-@attrs.frozen
-class Welcome:
+class Welcome(Message, frozen=True):
     """The client is a member now.
 
     Args:
@@ -511,8 +495,7 @@ class Welcome:
     member_id: str
 
 
-@attrs.frozen
-class Assign:
+class Assign(Message, frozen=True):
     """The tasks of the client from now on.
 
     Args:
@@ -525,18 +508,16 @@ class Assign:
     generation: int
     active: Mapping[TaskId, Position]
     standby: Mapping[TaskId, Position]
-    recovery: Mapping[TaskId, Recovery] = attrs.field(factory=dict)
+    recovery: Mapping[TaskId, Recovery] = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen
-class Process:
+class Process(Message, frozen=True):
     """Carry out orders."""
 
     orders: tuple[TaskOrder, ...]
 
 
-@attrs.frozen
-class Committed:
+class Committed(Message, frozen=True):
     """Batches are visible.
 
     Args:
@@ -545,11 +526,10 @@ class Committed:
     """
 
     changes: Mapping[TaskId, Change]
-    snapshots: Mapping[TaskId, TaskSnapshot] = attrs.field(factory=dict)
+    snapshots: Mapping[TaskId, TaskSnapshot] = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen
-class Refused:
+class Refused(Message, frozen=True):
     """The client is no member (any more).
 
     Args:
@@ -561,8 +541,7 @@ class Refused:
     may_rejoin: bool
 
 
-@attrs.frozen
-class Stop:
+class Stop(Message, frozen=True):
     """The run is over: write snapshots and end.
 
     Args:
@@ -574,8 +553,7 @@ class Stop:
     snapshot: bool = True
 
 
-@attrs.frozen
-class EndProcess:
+class EndProcess(Message, frozen=True):
     """To the heartbeat process: end the client's process, which hangs."""
 
 

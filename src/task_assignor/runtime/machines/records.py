@@ -1,20 +1,20 @@
-"""What a run has done, as its log keeps it: commits, and who was to run what. Plain values and their JSON; no files here."""
+"""What a run has done, as its log keeps it: commits, and who was to run what. Plain values; no files here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
+from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 
 
-@attrs.frozen
-class Seal:
+class Seal(Value, frozen=True, array_like=True):
     """What an Arrow file was when it was written: by this it is known again.
 
     Args:
@@ -23,21 +23,12 @@ class Seal:
         checksum: CRC-32 of its bytes, 8 hexadecimal digits.
     """
 
-    rows: int
-    size: int
+    rows: Count
+    size: Count
     checksum: str
 
-    def to_json(self) -> list[Any]:
-        """The seal as a list."""
-        return [self.rows, self.size, self.checksum]
 
-
-def _to_columns(columns: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, kind) for name, kind in columns)
-
-
-@attrs.frozen
-class FileRef:
+class FileRef(Value, frozen=True, array_like=True):
     """Rows of a commit: a file in the folder of the run, or records of a topic elsewhere.
 
     Args:
@@ -48,7 +39,7 @@ class FileRef:
 
     path: str
     seal: Seal
-    columns: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_to_columns)
+    columns: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_topic(
@@ -83,19 +74,8 @@ class FileRef:
         """Its rows."""
         return self.seal.rows
 
-    def to_json(self) -> list[Any]:
-        """For the commit record."""
-        return [self.path, *self.seal.to_json(), [list(column) for column in self.columns]]
 
-    @classmethod
-    def from_json(cls, document: list[Any]) -> FileRef:
-        """What `to_json` wrote."""
-        path, rows, size, checksum, columns = document
-        return cls(path, Seal(rows, size, checksum), columns)
-
-
-@attrs.frozen
-class RoutedFile:
+class RoutedFile(Value, frozen=True, array_like=True):
     """A file of rows for a repartition topic: those of partition 0, then those of partition 1, and so on.
 
     Args:
@@ -104,21 +84,10 @@ class RoutedFile:
     """
 
     file: FileRef
-    rows: tuple[int, ...]
-
-    def to_json(self) -> list[Any]:
-        """For the commit record."""
-        return [self.file.to_json(), list(self.rows)]
-
-    @classmethod
-    def from_json(cls, document: list[Any]) -> RoutedFile:
-        """What `to_json` wrote."""
-        file, rows = document
-        return cls(FileRef.from_json(file), tuple(rows))
+    rows: tuple[Count, ...]
 
 
-@attrs.frozen
-class Part:
+class Part(Value, frozen=True, array_like=True):
     """A file of a snapshot; it never changes.
 
     Args:
@@ -129,21 +98,12 @@ class Part:
     name: str
     seal: Seal
 
-    def to_json(self) -> list[Any]:
-        """The part as a list."""
-        return [self.name, *self.seal.to_json()]
-
-    @classmethod
-    def from_json(cls, document: list[Any]) -> Part:
-        """What `to_json` wrote."""
-        name, *seal = document
-        if not isinstance(name, str) or "/" in name or name.startswith("."):
-            raise ValueError(f"{name!r} is no name of a part")
-        return cls(name, Seal(*seal))
+    def __post_init__(self) -> None:
+        if "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"{self.name!r} is no name of a part")
 
 
-@attrs.frozen
-class SavedStore:
+class SavedStore(Value, frozen=True):
     """A store in a snapshot.
 
     Args:
@@ -154,21 +114,12 @@ class SavedStore:
 
     kind: str
     parts: tuple[Part, ...]
-    state: Mapping[str, Any] = attrs.field(factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the description of a snapshot."""
-        return {"kind": self.kind, "parts": [part.to_json() for part in self.parts], "state": dict(self.state)}
+    state: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self, kind: str) -> None:
         """Raise ValueError if something else wrote it."""
         if self.kind != kind:
             raise ValueError(f"it was written by a store of kind {self.kind!r}, and this one is {kind!r}")
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> SavedStore:
-        """What `to_json` wrote."""
-        return cls(document["kind"], tuple(map(Part.from_json, document["parts"])), document["state"])
 
 
 CHANGELOG: Final = "changelog"
@@ -187,8 +138,7 @@ def part_path(store: str, task: TaskId, batch: int, name: str) -> str:
     return f"{SNAPSHOTS}/{store}/{task.partition}/{batch:012d}-{name}"
 
 
-@attrs.frozen
-class TaskSnapshot:
+class TaskSnapshot(Value, frozen=True):
     """The state of a task after a batch, in the folder of the run.
 
     Args:
@@ -202,9 +152,9 @@ class TaskSnapshot:
     """
 
     task: TaskId
-    batch: int
-    generation: int
-    changelog_offset: int
+    batch: Count
+    generation: Count
+    changelog_offset: Count
     stream_time: int | None
     stores: Mapping[str, SavedStore]
     paths: Mapping[str, str]
@@ -225,33 +175,8 @@ class TaskSnapshot:
         """Bytes of its files."""
         return sum(seal.size for _, seal in self.files.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """For the commit record."""
-        return {
-            "batch": self.batch,
-            "generation": self.generation,
-            "changelogOffset": self.changelog_offset,
-            "streamTime": self.stream_time,
-            "stores": {name: saved.to_json() for name, saved in self.stores.items()},
-            "paths": dict(self.paths),
-        }
 
-    @classmethod
-    def from_json(cls, task: str, document: dict[str, Any]) -> TaskSnapshot:
-        """What `to_json` wrote."""
-        return cls(
-            TaskId.parse(task),
-            document["batch"],
-            document["generation"],
-            document["changelogOffset"],
-            document["streamTime"],
-            {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()},
-            document["paths"],
-        )
-
-
-@attrs.frozen
-class TaskCommit:
+class TaskCommit(Value, frozen=True, omit_defaults=True):
     """What one task did in one committed batch, and who did it.
 
     Args:
@@ -273,20 +198,20 @@ class TaskCommit:
     """
 
     task: TaskId
-    batch: int
+    batch: Count
     client: str
     process_id: str
     member_id: str
     attempt: str
-    generation: int
-    offsets: Mapping[str, tuple[int, int]]
-    outputs: Mapping[str, FileRef] = attrs.field(factory=dict)
-    changelogs: Mapping[str, FileRef] = attrs.field(factory=dict)
-    changelog_offset: int = 0
-    counters: Mapping[str, int] = attrs.field(factory=dict)
+    generation: Count
+    offsets: Mapping[str, tuple[Count, Count]]
+    outputs: Mapping[str, FileRef] = msgspec.field(default_factory=dict)
+    changelogs: Mapping[str, FileRef] = msgspec.field(default_factory=dict)
+    changelog_offset: Count = 0
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
     stream_time: int | None = None
-    repartitions: Mapping[str, RoutedFile] = attrs.field(factory=dict)
+    repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:
@@ -298,54 +223,8 @@ class TaskCommit:
         """Rows given to outputs."""
         return sum(file.rows for file in self.outputs.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """For the commit record."""
-        routed = {name: found.to_json() for name, found in self.repartitions.items()}
-        return {
-            "batch": self.batch,
-            "client": self.client,
-            "processId": self.process_id,
-            "memberId": self.member_id,
-            "attempt": self.attempt,
-            "generation": self.generation,
-            "offsets": {topic: list(span) for topic, span in self.offsets.items()},
-            "outputs": {name: file.to_json() for name, file in self.outputs.items()},
-            "changelogs": {name: file.to_json() for name, file in self.changelogs.items()},
-            "changelogOffset": self.changelog_offset,
-            "counters": dict(self.counters),
-            "seconds": round(self.seconds, 6),
-            "streamTime": self.stream_time,
-            **({"repartitions": routed} if routed else {}),
-        }
 
-    @classmethod
-    def from_json(cls, task: str, document: dict[str, Any]) -> TaskCommit:
-        """What `to_json` wrote."""
-        return cls(
-            TaskId.parse(task),
-            document["batch"],
-            document["client"],
-            document["processId"],
-            document["memberId"],
-            document["attempt"],
-            document["generation"],
-            {topic: (start, end) for topic, (start, end) in document["offsets"].items()},
-            {name: FileRef.from_json(file) for name, file in document["outputs"].items()},
-            {name: FileRef.from_json(file) for name, file in document["changelogs"].items()},
-            document["changelogOffset"],
-            document["counters"],
-            document["seconds"],
-            document["streamTime"],
-            {name: RoutedFile.from_json(routed) for name, routed in document.get("repartitions", {}).items()},
-        )
-
-
-def _sorted(tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
-    return tuple(sorted(tasks))
-
-
-@attrs.frozen
-class ClientTasks:
+class ClientTasks(Value, frozen=True):
     """The tasks of one client.
 
     Args:
@@ -353,12 +232,11 @@ class ClientTasks:
         standby: tasks of which it keeps a copy of the state, sorted.
     """
 
-    active: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
-    standby: tuple[TaskId, ...] = attrs.field(default=(), converter=_sorted)
+    active: tuple[TaskId, ...] = ()
+    standby: tuple[TaskId, ...] = ()
 
 
-@attrs.frozen
-class RebalanceRecord:
+class RebalanceRecord(Value, frozen=True):
     """Who was to run what from a generation on.
 
     Args:
@@ -367,40 +245,12 @@ class RebalanceRecord:
         clients: member id -> (client name, tasks).
     """
 
-    generation: int
+    generation: Count
     reason: str
     clients: Mapping[str, tuple[str, ClientTasks]]
 
-    def to_json(self) -> dict[str, Any]:
-        """For the commit record."""
-        return {
-            "generation": self.generation,
-            "reason": self.reason,
-            "members": {
-                member: {
-                    "client": name,
-                    "active": list(map(str, tasks.active)),
-                    "standby": list(map(str, tasks.standby)),
-                }
-                for member, (name, tasks) in sorted(self.clients.items())
-            },
-        }
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> RebalanceRecord:
-        """What `to_json` wrote."""
-        members = {
-            member: (
-                found["client"],
-                ClientTasks(map(TaskId.parse, found["active"]), map(TaskId.parse, found["standby"])),
-            )
-            for member, found in document["members"].items()
-        }
-        return cls(document["generation"], document["reason"], members)
-
-
-@attrs.frozen
-class CommitRecord:
+class CommitRecord(Value, frozen=True, omit_defaults=True, tag_field=VERSION, tag=FORMAT_VERSION):
     """One commit: a batch of each task that had one ready, snapshots that are there, or an assignment.
 
     Args:
@@ -415,15 +265,15 @@ class CommitRecord:
         snapshots: states of tasks that can be restored from now on without what led to them.
     """
 
-    number: int
+    number: Count
     application_id: str
-    epoch: int
-    generation: int
+    epoch: Count
+    generation: Count
     committed_at_ms: int
-    tasks: Mapping[TaskId, TaskCommit] = attrs.field(factory=dict)
+    tasks: Mapping[TaskId, TaskCommit] = msgspec.field(default_factory=dict)
     rebalance: RebalanceRecord | None = None
     opened_by: str = ""
-    snapshots: Mapping[TaskId, TaskSnapshot] = attrs.field(factory=dict)
+    snapshots: Mapping[TaskId, TaskSnapshot] = msgspec.field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:
@@ -434,105 +284,3 @@ class CommitRecord:
     def rows_out(self) -> int:
         """Rows given to outputs."""
         return sum(task.rows_out for task in self.tasks.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of the commit file."""
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "number": self.number,
-            "applicationId": self.application_id,
-            "epoch": self.epoch,
-            "generation": self.generation,
-            "committedAtMs": self.committed_at_ms,
-            "tasks": {str(task): self.tasks[task].to_json() for task in sorted(self.tasks)},
-            **({} if self.rebalance is None else {"rebalance": self.rebalance.to_json()}),
-            **({"openedBy": self.opened_by} if self.opened_by else {}),
-            **(
-                {"snapshots": {str(task): self.snapshots[task].to_json() for task in sorted(self.snapshots)}}
-                if self.snapshots
-                else {}
-            ),
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> CommitRecord:
-        """What `to_json` wrote."""
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
-        tasks = (TaskCommit.from_json(task, found) for task, found in document["tasks"].items())
-        rebalance = document.get("rebalance")
-        snapshots = (TaskSnapshot.from_json(task, found) for task, found in document.get("snapshots", {}).items())
-        return cls(
-            document["number"],
-            document["applicationId"],
-            document["epoch"],
-            document["generation"],
-            document["committedAtMs"],
-            {commit.task: commit for commit in tasks},
-            None if rebalance is None else RebalanceRecord.from_json(rebalance),
-            document.get("openedBy", ""),
-            {found.task: found for found in snapshots},
-        )
-
-
-@attrs.frozen
-class Checkpoint:
-    """What the records up to a number have led to.
-
-    Args:
-        number: the last record that it replaces; -1: none.
-        epoch: that of the record.
-        generation: that of the record.
-        history: names of the files that hold what the records said, in order.
-        columns: output -> column -> type, so far.
-        state: how far every task is.
-        at_ms: when the record was committed, milliseconds since the epoch.
-        outputs: the files that hold the rows of outputs (`OutputFiles.to_json`).
-        replaced: files of outputs that count no more, since their rows are in others; the checkpoint before has them.
-        written: folder of outputs or repartition topics -> the last batch of which a file was committed there.
-    """
-
-    number: int = -1
-    epoch: int = 0
-    generation: int = 0
-    history: tuple[str, ...] = ()
-    columns: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
-    state: Mapping[str, Any] = attrs.field(factory=dict)
-    at_ms: int = 0
-    outputs: Mapping[str, Any] = attrs.field(factory=dict)
-    replaced: tuple[str, ...] = ()
-    written: Mapping[str, int] = attrs.field(factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of its file."""
-        return {
-            "formatVersion": FORMAT_VERSION,
-            "number": self.number,
-            "epoch": self.epoch,
-            "generation": self.generation,
-            "history": list(self.history),
-            "columns": {output: dict(columns) for output, columns in self.columns.items()},
-            "state": dict(self.state),
-            "atMs": self.at_ms,
-            "outputs": dict(self.outputs),
-            "replaced": list(self.replaced),
-            "written": dict(self.written),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Checkpoint:
-        """What `to_json` wrote."""
-        if document["formatVersion"] != FORMAT_VERSION:
-            raise ValueError(f"formatVersion {document['formatVersion']!r} is not {FORMAT_VERSION}")
-        return cls(
-            document["number"],
-            document["epoch"],
-            document["generation"],
-            tuple(document["history"]),
-            document["columns"],
-            document["state"],
-            document["atMs"],
-            document["outputs"],
-            tuple(document["replaced"]),
-            document["written"],
-        )

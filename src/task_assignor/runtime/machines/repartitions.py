@@ -9,13 +9,13 @@ which all rows are gone is needed by nobody any more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
+from task_assignor.runtime.machines.checkpoint import SavedPartition
 from task_assignor.runtime.machines.protocol import Piece
-from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskCommit
+from task_assignor.runtime.machines.records import RoutedFile, TaskCommit
 
 SubTopologyId = tuple[str | None, int]
 """Named topology and number of a sub-topology, as in its task ids."""
@@ -108,21 +108,18 @@ class Repartitions:
 
     # For checkpoints.
 
-    def state(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, tuple[SavedPartition, ...]]:
         """What can be read, and how much could be read before."""
         return {
-            topic: [
-                [found.end, [[piece.file.to_json(), piece.first, piece.base, piece.rows] for piece in found.pieces]]
-                for found in partitions
-            ]
+            topic: tuple(SavedPartition(found.end, tuple(found.pieces)) for found in partitions)
             for topic, partitions in self._topics.items()
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` gave."""
-        for topic, partitions in state.items():
-            for partition, (end, pieces) in zip(self._topics[topic], partitions, strict=True):
-                partition.end = end
-                partition.pieces.extend(Piece(FileRef.from_json(file), *rest) for file, *rest in pieces)
+    def load(self, saved: Mapping[str, Sequence[SavedPartition]]) -> None:
+        """Take what was saved."""
+        for topic, partitions in saved.items():
+            for partition, found in zip(self._topics[topic], partitions, strict=True):
+                partition.end = found.end
+                partition.pieces.extend(found.pieces)
                 for piece in partition.pieces:
                     self._readers[piece.file.path] = self._readers.get(piece.file.path, 0) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
+import msgspec
 
 from task_assignor.runtime.machines.protocol import Running, Work
 from task_assignor.sdk import TaskId
@@ -43,7 +43,10 @@ class Works:
     def await_disk(self, task: TaskId) -> None:
         """A task is processed, but its files have to reach the disk before that is told: it counts as being processed."""
         number, work = self._now.pop((_PROCESS, task))
-        self._now[_SYNC, task] = (number, attrs.evolve(work, steps=work.steps + 1, doing="its files are synced"))
+        self._now[_SYNC, task] = (
+            number,
+            msgspec.structs.replace(work, steps=work.steps + 1, doing="its files are synced"),
+        )
 
     def answer(self, task: TaskId) -> None:
         """The coordinator is sent what came of a task's job, which says that it has ended."""
@@ -55,7 +58,7 @@ class Works:
         for key, (count, doing) in steps.items():
             if key in self._now and self._now[key][1].steps != count:
                 number, work = self._now[key]
-                self._now[key] = (number, attrs.evolve(work, steps=count, doing=doing))
+                self._now[key] = (number, msgspec.structs.replace(work, steps=count, doing=doing))
                 self._has_news = True
 
     def leave(self) -> None:

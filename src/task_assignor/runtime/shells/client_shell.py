@@ -40,6 +40,7 @@ from task_assignor.runtime.machines.protocol import (
     Hello,
     TaskDone,
     TaskResult,
+    ToClient,
     ToCoordinator,
 )
 from task_assignor.runtime.machines.works import SHARE
@@ -142,10 +143,10 @@ class ClientShell:
         place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
         threads = bootstrap.spec.threads
         self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, place_beats)
-        self._events: queue.SimpleQueue[tuple[Channel | None, ClientEvent | _ReadyToSend | _GiveUp]] = (
+        self._events: queue.SimpleQueue[tuple[Channel[ToClient] | None, ClientEvent | _ReadyToSend | _GiveUp]] = (
             queue.SimpleQueue()
         )
-        self._channel: Channel | None = None
+        self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None
         self._steps = Steps()
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
@@ -226,7 +227,7 @@ class ClientShell:
         deadline = time.monotonic() + self._bootstrap.options.rejoin_timeout_ms / 1000
         while True:
             try:
-                channel = connect(self._bootstrap.address, self._bootstrap.authkey, timeout_s=5)
+                channel = connect(self._bootstrap.address, self._bootstrap.authkey, 5, ToClient)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -257,11 +258,11 @@ class ClientShell:
             self._channel.close()
             self._channel = None
 
-    def _read(self, channel: Channel) -> None:
+    def _read(self, channel: Channel[ToClient]) -> None:
         try:
             while True:
                 self._events.put((channel, Received(channel.receive())))
-        except Exception as error:  # noqa: BLE001 - whatever a broken stream unpickles to
+        except (EOFError, OSError, ValueError) as error:
             self._events.put((channel, Disconnected(f"{type(error).__name__}: {error}")))
         finally:
             channel.release()
@@ -297,7 +298,7 @@ class ClientShell:
             outcome = self._tasks.do(job)
         self._events.put((None, JobDone(job, outcome)))
 
-    def _make_durable(self, result: TaskResult, channel: Channel | None) -> None:
+    def _make_durable(self, result: TaskResult, channel: Channel[ToClient] | None) -> None:
         self._events.put((channel, _ReadyToSend(result.task, self._tasks.make_durable(result))))
 
     def _share(self, job: Share) -> None:

@@ -13,7 +13,7 @@ import subprocess
 from multiprocessing import spawn
 from typing import Protocol
 
-from task_assignor.runtime.machines.protocol import Alive, Gone
+from task_assignor.runtime.machines.protocol import Alive, Gone, ToClient
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.transport import connect, frame
 
@@ -120,7 +120,7 @@ class HeartbeatProcess:
     def __init__(self, bootstrap: ClientBootstrap, member_id: str, parent: int) -> None:
         options = bootstrap.options
         patience = options.rejoin_timeout_ms / 1000 + _PATIENCE_S
-        channel = connect(bootstrap.address, bootstrap.authkey, timeout_s=5)
+        channel = connect(bootstrap.address, bootstrap.authkey, 5, ToClient)
         try:
             descriptor = channel.fileno()
             told = (parent, descriptor, options.heartbeat_interval_ms / 1000, patience)

@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -42,8 +42,8 @@ from task_assignor.runtime.machines.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.machines.events import RunEvent
-from task_assignor.runtime.machines.protocol import ToClient
-from task_assignor.runtime.machines.records import Checkpoint, CommitRecord
+from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
+from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.shells.watcher import Watcher
@@ -69,7 +69,7 @@ class Clock:
 class _Writer:
     """Sends to one client from a thread of its own: a client that does not read must not stop the coordinator."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel[ToCoordinator]) -> None:
         self._channel = channel
         self._messages: queue.SimpleQueue[ToClient | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="writer", daemon=True).start()
@@ -95,7 +95,7 @@ class _Writer:
 
 
 def _write_checkpoint(
-    commits: CommitLog, number: int, state: Mapping[str, Any], written: Callable[[Checkpoint], None]
+    commits: CommitLog, number: int, state: SavedProgress, written: Callable[[Checkpoint], None]
 ) -> None:
     try:
         checkpoint = commits.write_checkpoint(number, state)
@@ -123,7 +123,7 @@ class CoordinatorServer:
     """
 
     def __init__(self, bind_host: str, authkey: bytes) -> None:
-        self._listener = Listener(bind_host, authkey, self._serve)
+        self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent | None] = queue.SimpleQueue()
         self._writers: dict[int, _Writer] = {}
         self._lock = threading.Lock()
@@ -271,7 +271,7 @@ class CoordinatorServer:
 
     # Connections.
 
-    def _serve(self, channel: Channel) -> None:
+    def _serve(self, channel: Channel[ToCoordinator]) -> None:
         with self._lock:
             self._connections += 1
             number = self._connections
@@ -283,8 +283,8 @@ class CoordinatorServer:
                 self._events.put(FromClient(number, message, self._clock.now_ms()))
         except (EOFError, OSError):
             reason = "connection closed"
-        except Exception as error:  # noqa: BLE001 - whatever a broken stream unpickles to
-            reason = f"unreadable message: {type(error).__name__}: {error}"
+        except ValueError as error:
+            reason = f"unreadable message: {error}"
         self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
         self._close(number)
         channel.release()

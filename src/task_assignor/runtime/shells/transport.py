@@ -1,4 +1,4 @@
-"""Connections between coordinator and clients: TCP with a shared secret; what travels is pickled. No protocol here.
+"""Connections between coordinator and clients: TCP with a shared secret. What travels, others say.
 
 A thin layer over `multiprocessing.connection` that adds what it lacks: a hand-shake that cannot hang, and no delay of
 small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms to every batch).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import socket
 import struct
 import threading
@@ -16,29 +15,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from task_assignor.runtime.errors import ClientException
+from task_assignor.runtime.machines.encoding import encode, reader_of
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
 
 
-class Channel:
-    """One connection. One thread may send while another receives."""
+class Channel(Generic[T]):
+    """One connection. One thread may send while another receives.
 
-    def __init__(self, connection: Connection, sock: socket.socket) -> None:
-        self._connection = connection
-        self._sock = sock
+    Args:
+        sock: a connected socket, before the hand-shake.
+        read: makes messages of what comes.
+    """
 
-    @classmethod
-    def over(cls, sock: socket.socket) -> Channel:
-        """A channel over a connected socket, before the hand-shake."""
+    def __init__(self, sock: socket.socket, read: Callable[[bytes], T]) -> None:
         sock.setblocking(True)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(Connection(os.dup(sock.fileno())), sock)
+        self._connection = Connection(os.dup(sock.fileno()))
+        self._sock = sock
+        self._read = read
 
     def send(self, message: object) -> None:
         """Send a message.
@@ -46,16 +48,17 @@ class Channel:
         Raises:
             OSError: the connection is gone.
         """
-        self._connection.send(message)
+        self._connection.send_bytes(encode(message))
 
-    def receive(self) -> Any:
+    def receive(self) -> T:
         """Wait for a message.
 
         Raises:
             EOFError: the other side has closed the connection.
             OSError: the connection is gone.
+            ValueError: what came is no message.
         """
-        return self._connection.recv()
+        return self._read(self._connection.recv_bytes())
 
     def close(self) -> None:
         """Close; a thread that waits in `receive` wakes up."""
@@ -105,18 +108,18 @@ class Channel:
 
 def frame(message: object) -> bytes:
     """A short message as it travels: for a program that can send bytes, but knows no messages."""
-    body = pickle.dumps(message)
+    body = encode(message)
     assert len(body) < _LONG_MESSAGE
     return struct.pack("!i", len(body)) + body
 
 
-def connect(address: tuple[str, int], authkey: bytes, timeout_s: float) -> Channel:
-    """A channel to the coordinator.
+def connect(address: tuple[str, int], authkey: bytes, timeout_s: float, kind: Any) -> Channel[Any]:
+    """A channel to the coordinator, over which messages of a type come.
 
     Raises:
         OSError: nobody listens there, or the hand-shake failed.
     """
-    channel = Channel.over(socket.create_connection(address, timeout=timeout_s))
+    channel: Channel[Any] = Channel(socket.create_connection(address, timeout=timeout_s), reader_of(kind))
     try:
         channel.shake_hands(authkey, is_server=False)
     except OSError:
@@ -132,14 +135,16 @@ class Listener:
     Args:
         host: address to listen on.
         authkey: secret of the connections.
+        kind: type of the messages that come.
         serve: does what there is to do with a connection, and closes and releases it.
 
     Raises:
         ClientException: the address cannot be used.
     """
 
-    def __init__(self, host: str, authkey: bytes, serve: Callable[[Channel], None]) -> None:
+    def __init__(self, host: str, authkey: bytes, kind: Any, serve: Callable[[Channel[Any]], None]) -> None:
         self._authkey = authkey
+        self._read = reader_of(kind)
         self._serve = serve
         try:
             self._socket = socket.create_server((host, 0), backlog=128)
@@ -163,9 +168,11 @@ class Listener:
                 sock, _ = self._socket.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._welcome, args=(Channel.over(sock),), name="reader", daemon=True).start()
+            threading.Thread(
+                target=self._welcome, args=(Channel(sock, self._read),), name="reader", daemon=True
+            ).start()
 
-    def _welcome(self, channel: Channel) -> None:
+    def _welcome(self, channel: Channel[Any]) -> None:
         try:
             channel.shake_hands(self._authkey, is_server=True)
         except OSError as error:

@@ -10,18 +10,20 @@ guards against broken disks and copies, not against people who want to deceive.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
+
+T = TypeVar("T")
 
 _ENVELOPE: Final = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 PARQUET: Final = ".parquet"
@@ -185,32 +187,27 @@ class DamagedDocumentError(ValueError):
         self.is_torn = is_torn
 
 
-def as_document(document: dict[str, Any]) -> bytes:
-    """A JSON document (not empty) with its checksum."""
-    body = (json.dumps(document, separators=(",", ":"))[1:] + "\n").encode()
+def as_document(document: object) -> bytes:
+    """A value that is an object in JSON (not an empty one), with its checksum."""
+    body = encode(document)[1:] + b"\n"
     return b'{"checksum":"%s",%s' % (checksum_of(body).encode(), body)
 
 
-def open_document(storage: Storage, name: str) -> dict[str, Any]:
-    """What `as_document` made.
+def open_document(storage: Storage, name: str, kind: type[T]) -> T:
+    """What `as_document` made of a value of some type.
 
     Raises:
         OSError: it cannot be read.
-        DamagedDocumentError: it was cut off or changed.
+        ValueError: it was cut off or changed (`DamagedDocumentError`), or is something else.
     """
-    return read_document(storage.open(name).to_pybytes())
+    return read_document(storage.open(name).to_pybytes(), kind)
 
 
-def read_document(raw: bytes) -> dict[str, Any]:
-    """The same, of bytes that were read.
-
-    Raises:
-        DamagedDocumentError: they were cut off or changed.
-    """
+def read_document(raw: bytes, kind: type[T]) -> T:
+    """The same, of bytes that were read."""
     found = _ENVELOPE.match(raw)
     if found and checksum_of(raw[found.end() :]).encode() == found[1]:
-        document: dict[str, Any] = json.loads(b"{" + raw[found.end() :])
-        return document
+        return decode(b"{" + raw[found.end() :], kind)
     # A document has no zero bytes; a file system that lost power gives them for what it had not written yet.
     is_torn = not raw.endswith(b"}\n") or b"\0" in raw
     problem = "its end is missing" if is_torn else "its checksum is missing" if not found else "its checksum is wrong"

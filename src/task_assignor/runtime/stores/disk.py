@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.machines.encoding import Value
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import (
-    DamagedDocumentError,
     LocalStorage,
     Seal,
     as_document,
@@ -92,6 +92,12 @@ def _options(memory: StoreMemory, write_buffer: int = _WRITE_BUFFER) -> rocksdic
     return options
 
 
+class _Tables(Value, frozen=True):
+    """Which files of a database are parts."""
+
+    tables: Mapping[str, Part]
+
+
 class DiskRows(Rows):
     """Rows in a database on disk.
 
@@ -154,9 +160,8 @@ class DiskRows(Rows):
             state.close()
         self._there = {}
         try:
-            tables = open_document(self._lists, self._list)["tables"]
-            self._tables = {name: Part.from_json(part) for name, part in tables.items()}
-        except (OSError, DamagedDocumentError, KeyError, TypeError, ValueError):
+            self._tables = dict(open_document(self._lists, self._list, _Tables).tables)
+        except (OSError, ValueError):
             self._tables = {}
 
     @property
@@ -170,7 +175,7 @@ class DiskRows(Rows):
 
     def _remember(self, tables: dict[str, Part]) -> None:
         self._tables = tables
-        self._lists.put(self._list, as_document({"tables": {name: part.to_json() for name, part in tables.items()}}))
+        self._lists.put(self._list, as_document(_Tables(tables)))
 
     @staticmethod
     def _remove(path: Path) -> None:
@@ -324,7 +329,7 @@ class DiskRows(Rows):
         except OSError as error:
             raise corrupt(str(path), "snapshot", self._store, -1, -1, error) from error
         if found != part.seal:
-            wrong = ValueError(f"its seal is {found.to_json()}, but {part.seal.to_json()} was written")
+            wrong = ValueError(f"it is {found}, but {part.seal} was written")
             raise corrupt(str(path), "snapshot", self._store, -1, -1, wrong)
 
     def clear(self) -> None:

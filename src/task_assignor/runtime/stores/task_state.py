@@ -14,18 +14,19 @@ see `sharing`. Those here are the same files, which then need not be fetched.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
+import msgspec
 import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.machines.encoding import VERSION, Value, decode, encode
 from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS, START, Position, position_of
 from task_assignor.runtime.machines.records import SavedStore, TaskSnapshot
 from task_assignor.runtime.steps import step
@@ -42,7 +43,7 @@ from task_assignor.runtime.stores.sharing import fetch
 from task_assignor.runtime.stores.store import PARTS, Store
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 _NOTE: Final = "position.json"
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
@@ -63,8 +64,7 @@ class StoreDeclaration(Protocol):
         """The store."""
 
 
-@attrs.frozen
-class StateOwner:
+class StateOwner(Value, frozen=True):
     """Whose state it is: another one's is not used.
 
     Args:
@@ -76,6 +76,20 @@ class StateOwner:
     application_id: str
     run_id: str
     task: str
+
+
+class _Described(Value, frozen=True, omit_defaults=True, tag_field=VERSION, tag=FORMAT_VERSION):
+    """A snapshot, or where the stores on disk of a task are.
+
+    Args:
+        owner: whose state it is.
+        position: what it holds.
+        stores: of a snapshot: store -> what it is made of.
+    """
+
+    owner: StateOwner
+    position: Position
+    stores: Mapping[str, SavedStore] = msgspec.field(default_factory=dict)
 
 
 @attrs.frozen
@@ -119,18 +133,17 @@ class Rewound:
 
 def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
     """The snapshots in the folder of a task, newest first; whether they count is not checked. Others' are passed over."""
-    found = []
+    snapshots = []
     for path in (folder / "snapshots").glob("[0-9]*.json"):
         try:
-            document = open_document(LocalStorage(path.parent), path.name)
-            if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
-                stores = {name: SavedStore.from_json(saved) for name, saved in document["stores"].items()}
-                found.append(Snapshot(Position(*document["position"]), stores, path))
+            found = open_document(LocalStorage(path.parent), path.name, _Described)
+            if found.owner == owner:
+                snapshots.append(Snapshot(found.position, found.stores, path))
         except DamagedDocumentError as error:
             _log.warning("The snapshot %s of task %s is damaged and not used: %s", path, owner.task, error)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             continue
-    return _newest_first(found)
+    return _newest_first(snapshots)
 
 
 def noted_position(folder: Path, owner: StateOwner) -> Position | None:
@@ -144,12 +157,11 @@ def noted_position(folder: Path, owner: StateOwner) -> Position | None:
         The position. None: there is no hint, it is damaged or another one's.
     """
     try:
-        document = open_document(LocalStorage(folder), _NOTE)
-        if (document["formatVersion"], document["owner"]) == (FORMAT_VERSION, attrs.asdict(owner)):
-            return Position(*document["position"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = open_document(LocalStorage(folder), _NOTE, _Described)
+    except (OSError, ValueError) as error:
         _log.debug("It is not known where the stores on disk of task %s are: %s", owner.task, error)
-    return None
+        return None
+    return found.position if found.owner == owner else None
 
 
 def _newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
@@ -231,8 +243,7 @@ class TaskState:
         # Neither synced nor put in one go: it costs a hundredth of a batch so, and is held against its checksum.
         with suppress(OSError):
             if self._survives and position.batch >= 0:
-                document = {"owner": attrs.asdict(self._owner), "position": attrs.astuple(position)}
-                (self._folder / _NOTE).write_bytes(as_document({"formatVersion": FORMAT_VERSION} | document))
+                (self._folder / _NOTE).write_bytes(as_document(_Described(self._owner, position)))
             else:
                 (self._folder / _NOTE).unlink(missing_ok=True)
 
@@ -245,15 +256,18 @@ class TaskState:
 
     def _name_of(self, position: Position) -> str:
         """What a store calls the state: a database may be left by another run."""
-        return json.dumps([self._owner.run_id, *attrs.astuple(position)]) if position.batch >= 0 else ""
+        return encode((self._owner.run_id, position)).decode() if position.batch >= 0 else ""
 
     def _at(self, name: str) -> Position | None:
         """Where a store was kept; None: that was in another run."""
         kept = self.stores[name].kept
         if not kept:
             return START
-        run_id, *position = json.loads(kept)
-        return Position(*position) if run_id == self._owner.run_id else None
+        try:
+            run_id, position = decode(kept.encode(), tuple[str, Position])
+        except ValueError:
+            return None  # of another version of the format, so also of another run
+        return position if run_id == self._owner.run_id else None
 
     def rollback(self) -> None:
         """Back to where the stores were kept."""
@@ -399,15 +413,11 @@ class TaskState:
         for name in self.logged:
             step(f"the store {name!r} is saved")
             stores[name] = self.stores[name].save()
-        document: dict[str, Any] = {
-            "formatVersion": FORMAT_VERSION,
-            "owner": attrs.asdict(self._owner),
-            "position": attrs.astuple(position),
-            "stores": {name: saved.to_json() for name, saved in stores.items()},
-        }
         step(f"the snapshot is written into {self._folder}")
         path = self._folder / "snapshots" / f"{position.batch:012d}-{position.generation:08d}.json"
-        LocalStorage(path.parent, is_durable=False).put(path.name, as_document(document))
+        LocalStorage(path.parent, is_durable=False).put(
+            path.name, as_document(_Described(self._owner, position, stores))
+        )
         self._saved = Snapshot(position, stores, path)
         self._clean(path)
         return self._saved
