@@ -87,23 +87,27 @@ def _kept(rows: Rows) -> BoolArray:
 
 def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
     """As many claims as can be kept, made of these: items that have lost theirs have others, or others make room for them."""
-    items, owners, every = len(rows.item), rows.owners, np.arange(rows.owners)
-    low, high = rows.problem.room.low, rows.problem.room.high
-    number = np.bincount(rows.claim_row[kept], minlength=items)
+    owners, every, low, high = rows.owners, np.arange(rows.owners), rows.problem.room.low, rows.problem.room.high
+    number, claimed = (np.bincount(row, minlength=len(rows.item)) for row in (rows.claim_row[kept], rows.claim_row))
+    # An item all of whose claims are kept has no other, and makes no room: it stays as it is.
+    is_open = claimed > number
+    if (number == rows.needs)[is_open].all():
+        return kept
+    open_items, claims = np.flatnonzero(is_open), np.flatnonzero(is_open[rows.claim_row])
+    items, item = len(open_items), np.searchsorted(open_items, rows.claim_row[claims])
     used = np.bincount(rows.claim_owner[kept], minlength=owners)
     extra = np.maximum(used - low, 0)
-    if (number == rows.needs).all():
-        return kept
     hub, source, sink = items + owners, items + owners + 1, items + owners + 2
     # Copies beyond the least numbers of the owners are few, all in all.
     most_extra = np.array([rows.needs.sum() - low.sum()])
-    tails = np.concatenate([rows.claim_row, np.full(items, source), items + every, items + every, [hub]])
+    tails = np.concatenate([item, np.full(items, source), items + every, items + every, [hub]])
     heads = np.concatenate(
-        [items + rows.claim_owner, np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
+        [items + rows.claim_owner[claims], np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
     )
-    capacities = np.concatenate([np.ones_like(rows.claim_row), rows.needs, low, high - low, most_extra])
-    flows = np.concatenate([kept.astype(np.int64), number, used - extra, extra, [extra.sum()]])
-    found: BoolArray = most_flow(tails, heads, capacities, flows, source, sink)[: len(kept)] > 0
+    capacities = np.concatenate([np.ones_like(item), rows.needs[open_items], low, high - low, most_extra])
+    flows = np.concatenate([kept[claims].astype(np.int64), number[open_items], used - extra, extra, [extra.sum()]])
+    found = kept.copy()
+    found[claims] = most_flow(tails, heads, capacities, flows, source, sink)[: len(claims)] > 0
     return found
 
 

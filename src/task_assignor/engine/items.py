@@ -40,7 +40,9 @@ class Pairs:
 
     def where(self, chosen: npt.NDArray[np.bool_] | Int64Array) -> Pairs:
         """Some of the pairs."""
-        return Pairs(self.item[chosen], self.owner[chosen], self.rank[chosen])
+        # To take rows by number is several times as fast as by a mask.
+        rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        return Pairs(self.item[rows], self.owner[rows], self.rank[rows])
 
     def places(self) -> Int64Array:
         """(N,) how many of the pairs of the same item have a smaller rank."""

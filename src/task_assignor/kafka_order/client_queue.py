@@ -84,7 +84,6 @@ class ClientQueue:
         self.counts = list(counts)
         self._threads = list(threads)
         self._loads = [count / own for count, own in zip(counts, threads, strict=True)]
-        self.load = self._loads.__getitem__
         self._hashes = _Hashes(process_ids)
         self._left = most_sifted
         self._is_first_filling = True
@@ -131,25 +130,50 @@ class ClientQueue:
         self._polled = chosen
         return chosen
 
-    def add(self, client: int, difference: int) -> None:
-        """Change a client's count, where that makes no difference to the order in the queue."""
-        count = self.counts[client] = self.counts[client] + difference
-        load = self._loads[client] = count / self._threads[client]
+    def choose(
+        self, candidates: Sequence[int], offsets: Sequence[int], grows: Sequence[bool], giver: Sequence[int]
+    ) -> list[int]:
+        """The lightest of each list of candidates; one by one, where counts make no difference to the order in the queue.
+
+        Args:
+            candidates: the lists one after the other, each ascending.
+            offsets: where each list begins, and where the last one ends.
+            grows: whether the client that is chosen has one more from then on.
+            giver: client that has one less from then on; -1: nobody.
+        """
+        counts, loads, threads, chosen = self.counts, self._loads, self._threads, []
+        for start, stop, has_more, gives in zip(offsets, offsets[1:], grows, giver, strict=False):
+            client = candidates[start]
+            for place in range(start + 1, stop):
+                if loads[candidates[place]] < loads[client]:
+                    client = candidates[place]
+            chosen.append(client)
+            if has_more:
+                counts[client] += 1
+                loads[client] = counts[client] / threads[client]
+            if gives >= 0:
+                counts[gives] -= 1
+                loads[gives] = counts[gives] / threads[gives]
         if self._lightest is not None:
-            self._lightest.put(client, load)
+            for client in {*chosen, *giver} - {-1}:
+                self._lightest.put(client, loads[client])
+        return chosen
 
     def change(self, client: int, difference: int) -> None:
         """Change a client's count, whether it is in the queue or not."""
         before = self.counts[client]
-        self.add(client, difference)
+        self.counts[client] = before + difference
+        load = self._loads[client] = self.counts[client] / self._threads[client]
+        if self._lightest is not None:
+            self._lightest.put(client, load)
         if self._left <= 0:
             return
         if self._heap is not None:
-            self._heap.change(client, self._loads[client])
+            self._heap.change(client, load)
             self._left -= len(self.counts) >> 3
             return
         self._counts_before.setdefault(client, before)
-        self._log.append((_Heap.change, (client, self._loads[client])))
+        self._log.append((_Heap.change, (client, load)))
         if client != self._polled:
             self._is_doubtful = True
 
@@ -166,7 +190,7 @@ class ClientQueue:
     def lightest(self, candidates: Collection[int]) -> int:
         """The candidate of least (load, number), in no queue; -1 if there are none. Candidates are ascending."""
         if not isinstance(candidates, AllBut):
-            return min(candidates, key=self.load, default=-1)
+            return min(candidates, key=self._loads.__getitem__, default=-1)
         if not len(candidates):
             return -1
         if self._lightest is None:

@@ -45,6 +45,12 @@ class LoadHeap:
             Client numbers in the order chosen; fewer than `count` if there are no more.
         """
         heap = self._heap
+        if heap and count == 1 and heap[0][1] not in barred:
+            # The usual case, many times over.
+            client = heap[0][1]
+            self.counts[client] += 1
+            heapq.heapreplace(heap, (self.counts[client] / self.threads[client], client))
+            return [client]
         chosen: list[int] = []
         passed: list[tuple[float, int]] = []
         while heap and len(chosen) < count:

@@ -285,20 +285,13 @@ class _Plan:
         is_swap, offsets = movers.is_swap[part], movers.offsets[part.start : part.stop + 1]
         nth = np.cumsum(~is_swap)
         copies = np.where(nth <= self._left, MoveKind.WARM_UP, MoveKind.NO_WARM_UP_LEFT)
-        kinds = np.where(is_swap, MoveKind.SWAP, copies).tolist()
+        kinds = np.where(is_swap, MoveKind.SWAP, copies)
         self._left -= int(nth[-1])
-        client = movers.candidate[offsets[0] : offsets[-1]].tolist()
-        starts = (offsets - offsets[0]).tolist()
-        load, add, placed = self.queue.load, self.queue.add, self._placed
-        for start, stop, wanted, kind in zip(starts, starts[1:], movers.wanted[part].tolist(), kinds, strict=False):
-            chosen = min(client[start:stop], key=load) if stop - start > 1 else client[start]
-            placed.append(chosen)
-            if kind:
-                add(chosen, 1)
-                if kind == MoveKind.NO_WARM_UP_LEFT:
-                    add(wanted, -1)
+        candidates, starts = movers.candidate[offsets[0] : offsets[-1]].tolist(), (offsets - offsets[0]).tolist()
+        giver = np.where(kinds == MoveKind.NO_WARM_UP_LEFT, movers.wanted[part], _NOBODY).tolist()
+        self._placed += self.queue.choose(candidates, starts, (~is_swap).tolist(), giver)
         self._rows += range(part.start, part.stop)
-        self._kinds += kinds
+        self._kinds += kinds.tolist()
 
     def _move(
         self, row: int, wanted: int, candidates: Collection[int] | int, *, is_swap: bool, is_first: bool

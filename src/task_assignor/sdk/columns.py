@@ -37,7 +37,7 @@ from task_assignor.sdk.arrays import (
     int64_column,
     offsets_of,
     read_only,
-    values_of,
+    rows_of,
 )
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
@@ -510,7 +510,8 @@ class StateColumns:
         width = max(len(self.tasks), 1)
         known = self.lags.client.astype(np.int64) * width + self.lags.task
         found = self._with_defaults(known, self.lags.lag, np.asarray(clients, dtype=np.int64) * width + tasks, tasks)
-        return np.where(self.lags.is_computed[clients], found, MISSING)
+        found[~self.lags.is_computed[clients]] = MISSING
+        return found
 
     def _with_defaults(
         self,
@@ -519,8 +520,12 @@ class StateColumns:
         wanted: npt.NDArray[np.integer],
         tasks: npt.NDArray[np.integer],
     ) -> Int64Array:
-        default = np.where(self.tasks.has_changelog[tasks], self.tasks.end_offset_sum[tasks], MISSING)
-        return values_of(known, lags, wanted, default)
+        rows = rows_of(known, wanted)
+        found = lags[rows] if len(lags) else np.empty_like(rows)
+        missing = np.flatnonzero(rows < 0)
+        others = tasks[missing]
+        found[missing] = np.where(self.tasks.has_changelog[others], self.tasks.end_offset_sum[others], MISSING)
+        return found
 
     def lag_row(self, client: int) -> Int64Array:
         """(T,) lags of one client; `MISSING` for tasks without lags (no changelog and none given)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from types import MappingProxyType
 
 import attrs
@@ -155,6 +155,14 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
 
     def __len__(self) -> int:
         return len(self._objects())
+
+    def items(self) -> ItemsView[ProcessId, KafkaStreamsAssignment]:
+        """Pairs of process id and assignment."""
+        return self._objects().items()
+
+    def values(self) -> ValuesView[KafkaStreamsAssignment]:
+        """The assignments."""
+        return self._objects().values()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._facts())})"
