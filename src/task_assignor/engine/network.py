@@ -23,7 +23,7 @@ from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Problem, RackCosts
-from task_assignor.sdk.arrays import numbered, order_by
+from task_assignor.sdk.arrays import csr_pairs, numbered, offsets_of, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -115,10 +115,8 @@ class Trunk:
         entry_row, entry_rack, entry_cost = (
             column[is_cheap] for column in (racks.entry_row, racks.entry_rack, racks.entry_cost)
         )
-        start = np.searchsorted(entry_row, nodes.rack_row[rows])
-        count = np.searchsorted(entry_row, nodes.rack_row[rows], side="right") - start
-        entry = np.arange(int(count.sum())) + np.repeat(start - (np.cumsum(count) - count), count)
-        of_row = np.repeat(rows, count)
+        position, entry = csr_pairs(offsets_of(entry_row, len(racks.default_cost)), nodes.rack_row[rows])
+        of_row = rows[position]
         cells = np.unique(nodes.cell)
         to_cell = nodes.first_cell + entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
         has_owners = np.isin(to_cell, cells)

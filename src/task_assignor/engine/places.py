@@ -21,7 +21,7 @@ from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.items import NOBODY
 from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.sdk.arrays import are_in, distinct, order_by
+from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_ARCS: Final = 40_000_000
@@ -325,20 +325,16 @@ def _exceptions(
     apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)
     by_cell = order_by(problem.place_cell)
-    size = np.bincount(problem.place_cell, minlength=len(problem.cell_hub))
-    start = np.cumsum(size) - size
-    arcs = int(size[apart_cell].sum())
+    of_cell = offsets_of(problem.place_cell, len(problem.cell_hub))
+    arcs = int(np.diff(of_cell)[apart_cell].sum())
     rows = distinct(apart_row)
     if arcs + len(rows) * len(problem.cell_hub) > MOST_ARCS:
         raise FlowError(
             f"{len(rows)} classes of tasks have dearer or forbidden clients; taken apart they need more than "
             f"{MOST_ARCS} arcs. Maybe use fewer exceptions, or higher costs for whole racks or clients."
         )
-    members = np.repeat(apart_row, size[apart_cell])
-    places = by_cell[
-        np.repeat(start[apart_cell] - (np.cumsum(size[apart_cell]) - size[apart_cell]), size[apart_cell])
-        + np.arange(arcs)
-    ]
+    of_apart, member = csr_pairs(of_cell, apart_cell)
+    members, places = apart_row[of_apart], by_cell[member]
     costs = problem.costs(members, places)
     fine = costs >= 0
     if keep.any():

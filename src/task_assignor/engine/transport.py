@@ -16,7 +16,7 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within
-from task_assignor.sdk.arrays import csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
+from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PLACES: Final = 1_000
@@ -55,8 +55,7 @@ class PlaceGains:
         entry_row, entry_place, entry_gain = by_row
         item, place, gain = by_item
         of_row = offsets_of(entry_row, 1 + max(int(row.max(initial=-1)), int(entry_row.max(initial=-1))))
-        entry = csr_rows(of_row, row)
-        of_entry = np.repeat(np.arange(len(row)), np.diff(of_row)[row])
+        of_entry, entry = csr_pairs(of_row, row)
         known = entry_place[entry] >= 0
         of_entry, entry = of_entry[known], entry[known]
         width = 1 + max(int(entry_place.max(initial=0)), int(place.max(initial=0)))

@@ -18,7 +18,7 @@ from task_assignor.engine.items import NOBODY
 from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
-from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of, order_by
+from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PAIRS: Final = 4_000_000
@@ -93,8 +93,8 @@ def _per_unit(
     rows, row = distinct_and_numbers(problem.item_row * len(weights) + of_item)
     base, of_row = rows // len(weights), rows % len(weights)
     units, kind = weights[of_row], of_row % kinds
-    entry_row, entry = _of_rows(problem.entry_row, base)
-    exception_row, exception = _of_rows(problem.exception_row, base)
+    entry_row, entry = csr_pairs(offsets_of(problem.entry_row, len(problem.default_cost)), base)
+    exception_row, exception = csr_pairs(offsets_of(problem.exception_row, len(problem.default_cost)), base)
     owners = np.repeat(np.arange(len(problem.upper)), kinds)
     own_cost = np.zeros_like(owners) if problem.place_cost is None else problem.place_cost[owners]
 
@@ -125,12 +125,6 @@ def _per_unit(
         exception_place=problem.exception_place[exception] * kinds + kind[exception_row],
         exception_cost=np.where(cost == FORBIDDEN, FORBIDDEN, scaled(cost, units[exception_row])),
     )
-
-
-def _of_rows(entry_row: Int64Array, base: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(row, entry): for each row the entries of the row that it was made of."""
-    offsets = offsets_of(entry_row, 1 + max(int(base.max(initial=-1)), int(entry_row.max(initial=-1))))
-    return np.repeat(np.arange(len(base)), np.diff(offsets)[base]), csr_rows(offsets, base)
 
 
 def place_weights(problem: PlacesProblem, rounded: Int64Array, weight: Int64Array) -> Int64Array | Overload:

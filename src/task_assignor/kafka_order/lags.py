@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut
-from task_assignor.sdk.arrays import csr_rows, order_by, values_of
+from task_assignor.sdk.arrays import csr_pairs, order_by, values_of
 from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
 from task_assignor.sdk.errors import TaskAssignmentException
 from task_assignor.sdk.integers import INT64_MAX
@@ -107,8 +107,8 @@ class LagRows:
 
     def listed_caught_up(self, tasks: Int64Array) -> tuple[Int64Array, Int64Array]:
         """(row of `tasks`, client) of all that are caught up and have a row, ascending."""
-        row = np.repeat(np.arange(len(tasks)), np.diff(self.caught_up_offsets)[tasks])
-        return row, self.caught_up_client[csr_rows(self.caught_up_offsets, tasks)].astype(np.int64)
+        row, entry = csr_pairs(self.caught_up_offsets, tasks)
+        return row, self.caught_up_client[entry].astype(np.int64)
 
     def _listed(self, task: int) -> tuple[list[int], Int64Array]:
         rows = slice(self.offsets[task], self.offsets[task + 1])

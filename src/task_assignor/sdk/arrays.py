@@ -266,3 +266,8 @@ def csr_rows(offsets: Int64Array, keys: Sequence[int] | npt.NDArray[Any]) -> Int
         offsets[chosen] - (ends - counts), counts
     )
     return rows
+
+
+def csr_pairs(offsets: Int64Array, keys: npt.NDArray[np.integer]) -> tuple[Int64Array, Int64Array]:
+    """(position in `keys`, row number) of all rows of the given keys, key by key, of a table grouped by `offsets`."""
+    return np.repeat(np.arange(len(keys)), np.diff(offsets)[keys]), csr_rows(offsets, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -52,19 +52,6 @@ def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, place
     # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
     arcs = 2 * (places + 2 * cells + 1)
     return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
-
-
-def rack_costs(rows: RackRows, traffic_cost: int, move_cost: int) -> dict[str, Any]:
-    """The arguments of `PlacesProblem` that say what rows cost in racks, and moving."""
-    return {
-        "item_row": rows.row,
-        "default_cost": traffic_cost * rows.partitions,
-        "entry_row": rows.entry_row,
-        "entry_cell": rows.entry_rack,
-        "entry_cost": traffic_cost * (rows.partitions[rows.entry_row] - rows.entry_local),
-        "move_cost": np.full(len(rows), move_cost),
-        "stay_cost": np.zeros(len(rows), dtype=np.int64),
-    }
 
 
 def swapped(

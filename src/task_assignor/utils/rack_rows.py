@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes, labels_of_lists
-from task_assignor.sdk.arrays import csr_rows, distinct_and_numbers, offsets_of
+from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.utils.result import Skipped, SkipReason
@@ -122,41 +122,23 @@ class RackRows:
         return cast(Int64Array, self.partitions[rows] - self.local[rows, racks])
 
 
-@attrs.frozen(eq=False)
-class GroupedRows:
-    """Rows split by group: the racks of a group are cells of its own.
-
-    Args:
-        rows: the split rows; their racks are the cells, `rack * groups + group`.
-        group: (K,) group of each row.
-        cell_group: (racks * groups,) group of each cell.
-    """
-
-    rows: RackRows
-    group: Int64Array
-    cell_group: Int64Array
-
-
-def grouped(rows: RackRows, group: Int64Array, groups: int) -> GroupedRows:
-    """Split rows by the group of their items.
+def grouped(rows: RackRows, group: Int64Array, groups: int) -> tuple[RackRows, Int64Array]:
+    """Split rows by the group of their items; racks become cells, `rack * groups + group`.
 
     Args:
         rows: the rows.
         group: (N,) group of each item.
         groups: number of groups.
+
+    Returns:
+        The split rows, and (K,) the group of each.
     """
     pair, row = distinct_and_numbers(rows.row * groups + group)
     base, of_group = pair // groups, pair % groups
-    entry_row, entry = _listed(offsets_of(rows.entry_row, len(rows)), base)
-    cells = RackRows(
-        row,
-        rows.partitions[base],
-        entry_row,
-        rows.entry_rack[entry] * groups + of_group[entry_row],
-        rows.entry_local[entry],
-        rows.racks * groups,
-    )
-    return GroupedRows(cells, of_group, np.tile(np.arange(groups), rows.racks))
+    entry_row, entry = csr_pairs(offsets_of(rows.entry_row, len(rows)), base)
+    cell = rows.entry_rack[entry] * groups + of_group[entry_row]
+    split = RackRows(row, rows.partitions[base], entry_row, cell, rows.entry_local[entry], rows.racks * groups)
+    return split, of_group
 
 
 def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RackRows:
@@ -172,20 +154,15 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions 
     """
     racks = max(len(columns.clients.racks), 1)
     set_ids, set_offsets, set_racks = _reduced_rack_sets(columns)
-    of_task, rows = _listed(columns.tasks.partition_offsets, tasks)
+    of_task, rows = csr_pairs(columns.tasks.partition_offsets, tasks)
     counts = counted_rows(columns, partitions)[rows] & (columns.tasks.partition_rack_set[rows] >= 0)
     sets = set_ids[columns.tasks.partition_rack_set[rows[counts]]]
     alike, of_row, members = _alike(len(tasks), of_task[counts], sets)
     # Entries of a row: the racks of the rack sets of one of its tasks, counted.
-    of_member, entries = _listed(set_offsets, members)
+    of_member, entries = csr_pairs(set_offsets, members)
     keys, local = np.unique(of_row[of_member] * racks + set_racks[entries], return_counts=True)
     partitions_of = np.bincount(of_row, minlength=len(alike))
     return RackRows(alike.of, partitions_of, keys // racks, keys % racks, local.astype(np.int64), racks)
-
-
-def _listed(offsets: Int64Array, keys: AnyIntArray) -> tuple[Int64Array, Int64Array]:
-    """(position in `keys`, row) of all rows of the keys, in a table grouped by `offsets`."""
-    return np.repeat(np.arange(len(keys)), np.diff(offsets)[keys]), csr_rows(offsets, keys)
 
 
 def _alike(items: int, item: Int64Array, value: Int64Array) -> tuple[Classes, Int64Array, Int64Array]:
@@ -193,7 +170,7 @@ def _alike(items: int, item: Int64Array, value: Int64Array) -> tuple[Classes, In
     width = int(value.max(initial=0)) + 1
     item, value = np.divmod(np.sort(item * width + value), width)
     alike = Classes.alike(labels_of_lists(items, item, value))
-    of_class, rows = _listed(offsets_of(item, items), alike.first)
+    of_class, rows = csr_pairs(offsets_of(item, items), alike.first)
     return alike, of_class, value[rows]
 
 

@@ -11,8 +11,8 @@ from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyProblem, Room, Traffic
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
-from task_assignor.sdk.arrays import order_by
-from task_assignor.sdk.columns import Int32Array, Int64Array, csr_rows, offsets_of
+from task_assignor.sdk.arrays import csr_pairs, offsets_of, order_by
+from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of
 from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.history import previous_state_of_units
@@ -120,7 +120,8 @@ def _of_tasks(
     """(task, client) of the copies of units: one for each of the unit's tasks that have a changelog; sorted."""
     member = logged[order_by(unit[logged])]
     offsets = offsets_of(unit[member], int(unit.max(initial=-1)) + 1)
-    task, client = member[csr_rows(offsets, item)], np.repeat(owner, np.diff(offsets)[item])
+    copy, row = csr_pairs(offsets, item)
+    task, client = member[row], owner[copy]
     order = order_by(task, client)
     return task[order], client[order]
 

@@ -17,7 +17,7 @@ from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils.rack_costs import rack_costs, solver_costs, swapped
+from task_assignor.utils.rack_costs import solver_costs, swapped
 from task_assignor.utils.rack_rows import RackRows, grouped
 
 MOST_TASKS: Final = 50_000
@@ -87,12 +87,18 @@ class Subtopologies:
         pools, groups = most.shape
         racks = self.rows.racks
         traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, most.size + pools, racks * groups)
-        split, numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
+        (rows, group_of_row), numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
         problem = PlacesProblem(
-            **rack_costs(split.rows, traffic, move),
+            item_row=rows.row,
             item_owner=own * groups + group,
-            row_hub=split.group,
-            cell_hub=split.cell_group,
+            default_cost=traffic * rows.partitions,
+            row_hub=group_of_row,
+            entry_row=rows.entry_row,
+            entry_cell=rows.entry_rack,
+            entry_cost=traffic * (rows.partitions[rows.entry_row] - rows.entry_local),
+            move_cost=np.full(len(rows), move),
+            stay_cost=np.zeros(len(rows)),
+            cell_hub=np.tile(np.arange(groups), racks),
             place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
             place_upper=most.reshape(-1),
             place_pool=np.repeat(np.arange(pools), groups),
