@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.items import rank_within
 from task_assignor.sdk.arrays import numbered
 from task_assignor.sdk.columns import Int64Array
 
@@ -23,7 +24,7 @@ def labels_of_lists(items: int, item: Int64Array, value: Int64Array) -> Int64Arr
         value: (M,) from 0; an item's values in order.
     """
     label = np.zeros(items, dtype=np.int64)
-    position = np.arange(len(item)) - np.searchsorted(item, item)
+    position = rank_within(item)
     width = int(value.max(initial=0)) + 2
     for place in range(int(position.max(initial=-1)) + 1):
         rows = position == place

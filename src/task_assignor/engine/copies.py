@@ -12,11 +12,11 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.copy_cells import place_by_cells
-from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, Prices, Special, TooManyPairsError, bit_count, place_freed
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows
+from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Prices, Special, TooManyPairsError, bit_count
+from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, ascending, copies_of
+from task_assignor.engine.items import NOBODY
 from task_assignor.sdk.columns import Int64Array
 
-NONE: Final = -1
 MOST_NUMBER: Final = 2**63 - 1
 MOST_PAIRS_IN_TURNS: Final = 20_000
 """Pairs of class and owner where several tag keys and copies need many flows and nothing costs: cells do nearly as well then."""
@@ -60,11 +60,16 @@ def place_copies(problem: CopyProblem) -> Copies:
         # As many copies as owners, or nearly: they meet unless they are placed exactly, however long that takes.
         return _Exactly(rows, MOST_NUMBER).answer()
     holders, bound = placed
-    row, column = np.nonzero(holders[:, 1:] >= 0)
-    total = rows.total(holders)
-    exact = {CopyGoal.LOADS} | ({CopyGoal.TAGS} if not rows.value.shape[1] or not total.missing else set())
-    exact |= {CopyGoal.COST} if total.cost == bound else set()
-    return Copies(rows.item[row], holders[row, column + 1], total.cost, bound, frozenset(exact))
+    has_all_tags = not rows.value.shape[1] or not rows.missing(holders)
+    return _copies(
+        rows, holders, bound, frozenset({CopyGoal.LOADS, CopyGoal.TAGS} if has_all_tags else {CopyGoal.LOADS})
+    )
+
+
+def _copies(rows: Rows, holders: Int64Array, bound: int | None, exact: frozenset[CopyGoal]) -> Copies:
+    row, _, owner = copies_of(holders)
+    cost = rows.total(holders).cost
+    return Copies(rows.item[row], owner, cost, bound, exact | ({CopyGoal.COST} if cost == bound else set()))
 
 
 def _most_pairs(rows: Rows) -> int:
@@ -89,14 +94,14 @@ class _Exactly:
         rows = self.rows
         if not _needs_turns(rows):
             best = self._all_at_once(with_tags=True)
-            return self._copies(best, rows.total(best).cost, frozenset(CopyGoal))
+            return _copies(rows, best, rows.total(best).cost, frozenset(CopyGoal))
         best = self._improved(self._all_at_once(with_tags=False))
         exact = frozenset({CopyGoal.LOADS})
         if not rows.problem.keeps_tags:
             # All that runs well stays; so a second call, for which all was as it is, looks at nothing else either.
             if rows.total(best).away:
                 best = min(best, self._improved(self._all_at_once(with_tags=True)), key=rows.total)
-            return self._copies(best, None, exact)
+            return _copies(rows, best, None, exact)
         relaxed = self._all_at_once(with_tags=True)
         bound = rows.total(relaxed).cost
         best = min(best, self._improved(relaxed), key=rows.total)
@@ -105,18 +110,13 @@ class _Exactly:
             later = _Exactly(rows.from_there(best), self.most_pairs).answer()
             row = np.searchsorted(rows.item, later.item)
             best = rows.table(row, later.owner)
-        return self._copies(best, bound, exact | ({CopyGoal.COST} if rows.total(best).cost == bound else set()))
-
-    def _copies(self, holders: Int64Array, bound: int | None, exact: frozenset[CopyGoal]) -> Copies:
-        rows = self.rows
-        row, column = np.nonzero(holders[:, 1:] >= 0)
-        return Copies(rows.item[row], holders[row, column + 1], rows.total(holders).cost, bound, exact)
+        return _copies(rows, best, bound, exact)
 
     def _all_at_once(self, with_tags: bool) -> Int64Array:
         rows, room = self.rows, self.rows.problem.room
         key, wanted = self._cover()
         if not with_tags:
-            key, wanted = np.full_like(key, NONE), np.zeros_like(wanted)
+            key, wanted = np.full_like(key, NOBODY), np.zeros_like(wanted)
         special = Special(
             row=rows.claim_row,
             cell=rows.claim_owner,
@@ -135,7 +135,7 @@ class _Exactly:
             is_new=True,
         )
         prices = rows.prices if with_tags else Prices.nothing(*rows.prices.table.shape)
-        return rows.table(*place_freed(freed, self.cells, prices, room.low, room.high, self.most_pairs))
+        return rows.table(*FreedFlow(freed, self.cells, prices, self.most_pairs).pairs(room.low, room.high))
 
     def _cover(self) -> tuple[Int64Array, Int64Array]:
         """(R,) of several copies the key that counts, and (R,) values that are wanted beyond those of the main owner.
@@ -146,7 +146,7 @@ class _Exactly:
         rows = self.rows
         known = bit_count(rows.present(rows.main[:, None]))
         wanted = np.maximum(rows.wanted - known, 0)
-        key = np.full(len(rows.item), NONE, dtype=np.int64)
+        key = np.full(len(rows.item), NOBODY, dtype=np.int64)
         several = rows.needs > 1
         most = []
         for column in rows.value.T:
@@ -180,7 +180,7 @@ class _Exactly:
         rows, room, every = self.rows, self.rows.problem.room, np.arange(len(holders))
         current = holders[every, columns]
         fixed = holders.copy()
-        fixed[every, columns] = NONE
+        fixed[every, columns] = NOBODY
         kept = fixed[:, 1:]
         used = np.bincount(kept[kept >= 0], minlength=rows.owners)
         # Claims that no other copy has; else the place where the copy is.
@@ -203,13 +203,8 @@ class _Exactly:
             blocked=fixed,
             cost_row=rows.cost_row,
             special=special,
-            cover_key=np.full_like(every, NONE),
-            is_new=False,
         )
-        low, high = np.maximum(room.low - used, 0), room.high - used
-        row, owner = place_freed(freed, self.cells, rows.prices, low, high, self.most_pairs)
-        result = fixed.copy()
-        result[row, columns[row]] = owner
-        result[:, 1:] = np.sort(np.where(result[:, 1:] < 0, rows.owners, result[:, 1:]), axis=1)
-        result[:, 1:][result[:, 1:] == rows.owners] = NONE
-        return result
+        flow = FreedFlow(freed, self.cells, rows.prices, self.most_pairs)
+        row, owner = flow.pairs(np.maximum(room.low - used, 0), room.high - used)
+        fixed[row, columns[row]] = owner
+        return ascending(fixed)

@@ -5,8 +5,6 @@ First who keeps what, then which tag values, then which zones; who of a cell's o
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from task_assignor.engine.classes import Classes
@@ -20,15 +18,12 @@ from task_assignor.engine.copy_flow import (
     Special,
     TooManyPairsError,
     bit_count,
-    place_freed,
 )
-from task_assignor.engine.copy_goals import Rows
+from task_assignor.engine.copy_goals import Rows, ascending, copies_of
 from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, most_flow, solve
-from task_assignor.engine.items import rank_within
+from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
-
-NONE: Final = -1
 
 
 def place_by_cells(rows: Rows) -> tuple[Int64Array, int | None] | None:
@@ -114,7 +109,7 @@ def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
 def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """(K,) first row, (R,) class (-1: none) and (K,) size of classes of rows that have equal claims among the chosen."""
     has = np.unique(rows.claim_row[chosen])
-    number = np.full(len(rows.item), NONE, dtype=np.int64)
+    number = np.full(len(rows.item), NOBODY, dtype=np.int64)
     if not len(has):
         return has, number, has
     rank = rank_within(rows.claim_row[chosen])
@@ -155,10 +150,10 @@ def _kept_and_dealt(rows: Rows, kept: BoolArray) -> Int64Array | None:
     used = np.bincount(rows.claim_owner[kept], minlength=rows.owners)
     row = np.repeat(np.arange(len(rows.item)), rows.needs - number)
     one = np.zeros(rows.owners, dtype=np.int64)
-    nobody = np.full(len(row), NONE, dtype=np.int64)
+    nobody = np.full(len(row), NOBODY, dtype=np.int64)
     left = np.maximum(room.low - used, 0), room.high - np.maximum(used, 0)
     dealt = deal(holders, row, np.zeros_like(row), nobody, nobody < 0, one, left)
-    return None if dealt is None else _sorted(dealt)
+    return None if dealt is None else ascending(dealt)
 
 
 def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, of_owner: Int64Array) -> Int64Array:
@@ -168,21 +163,14 @@ def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, o
     asked = np.flatnonzero(asks[rows.claim_row])
     is_open = asked[~(fixed[rows.claim_row[asked]] == rows.claim_owner[asked][:, None]).any(axis=1)]
     if not len(is_open):
-        return np.full(len(row), NONE, dtype=np.int64)
+        return np.full(len(row), NOBODY, dtype=np.int64)
     cells = int(of_owner.max()) + 1
     keys = rows.claim_row[is_open] * cells + of_owner[rows.claim_owner[is_open]]
     order = order_by(keys, rows.claim_rank[is_open])
     keys, is_open = keys[order], is_open[order]
     wanted = row * cells + cell
-    former = values_of(keys, rows.claim_owner[is_open], wanted, NONE)
-    return np.where(rank_within(wanted) == 0, former, NONE)
-
-
-def _sorted(holders: Int64Array) -> Int64Array:
-    """The same holders, copies ascending, -1 last."""
-    limit = np.iinfo(np.int64).max
-    copies = np.sort(np.where(holders[:, 1:] < 0, limit, holders[:, 1:]), axis=1)
-    return np.concatenate([holders[:, :1], np.where(copies == limit, NONE, copies)], axis=1)
+    former = values_of(keys, rows.claim_owner[is_open], wanted, NOBODY)
+    return np.where(rank_within(wanted) == 0, former, NOBODY)
 
 
 def _spread_over_tags(rows: Rows, holders: Int64Array) -> Int64Array:
@@ -226,28 +214,20 @@ class _Tags:
         every = np.arange(len(holders))
         current = holders[every, columns]
         fixed = holders.copy()
-        fixed[every, columns] = NONE
+        fixed[every, columns] = NOBODY
         present = rows.present(fixed)
         wanted = np.maximum(rows.wanted - bit_count(present), 0)
         present &= self.shown
         claim = np.zeros_like(every) if as_second else rows.claim_of(every, current)
-        held = np.where(fixed >= 0, cells.of_owner[fixed], NONE)
+        held = np.where(fixed >= 0, cells.of_owner[fixed], NOBODY)
         is_away = claim < 0
         freed = Freed(
             supply=np.ones_like(every),
             present=present,
             wanted=np.minimum(wanted, rows.value.shape[1]),
-            blocked=np.where((held >= 0) & self.is_small[held], held, NONE),
+            blocked=np.where((held >= 0) & self.is_small[held], held, NOBODY),
             cost_row=np.zeros_like(every),
-            special=Special(
-                row=every,
-                cell=cells.of_owner[current],
-                is_away=is_away,
-                place=np.zeros_like(every),
-                prefer=np.zeros_like(every),
-            ),
-            cover_key=np.full_like(every, NONE),
-            is_new=False,
+            special=Special.one_each(cells.of_owner[current], is_away),
         )
         flow = FreedFlow(freed, cells, self.free_prices)
         if not flow.may_gain():
@@ -267,7 +247,7 @@ class _Tags:
         moved = np.flatnonzero(cells.of_owner[current] != target)
         former[moved] = _formers(rows, fixed, moved, target[moved], cells.of_owner)
         dealt = deal(fixed, every, target, former, is_away, cells.of_owner, room)
-        return holders if dealt is None else _sorted(dealt)
+        return holders if dealt is None else ascending(dealt)
 
 
 def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | None]:
@@ -275,7 +255,8 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     if not (rows.prices.traffic or rows.prices.move):
         return holders, 0
     # If there were places where no copy is any more, to go back there would cost less than the bound thinks.
-    is_known = int((rows.claim_of(*_pairs(holders)) >= 0).sum()) == len(rows.claim_row)
+    row, _, owner = copies_of(holders)
+    is_known = int((rows.claim_of(row, owner) >= 0).sum()) == len(rows.claim_row)
     bound = _Zones(rows, None).bound(holders) if is_known else None
     best = rows.total(holders)
     current, as_second = rows, is_known and not best.away and not rows.claim_rank.any()
@@ -290,12 +271,6 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     return holders, bound
 
 
-def _pairs(holders: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(row, owner) of all copies, by row."""
-    row, column = np.nonzero(holders[:, 1:] >= 0)
-    return row, holders[row, column + 1]
-
-
 class _Zones:
     """Copies, each by itself, on cells of owners of one kind in one zone."""
 
@@ -305,7 +280,7 @@ class _Zones:
 
     def bound(self, holders: Int64Array) -> int:
         """No placement costs less: the cheapest by zones alone, or, of too many different copies, of each copy alone."""
-        row, _, owner = self._copies(holders)
+        row, _, owner = copies_of(holders)
         rows, prices = self.rows, self.rows.prices
         is_away = rows.claim_of(row, owner) < 0
         own = prices.table[rows.cost_row[row], rows.zone[owner]]
@@ -321,24 +296,20 @@ class _Zones:
     def improved(self, holders: Int64Array) -> Int64Array | None:
         """The cheapest placement, dealt out; None: copies would meet."""
         rows, room = self.rows, self.rows.problem.room
-        row, column, owner = self._copies(holders)
+        row, column, owner = copies_of(holders)
         target = self._targets(row, owner)
         zones = int(rows.zone.max()) + 1
         fixed = holders.copy()
-        fixed[row, column] = NONE
+        fixed[row, column] = NOBODY
         cell = self.kind[owner] * zones + target
         is_away, of_owner = rows.claim_of(row, owner) < 0, self.kind * zones + rows.zone
         stays = of_owner[owner] == cell
         fixed[row[stays], column[stays]] = owner[stays]
         former = owner.copy()
         former[~stays] = _formers(rows, fixed, row[~stays], cell[~stays], of_owner)
-        fixed[row, column] = NONE
+        fixed[row, column] = NOBODY
         dealt = deal(fixed, row, cell, former, is_away, of_owner, (room.low, room.high))
-        return None if dealt is None else _sorted(dealt)
-
-    def _copies(self, holders: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        row, column = np.nonzero(holders[:, 1:] >= 0)
-        return row, column + 1, holders[row, column + 1]
+        return None if dealt is None else ascending(dealt)
 
     def _targets(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """(E,) zone of each copy, kind by kind."""
@@ -371,7 +342,7 @@ class _Zones:
             others = np.bincount(cell[part != one], minlength=len(zones))
             freed = self._freed(row[chosen], owner[chosen], number)
             left = np.maximum(least - others, 0), most - others
-            placed, found = place_freed(freed, cells, rows.prices, *left, max(MOST_PAIRS, len(zones)))
+            placed, found = FreedFlow(freed, cells, rows.prices, max(MOST_PAIRS, len(zones))).pairs(*left)
             cell[chosen[placed]] = found
         return zones[cell]
 
@@ -385,15 +356,7 @@ class _Zones:
             wanted=np.zeros_like(every),
             blocked=none.astype(np.int64),
             cost_row=rows.cost_row[row],
-            special=Special(
-                row=every,
-                cell=number[owner],
-                is_away=rows.claim_of(row, owner) < 0,
-                place=np.zeros_like(every),
-                prefer=np.zeros_like(every),
-            ),
-            cover_key=np.full_like(every, NONE),
-            is_new=False,
+            special=Special.one_each(number[owner], rows.claim_of(row, owner) < 0),
         )
 
 

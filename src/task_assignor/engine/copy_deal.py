@@ -10,11 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.items import rank_within
+from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
-NONE: Final = -1
 SWAP_ROUNDS: Final = 40
 """Rounds in which all copies that meet change places at once; the others do so one by one."""
 MOST_ONE_BY_ONE: Final = 2_000
@@ -77,7 +76,7 @@ def _stayers(
 ) -> Int64Array:
     """(E,) owner of each copy that stays; -1: it does not."""
     low, high = room
-    owner = np.full(len(cell), NONE, dtype=np.int64)
+    owner = np.full(len(cell), NOBODY, dtype=np.int64)
     stays = np.flatnonzero((former >= 0) & (of_owner[former] == cell))
     stays = stays[order_by(is_away[stays])]
     rank = rank_within(former[stays])

@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes
 from task_assignor.engine.flow import Arcs, Network, solve
-from task_assignor.engine.items import rank_within
+from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 Bits = npt.NDArray[np.uint64]
-NONE: Final = -1
 MOST_PAIRS: Final = 400_000
 """Pairs of class and cell in one flow, about half a second's work."""
 WORD: Final = 62
@@ -67,6 +66,12 @@ class Special:
     place: Int64Array
     prefer: Int64Array
 
+    @classmethod
+    def one_each(cls, cell: Int64Array, is_away: BoolArray) -> Special:
+        """One for each row, and none of them preferred."""
+        none = np.zeros_like(cell)
+        return cls(row=np.arange(len(cell)), cell=cell, is_away=is_away, place=none, prefer=none)
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class Freed:
@@ -79,7 +84,7 @@ class Freed:
         blocked: (R, B) cells in which a holder takes the room of a copy; -1: none.
         cost_row: (R,) row of the table of costs.
         special: where a copy costs less.
-        cover_key: (R,) with several copies: the tag key that counts; -1: none.
+        cover_key: (R,) with several copies: the tag key that counts; -1, as it is by default: none.
         is_new: nothing is placed yet: copies of equal items are spread over the owners.
     """
 
@@ -89,8 +94,12 @@ class Freed:
     blocked: Int64Array
     cost_row: Int64Array
     special: Special
-    cover_key: Int64Array
-    is_new: bool
+    cover_key: Int64Array = attrs.field()
+    is_new: bool = False
+
+    @cover_key.default
+    def _none(self) -> Int64Array:
+        return np.full(len(self.supply), NOBODY)
 
 
 @attrs.frozen(eq=False)
@@ -130,24 +139,18 @@ class TooManyPairsError(Exception):
     """There are more pairs of class and cell than one flow should have."""
 
 
-def place_freed(
-    freed: Freed, cells: Cells, prices: Prices, low: Int64Array, high: Int64Array, most_pairs: int = MOST_PAIRS
-) -> tuple[Int64Array, Int64Array]:
-    """Pairs (row, cell) of the freed copies by these goals, in order.
+class FreedFlow:
+    """The flow. Nodes: classes, cells, the hub of what cells take beyond their least, then what covers tag values.
 
-    Most of the tag values that are wanted; least cost; fewest copies where none was before; of several places of former
-    copies the preferred ones; fewest changes; the copies of equal items on many owners. Each cell takes from `low` to
-    `high` copies, and of each row no more than it has owners that do not hold it yet.
+    Args:
+        freed: the copies.
+        cells: where they can go.
+        prices: what that costs.
+        most_pairs: most pairs of class and cell.
 
     Raises:
-        InfeasibleFlowError: the bounds cannot be met.
         TooManyPairsError: there is too much to look at.
     """
-    return FreedFlow(freed, cells, prices, most_pairs).pairs(low, high)
-
-
-class FreedFlow:
-    """The flow of `place_freed`. Nodes: classes, cells, the hub of what cells take beyond their least, then what covers tag values."""
 
     def __init__(self, freed: Freed, cells: Cells, prices: Prices, most_pairs: int = MOST_PAIRS) -> None:
         self.freed, self.cells = freed, cells
@@ -196,7 +199,15 @@ class FreedFlow:
         self.is_told = is_told[self.first]
 
     def pairs(self, low: Int64Array, high: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """See `place_freed`."""
+        """Pairs (row, cell) of the freed copies by these goals, in order.
+
+        Most of the tag values that are wanted; least cost; fewest copies where none was before; of several places of former
+        copies the preferred ones; fewest changes; the copies of equal items on many owners. Each cell takes from `low` to
+        `high` copies, and of each row no more than it has owners that do not hold it yet.
+
+        Raises:
+            InfeasibleFlowError: the bounds cannot be met.
+        """
         special = self.freed.special
         of_class = self.of_row[special.row]
         alike = Classes.alike(of_class, special.cell, special.is_away, special.place)
@@ -312,7 +323,7 @@ class FreedFlow:
         told = self.is_told[s_class]
         np.add.at(every, (s_class[told], s_cell[told]), s_flow[told])
         order = order_by(kind, special.prefer, special.row)
-        rank = np.empty(len(order), dtype=np.int64)
+        rank = np.empty_like(order)
         rank[order] = rank_within(kind[order])
         stays = (rank < s_flow[kind]) & ~told[kind]
         is_open = np.ones(len(self.of_row), dtype=np.bool_)
@@ -330,7 +341,7 @@ class FreedFlow:
         order = order_by(of_class)
         start = np.cumsum(size) - size
         step = np.maximum(size // np.maximum(every.max(axis=1, initial=0), 1), 1)
-        rank = np.arange(len(order)) - np.repeat(start, size)
+        rank = rank_within(of_class[order])
         order = order[order_by(of_class[order], rank % np.repeat(step, size), rank)]
         row, cell = np.nonzero(every)
         key = self.freed.cover_key[self.first[row]]
@@ -339,6 +350,4 @@ class FreedFlow:
         row, cell = row[by_value], cell[by_value]
         copies = every[row, cell]
         of_copy, cell = np.repeat(row, copies), np.repeat(cell, copies)
-        total = np.bincount(row, copies, self.classes).astype(np.int64)
-        position = np.arange(len(of_copy)) - np.repeat(np.cumsum(total) - total, total)
-        return rows[order[start[of_copy] + position % np.maximum(size[of_copy], 1)]], cell
+        return rows[order[start[of_copy] + rank_within(of_copy) % np.maximum(size[of_copy], 1)]], cell

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import attrs
 import numpy as np
 
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
 from task_assignor.engine.even import even_levels
-from task_assignor.engine.items import Pairs, rank_within
+from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
-
-NONE: Final = -1
 
 
 class CopyGoal(enum.Enum):
@@ -147,7 +145,7 @@ class Rows:
         self.owners = len(problem.room.low)
         self.value = _numbered(problem.tags)
         self.bits = _bits(self.value)
-        row = np.full(len(problem.main_owner), NONE, dtype=np.int64)
+        row = np.full(len(problem.main_owner), NOBODY, dtype=np.int64)
         row[self.item] = np.arange(len(self.item))
         claims = problem.claims.where(row[problem.claims.item] >= 0)
         claims = claims.where(self.main[row[claims.item]] != claims.owner)
@@ -174,12 +172,11 @@ class Rows:
 
     def claim_of(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """Number of the claim of each pair; -1: there is none."""
-        return np.where(owner >= 0, rows_of(self.claim_key, row * self.owners + owner), NONE)
+        return np.where(owner >= 0, rows_of(self.claim_key, row * self.owners + owner), NOBODY)
 
     def total(self, holders: Int64Array) -> Total:
         """How good the placement is."""
-        row, column = np.nonzero(holders[:, 1:] >= 0)
-        owner = holders[row, column + 1]
+        row, _, owner = copies_of(holders)
         claim = self.claim_of(row, owner)
         away = int((claim < 0).sum())
         traffic = int(self.prices.table[self.cost_row[row], self.zone[owner]].sum())
@@ -188,7 +185,7 @@ class Rows:
 
     def table(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """Holders of copies in any order."""
-        holders = np.full((len(self.item), self.most + 1), NONE, dtype=np.int64)
+        holders = np.full((len(self.item), self.most + 1), NOBODY, dtype=np.int64)
         holders[:, 0] = self.main
         order = order_by(row, owner)
         row, owner = row[order], owner[order]
@@ -202,7 +199,7 @@ class Rows:
     def of_kinds(self, keys: int) -> Cells:
         """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
         used = order_by(np.array([len(np.unique(column)) for column in self.value.T], dtype=np.int64))[:keys]
-        value = np.full_like(self.value, NONE)
+        value = np.full_like(self.value, NOBODY)
         value[:, used] = self.value[:, used]
         known, of_owner = np.unique(value, axis=0, return_inverse=True)
         zone = np.zeros(len(known), dtype=np.int64)
@@ -226,9 +223,22 @@ class Rows:
 
     def from_there(self, holders: Int64Array) -> Rows:
         """The same rows, seen by a second call: the copies of the placement are the former ones."""
-        row, column = np.nonzero(holders[:, 1:] >= 0)
-        claims = Pairs.of(self.item[row], holders[row, column + 1])
+        row, _, owner = copies_of(holders)
+        claims = Pairs.of(self.item[row], owner)
         return Rows(attrs.evolve(self.problem, claims=claims))
+
+
+def copies_of(holders: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(row, column, owner) of all copies, by row."""
+    row, column = np.nonzero(holders[:, 1:] >= 0)
+    return row, column + 1, holders[row, column + 1]
+
+
+def ascending(holders: Int64Array) -> Int64Array:
+    """The same holders, copies ascending, -1 last."""
+    limit = np.iinfo(np.int64).max
+    copies = np.sort(np.where(holders[:, 1:] < 0, limit, holders[:, 1:]), axis=1)
+    return np.concatenate([holders[:, :1], np.where(copies == limit, NOBODY, copies)], axis=1)
 
 
 def _numbered(tags: Int64Array) -> Int64Array:
@@ -239,7 +249,7 @@ def _numbered(tags: Int64Array) -> Int64Array:
         if len(values) == 1 or (len(values) == len(column) and values[0] >= 0):
             continue
         of_owner = of_owner.reshape(-1) - int(values[0] < 0)
-        columns.append(np.where(column >= 0, of_owner + number, NONE))
+        columns.append(np.where(column >= 0, of_owner + number, NOBODY))
         number += len(values)
     return np.stack(columns, axis=1) if columns else np.zeros((len(tags), 0), dtype=np.int64)
 

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.items import quotas
+from task_assignor.engine.items import quotas, rank_within
 from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -68,7 +68,7 @@ def even_counts(
         # The cheapest steps from here; an owner that takes all that are looked at may want more of them.
         missing = total - int(counts.sum())
         owner = np.repeat(np.arange(len(weight)), np.minimum(most - counts, at_once))
-        step = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        step = rank_within(owner)
         tie = owner if demand is None else order_by(-demand, np.arange(len(weight))).argsort()[owner]
         price = order_of_prices(2 * (counts[owner] + step) + 1, weight[owner])
         taken = np.bincount(owner[order_by(price, tie)[:missing]], minlength=len(weight))

@@ -15,7 +15,7 @@ import numpy as np
 from task_assignor.engine.copy_goals import copy_bounds
 from task_assignor.engine.even import even_counts, is_more_even
 from task_assignor.engine.problem import Problem
-from task_assignor.sdk.arrays import order_by, rows_of, values_of
+from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 
 MOST_LOOKED_AT: Final = 30_000_000
@@ -150,9 +150,6 @@ class _Costs:
         keys = state.owner * items + state.item
         order = order_by(keys)
         self.state, self.place = keys[order], state.places()[order]
-        if self.racks is not None:
-            self.width = self.racks.racks
-            self.entries = self.racks.entry_row * self.width + self.racks.entry_rack
 
     def of(self, items: Int64Array, owner: int) -> Int64Array:
         """(M,) the cost of each of the items at the owner."""
@@ -165,8 +162,6 @@ class _Costs:
         lost = (self.is_claimed[items] & ~kept).astype(np.int64)
         if self.racks is None:
             return lost * _FIRST + behind
-        row = self.racks.row[items]
-        wanted = row * self.width + self.racks.rack[owner]
-        cost = values_of(self.entries, self.racks.entry_cost, wanted, self.racks.default_cost[row])
+        cost = self.racks.costs(self.racks.row[items], self.racks.rack[owner])
         # Claims are the last goal there.
         return (cost + lost * self.racks.move) * _FIRST + 2 * behind + lost

@@ -19,7 +19,7 @@ import numpy as np
 
 from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
-from task_assignor.engine.items import NOBODY
+from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
@@ -294,9 +294,8 @@ def _ways(
 def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
     """Running sums within groups."""
     sums = np.cumsum(amounts)
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else np.zeros(0, dtype=np.int64)
-    sizes = np.diff(np.append(starts, len(groups)))
-    return sums - np.repeat(sums[starts] - amounts[starts], sizes)
+    first = np.arange(len(groups)) - rank_within(groups)
+    return sums - (sums - amounts)[first]
 
 
 def _exceptions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import cached_property
 
 import attrs
 import numpy as np
@@ -52,15 +53,19 @@ class RackCosts:
         one_row = np.zeros(1, dtype=np.int64)
         return cls(np.zeros(items, dtype=np.int64), one_row, none, none, none, 1, np.zeros(owners, dtype=np.int64))
 
-    @property
+    @cached_property
     def racks(self) -> int:
         """Number of racks."""
         return 1 + max(int(self.rack.max(initial=0)), int(self.entry_rack.max(initial=0)))
 
     def costs(self, row: Int64Array, rack: Int64Array) -> Int64Array:
         """(M,) cost of items of the rows on the racks."""
-        keys = self.entry_row * self.racks + self.entry_rack
-        return values_of(keys, self.entry_cost, row * self.racks + rack, self.default_cost[row])
+        return values_of(self._entries, self.entry_cost, row * self.racks + rack, self.default_cost[row])
+
+    @cached_property
+    def _entries(self) -> Int64Array:
+        """(E,) a number for each pair of row and rack."""
+        return self.entry_row * self.racks + self.entry_rack
 
 
 @attrs.frozen(eq=False)

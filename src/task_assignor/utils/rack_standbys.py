@@ -8,7 +8,6 @@ from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState
-from task_assignor.sdk.arrays import are_in
 from task_assignor.sdk.errors import StateException
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.goals import Goal
@@ -82,22 +81,16 @@ def optimize_standbys(
             traffic=traffic,
         )
     )
+    traffic_before = int(traffic.prices.table[traffic.row[held.item], traffic.zone[held.owner]].sum())
     # Pairs are sorted by task, then client, as the ones in `held` are by task.
-    traffic_before, traffic_after = (
-        int(traffic.prices.table[traffic.row[held.item], traffic.zone[owner]].sum())
-        for owner in (held.owner, found.owner)
-    )
-    clients = len(columns.clients)
-    moves = int((~are_in(found.item * clients + found.owner, held.item * clients + held.owner)).sum())
-    cost = traffic_cost * traffic_after + non_overlap_cost * moves
     client = before.standby_client.copy()
     client[movable] = found.owner
     return AssignmentResult(
         Placement.of(columns, before.active_owner, before.standby_task, client, before.deadline_ms),
         cost_before=traffic_cost * traffic_before,
-        cost_after=cost,
+        cost_after=found.cost,
         lower_bound=found.bound,
-        inexact=inexact_of(assignments) | (frozenset() if cost == found.bound else {Goal.STANDBY_COST}),
+        inexact=inexact_of(assignments) | (frozenset() if found.cost == found.bound else {Goal.STANDBY_COST}),
     )
 
 

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import order_by, values_of
@@ -154,9 +155,8 @@ class _Kinds:
         keys = client[tasks] * len(self.group_size) + self.tasks.group[tasks]
         order = order_by(keys)
         tasks, keys = tasks[order], keys[order]
-        turn = np.arange(len(keys)) - np.searchsorted(keys, keys)
         above = np.zeros(len(client), dtype=np.bool_)
-        above[tasks] = turn >= self.most(client[tasks], self.tasks.group[tasks])
+        above[tasks] = rank_within(keys) >= self.most(client[tasks], self.tasks.group[tasks])
         return above
 
     def target(self) -> Int64Array:
@@ -186,12 +186,11 @@ class _Kinds:
         stays &= ~self.are_above(tasks.client, stays)
         room = self.counts - np.bincount(tasks.client[stays], minlength=len(tasks.rack))
         free = np.repeat(np.arange(len(room)), room)
-        turn = np.arange(len(free)) - np.repeat(np.cumsum(room) - room, room)
         # Tasks of one group go to one client after the other.
         movers = np.flatnonzero(~stays)
         movers = movers[order_by(target[movers], tasks.group[movers])]
         placed = tasks.client.copy()
-        placed[movers] = free[order_by(self.kind[free], turn, free)]
+        placed[movers] = free[order_by(self.kind[free], rank_within(free), free)]
         return self._within_shares(placed, movers)
 
     def _dealt_by_flow(self, target: Int64Array, stays: BoolArray) -> Int64Array:
@@ -214,9 +213,8 @@ class _Kinds:
         key = tasks.client * groups + tasks.group
         items = np.flatnonzero(stays)
         items = items[order_by(key[items])]
-        turn = np.arange(len(items)) - np.searchsorted(key[items], key[items])
         is_mover = ~stays
-        is_mover[items[turn >= staying[key[items]]]] = True
+        is_mover[items[rank_within(key[items]) >= staying[key[items]]]] = True
         movers = np.flatnonzero(is_mover)
         movers = movers[order_by(target[movers], tasks.group[movers])]
         used = np.flatnonzero(coming)
@@ -265,8 +263,7 @@ class _Kinds:
         tasks = np.flatnonzero(wrong)
         tasks = tasks[order_by(kind[tasks], self.tasks.group[tasks])]
         by_kind = order_by(self.kind)
-        turn = np.arange(len(tasks)) - np.searchsorted(kind[tasks], kind[tasks])
         start = np.searchsorted(self.kind[by_kind], kind[tasks])
         placed = placed.copy()
-        placed[tasks] = by_kind[start + turn % self.size[kind[tasks]]]
+        placed[tasks] = by_kind[start + rank_within(kind[tasks]) % self.size[kind[tasks]]]
         return placed
