@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.classes import Classes
+from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
     MOST_PAIRS,
@@ -110,17 +110,8 @@ def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int6
     """(K,) first row, (R,) class (-1: none) and (K,) size of classes of rows that have equal claims among the chosen."""
     has = np.unique(rows.claim_row[chosen])
     number = np.full(len(rows.item), NOBODY, dtype=np.int64)
-    if not len(has):
-        return has, number, has
-    rank = rank_within(rows.claim_row[chosen])
-    columns = [rows.needs[has]]
-    places = int(rows.claim_place.max(initial=0)) + 1
-    for step in range(int(rank.max()) + 1):
-        here = chosen[rank == step]
-        column = np.zeros(len(rows.item), dtype=np.int64)
-        column[rows.claim_row[here]] = 1 + rows.claim_owner[here] * places + rows.claim_place[here]
-        columns.append(column[has])
-    classes = Classes.alike(*columns)
+    claim = rows.claim_owner[chosen] * (int(rows.claim_place.max(initial=0)) + 1) + rows.claim_place[chosen]
+    classes = Classes.alike(rows.needs[has], labels_of_lists(len(number), rows.claim_row[chosen], claim)[has])
     number[has] = classes.of
     return has[classes.first], number, classes.size
 

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.classes import Classes
+from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by
@@ -184,17 +184,9 @@ class FreedFlow:
         columns += list(np.sort(freed.blocked, axis=1).T)
         chosen = np.flatnonzero(is_told[special.row])
         chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
-        row = special.row[chosen]
-        rank = rank_within(row)
-        for step in range(int(rank.max(initial=-1)) + 1):
-            here = chosen[rank == step]
-            column = np.zeros(len(freed.supply), dtype=np.int64)
-            places = int(special.place.max(initial=0)) + 1
-            column[special.row[here]] = (
-                1 + (special.cell[here] * 2 + special.is_away[here]) * places + special.place[here]
-            )
-            columns.append(column)
-        classes = Classes.alike(*columns)
+        places = int(special.place.max(initial=0)) + 1
+        told = (special.cell[chosen] * 2 + special.is_away[chosen]) * places + special.place[chosen]
+        classes = Classes.alike(*columns, labels_of_lists(len(number), special.row[chosen], told))
         self.first, self.of_row, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
 

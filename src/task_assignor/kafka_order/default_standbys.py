@@ -76,12 +76,8 @@ def default_standbys(
     counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
     counts += np.bincount(placed_client, minlength=clients)
     lacking = np.maximum(wanted[stateful], 0)
-    if not lacking.any():
-        chosen_task, chosen_client = none, none
-        missing = lacking
-    else:
-        place = _by_tags if configs.rack_aware_assignment_tags else _by_load
-        chosen_task, chosen_client, missing = place(columns, configs, stateful, owners, lacking, held, counts)
+    place = _by_tags if configs.rack_aware_assignment_tags else _by_load
+    chosen_task, chosen_client, missing = place(columns, configs, stateful, owners, lacking, held, counts)
     task = np.concatenate([placed_task, chosen_task])
     client = np.concatenate([placed_client, chosen_client])
     order = order_by(task, client)

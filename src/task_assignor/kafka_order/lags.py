@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from task_assignor.kafka_order.client_queue import AllBut
-from task_assignor.sdk.arrays import csr_pairs, order_by, values_of
+from task_assignor.sdk.arrays import csr_pairs, order_by
 from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
 from task_assignor.sdk.errors import TaskAssignmentException
 from task_assignor.sdk.integers import INT64_MAX
@@ -37,7 +37,6 @@ class Lags:
         self._acceptable = acceptable
         tasks, clients = len(columns.tasks), len(columns.clients)
         pairs = columns.lags
-        self._key = pairs.client.astype(np.int64) * max(tasks, 1) + pairs.task
         self._is_caught_up = self._caught_up(pairs.lag)
         listed = np.bincount(pairs.task, minlength=tasks)
         self._default = columns.tasks.end_offset_sum
@@ -57,14 +56,9 @@ class Lags:
         caught_up: BoolArray = (lag == LATEST_OFFSET) | ((lag >= 0) & (lag <= self._acceptable))
         return caught_up
 
-    def of(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> Int64Array:
-        """(N,) the lags of pairs."""
-        key = client.astype(np.int64) * max(len(self._columns.tasks), 1) + task
-        return values_of(self._key, self._columns.lags.lag, key, self._default[task])
-
     def are_behind(self, task: Int32Array | Int64Array, client: Int32Array | Int64Array) -> BoolArray:
         """(N,) whether the client is not caught up while another one is further."""
-        lag = self.of(task, client)
+        lag = self._columns.lags_of(client, task)
         behind: BoolArray = ~self._caught_up(lag) & (self._least[task] < lag)
         return behind
 

@@ -14,7 +14,7 @@ from task_assignor.utils.goals import inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import solver_costs
-from task_assignor.utils.rack_rows import rack_problem, rack_rows, strategy_problem
+from task_assignor.utils.rack_rows import costs_in_use, rack_rows
 from task_assignor.utils.result import AssignmentResult
 
 
@@ -75,12 +75,12 @@ def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bo
 
 def rack_costs_of(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts | None:
     """What tasks cost on racks; None: racks do not count by the settings, or are not known."""
-    traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
-    if strategy_problem(configs.rack_aware_assignment_strategy, traffic, move) or rack_problem(columns):
+    costs = costs_in_use(columns, configs)
+    if costs is None:
         return None
     tasks, clients, racks = (len(part) for part in (columns.tasks, columns.clients, columns.clients.racks))
     rows = rack_rows(columns, np.arange(tasks), "all")
-    traffic, move = solver_costs(traffic or 0, move or 0, rows, 2 * clients, racks)
+    traffic, move = solver_costs(*costs, rows, 2 * clients, racks)
     remote: Int64Array = rows.partitions[rows.entry_row] - rows.entry_local
     return RackCosts(
         rows.row,

@@ -18,7 +18,7 @@ from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.history import previous_state_of_units
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import small_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, rack_rows, strategy_problem
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, costs_in_use, rack_rows
 from task_assignor.utils.result import AssignmentResult
 
 
@@ -72,7 +72,7 @@ def place_standbys(
     if together is not None:
         unit = numbers_of_groups(together, len(columns.tasks))
     logged = np.flatnonzero(columns.tasks.has_changelog)
-    costs = _rack_costs(columns, configs, logged) if use_racks and together is None else None
+    costs = costs_in_use(columns, configs, logged, "changelog") if use_racks and together is None else None
     found = place_copies(_problem(columns, configs, before.active_owner, unit, costs))
     task, client = found.item, found.owner
     if together is not None:
@@ -124,15 +124,6 @@ def _of_tasks(
     task, client = member[row], owner[copy]
     order = order_by(task, client)
     return task[order], client[order]
-
-
-def _rack_costs(columns: StateColumns, configs: AssignmentConfigs, tasks: Int64Array) -> tuple[int, int] | None:
-    """(cost of a cross-rack partition, cost of a standby where no state was); None: racks do not count, or are not known."""
-    traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
-    problem = strategy_problem(configs.rack_aware_assignment_strategy, traffic, move)
-    if traffic is None or move is None or problem or rack_problem(columns, tasks, "changelog"):
-        return None
-    return traffic, move
 
 
 def traffic_of(
