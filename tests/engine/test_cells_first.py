@@ -38,7 +38,7 @@ def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
 
 
 def _cost(problem: Problem, found: Allocation) -> int:
-    racks, claims, owner = problem.racks, problem.newest_claims(), found.owner.astype(np.int64)
+    racks, claims, owner = problem.racks, problem.claims.newest(), found.owner.astype(np.int64)
     assert racks is not None
     kept = claims.have(np.arange(len(owner)), owner)
     lost = int(((np.bincount(claims.item, minlength=len(owner)) > 0) & ~kept).sum())

@@ -39,7 +39,7 @@ def allocate(problem: Problem) -> Allocation:
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
-    claims, inexact = problem.newest_claims(), set[ItemGoal]()
+    claims, inexact = problem.claims.newest(), set[ItemGoal]()
     racks = problem.racks
     if racks is not None and racks_come_first(racks):
         problem = split_by_rack(problem, racks, claims)

@@ -141,7 +141,7 @@ class _Costs:
     """What it costs to have items at an owner: a lost claim or what racks cost, then the distance from their state."""
 
     def __init__(self, problem: Problem) -> None:
-        items, claims, state = len(problem.is_stateful), problem.newest_claims(), problem.state
+        items, claims, state = len(problem.is_stateful), problem.claims.newest(), problem.state
         self.items, self.racks = items, problem.racks
         self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
         self.is_claimed[claims.item] = True

@@ -14,7 +14,7 @@ import numpy as np
 from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import quotas
-from task_assignor.sdk.arrays import are_in, order_by
+from task_assignor.sdk.arrays import are_in, distinct_and_numbers, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 MOST_PAIRS: Final = 500_000
@@ -86,31 +86,22 @@ class GroupShares:
         owner, extras without wish are dealt out in turn, to owners that have most left to take.
         """
         size = self._sizes()
-        total = int(self.weight.sum())
         base = np.zeros(len(self.weight), dtype=np.int64)
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-        floors = {}
-        for number in np.unique(self.items).tolist():
-            floors[number] = quotas(self.weight, number)[0]
-            of_number = self.items == number
-            base += floors[number] * int(size[of_number].sum())
-            owner = np.flatnonzero(floors[number])
-            group = np.flatnonzero(of_number)
-            if len(owner):
-                parts.append(
-                    (
-                        np.repeat(group, len(owner)),
-                        np.tile(owner, len(group)),
-                        np.tile(floors[number][owner], len(group)),
-                    )
-                )
-        number = np.array([int(items - floors[items].sum()) for items in self.items.tolist()])
+        numbers, of_group = distinct_and_numbers(self.items)
+        floors = np.stack([quotas(self.weight, number)[0] for number in numbers.tolist()])
+        for number, least in enumerate(floors):
+            group, owner = np.flatnonzero(of_group == number), np.flatnonzero(least)
+            base += least * int(size[group].sum())
+            parts.append((np.repeat(group, len(owner)), np.tile(owner, len(group)), np.tile(least[owner], len(group))))
+        extra = self.items - floors.sum(axis=1)[of_group]
+        floor = floors[of_group[self.wishes.group], self.wishes.owner]
         is_exact = True
         for one in np.unique(size)[::-1].tolist():
-            groups = np.flatnonzero((size == one) & (number > 0))
+            groups = np.flatnonzero((size == one) & (extra > 0))
             if not len(groups):
                 continue
-            extras = _Extras(self, groups, number[groups], floors, base, one, total)
+            extras = _Extras(self, groups, extra[groups], floor, base, one)
             group, owner = extras.solve()
             is_exact &= extras.is_exact
             base += one * np.bincount(owner, minlength=len(base))
@@ -138,26 +129,16 @@ class _Extras:
         shares: GroupShares,
         groups: Int64Array,
         number: Int64Array,
-        floors: dict[int, Int64Array],
+        floor: Int64Array,
         base: Int64Array,
         size: int,
-        total: int,
     ) -> None:
-        self.weight, self.items, self.total = shares.weight, shares.items, total
+        self.weight, self.items, self.total = shares.weight, shares.items, int(shares.weight.sum())
         self.groups, self.number, self.base, self.size = groups, number, base, size
         self.is_exact = len(groups) * len(base) <= MOST_PAIRS
         wishes = shares.wishes
         rows = np.flatnonzero(are_in(wishes.group, groups))
-        floor = np.array(
-            [
-                floors[items][owner]
-                for items, owner in zip(
-                    self.items[wishes.group[rows]].tolist(), wishes.owner[rows].tolist(), strict=True
-                )
-            ],
-            dtype=np.int64,
-        )
-        over = floor - wishes.claimed[rows]
+        over = floor[rows] - wishes.claimed[rows]
         lost = (over >= 0).astype(np.int64)
         away = 2 - np.where(over < 0, 2, (over < wishes.warm[rows]).astype(np.int64) + (over < wishes.best[rows]))
         group, owner = np.searchsorted(groups, wishes.group[rows]), wishes.owner[rows]

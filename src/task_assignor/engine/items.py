@@ -80,6 +80,13 @@ def quotas(weight: Int64Array, items: int) -> tuple[Int64Array, Int64Array]:
     return np.array([one // total for one in exact]), np.array([-(-one // total) for one in exact])
 
 
+def sums(keys: Int64Array, values: Int64Array, count: int) -> Int64Array:
+    """(count,) sum of the values of each key, in whole numbers."""
+    total = np.zeros(count, dtype=np.int64)
+    np.add.at(total, keys, values)
+    return total
+
+
 def rank_within(keys: Int64Array) -> Int64Array:
     """(N,) how many equal keys come before, in the order given."""
     if (keys[1:] >= keys[:-1]).all():

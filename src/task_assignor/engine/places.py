@@ -19,7 +19,7 @@ import numpy as np
 
 from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
-from task_assignor.engine.items import NOBODY, rank_within
+from task_assignor.engine.items import NOBODY, rank_within, sums
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
@@ -84,10 +84,10 @@ class _Graph:
         self.item_class = self.item_class.reshape(-1)
         weight = np.ones(len(key), dtype=np.int64) if problem.item_weight is None else problem.item_weight
         self.weight = weight
-        counts = _sums(self.item_class, weight, len(keys))
+        counts = sums(self.item_class, weight, len(keys))
         class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
         classes_of_row = np.bincount(class_row, minlength=rows)
-        row_supply = _sums(problem.item_row, weight, rows)
+        row_supply = sums(problem.item_row, weight, rows)
         # A row with one class needs no node of its own; items that nobody has start at their row.
         alone = classes_of_row[class_row] == 1
         at_row = alone | (class_owner < 0)
@@ -251,13 +251,6 @@ class _Graph:
         order = _sorted_by(of_source, np.flatnonzero(amounts))
         taken = _ways(source[items], self.weight[items], of_source[order], amounts[order])
         target[items[taken >= 0]] = order[taken[taken >= 0]]
-
-
-def _sums(keys: Int64Array, weights: Int64Array, count: int) -> Int64Array:
-    """Sum of the weights per key."""
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, keys, weights)
-    return sums
 
 
 def _sorted_by(keys: Int64Array, items: Int64Array) -> Int64Array:

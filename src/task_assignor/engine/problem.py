@@ -104,10 +104,6 @@ class Problem:
             return np.zeros(len(self.is_stateful), dtype=np.int64), np.zeros(len(self.weight), dtype=np.int64)
         return self.item_pool, self.owner_pool
 
-    def newest_claims(self) -> Pairs:
-        """The claims that count, sorted by item, then owner."""
-        return self.claims.newest()
-
 
 @attrs.frozen(eq=False)
 class Allocation:

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
-from task_assignor.engine.items import rank_within
+from task_assignor.engine.items import rank_within, sums
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -62,8 +62,7 @@ class PlaceGains:
         pairs, number = distinct_and_numbers(
             np.concatenate([of_entry * width + entry_place[entry], item * width + place])
         )
-        gains = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(gains, number, np.concatenate([entry_gain[entry], gain]))
+        gains = sums(number, np.concatenate([entry_gain[entry], gain]), len(pairs))
         items, places = np.divmod(pairs[gains > 0], width)
         return cls(len(row), items, places, gains[gains > 0])
 

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.flow import CostRangeError
-from task_assignor.engine.items import NOBODY
+from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
@@ -161,8 +161,8 @@ class _Fitting:
         self._rows: dict[int, Int64Array] = {}
 
     def _settle(self, place: Int64Array) -> None:
-        self.place, self.load = place, np.zeros(len(self.problem.upper), dtype=np.int64)
-        np.add.at(self.load, place[place >= 0], self.weight[place >= 0])
+        self.place = place
+        self.load = sums(place[place >= 0], self.weight[place >= 0], len(self.problem.upper))
 
     def _put(self, item: int, owner: int) -> None:
         before = int(self.place[item])

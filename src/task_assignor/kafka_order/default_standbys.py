@@ -5,45 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from task_assignor.kafka_order.java_order import hash_map_order
 from task_assignor.kafka_order.least_loaded import LoadHeap
 from task_assignor.sdk.arrays import order_by
-from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns, int32_column, int64_column
+from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import AssignmentConfigs
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_CACHED: Final = 20_000_000
 
 
-@attrs.frozen(eq=False)
-class Standbys:
-    """Standbys as pairs, and what could not be placed.
-
-    Args:
-        task: (S,) task numbers, pairs sorted by task, then client.
-        client: (S,) client numbers.
-        short_task: (N,) tasks that have fewer standbys than wanted, ascending.
-        missing: (N,) how many they lack.
-    """
-
-    task: Int32Array = attrs.field(converter=int32_column, repr=False)
-    client: Int32Array = attrs.field(converter=int32_column, repr=False)
-    short_task: Int32Array = attrs.field(converter=int32_column, repr=False)
-    missing: Int64Array = attrs.field(converter=int64_column, repr=False)
-
-
 def default_standbys(
     columns: StateColumns,
     configs: AssignmentConfigs,
     active_owner: Int32Array,
-    placed: tuple[Int32Array, Int32Array] | None = None,
+    placed_task: Int32Array,
+    placed_client: Int32Array,
     *,
     in_java_order: bool = False,
-) -> Standbys:
+) -> tuple[Int32Array, Int32Array]:
     """Give every task that has a changelog its standbys: by client tags if tags are configured, else by load.
 
     Loads count the active tasks and the standbys that are there, whatever the task.
@@ -52,16 +35,15 @@ def default_standbys(
         columns: the state.
         configs: number of standbys and tags.
         active_owner: (T,) client number of the active owner; -1: nobody.
-        placed: (task, client) pairs of standbys that are there already; they count and stay.
+        placed_task: (S,) task numbers of standbys that are there already; they count and stay.
+        placed_client: (S,) their client numbers.
         in_java_order: serve the tasks in the order of a `java.util.HashSet` of their ids (equal buckets: task-id order),
             as Kafka's public utility does; else in task-id order, as its high availability assignor does.
 
     Returns:
-        All standbys, those of `placed` included.
+        (task, client) numbers of all standbys, first those that were there.
     """
     clients = len(columns.clients)
-    none = np.zeros(0, dtype=np.int32)
-    placed_task, placed_client = (none, none) if placed is None else placed
     stateful = np.flatnonzero(columns.tasks.has_changelog)
     if in_java_order:
         stateful = stateful[hash_map_order(columns.tasks, stateful)]
@@ -77,16 +59,11 @@ def default_standbys(
     counts += np.bincount(placed_client, minlength=clients)
     lacking = np.maximum(wanted[stateful], 0)
     place = _by_tags if configs.rack_aware_assignment_tags else _by_load
-    chosen_task, chosen_client, missing = place(columns, configs, stateful, owners, lacking, held, counts)
-    task = np.concatenate([placed_task, chosen_task])
-    client = np.concatenate([placed_client, chosen_client])
-    order = order_by(task, client)
-    short = np.flatnonzero(missing)
-    short = short[np.argsort(stateful[short])]
-    return Standbys(task[order], client[order], stateful[short], missing[short])
+    chosen_task, chosen_client = place(columns, configs, stateful, owners, lacking, held, counts)
+    return np.concatenate([placed_task, chosen_task]), np.concatenate([placed_client, chosen_client])
 
 
-_Placed = tuple[Int32Array, Int32Array, Int64Array]
+_Placed = tuple[Int32Array, Int32Array]
 
 
 def _by_load(
@@ -107,8 +84,7 @@ def _by_load(
         chosen = take(lack, (owner, *held[task]) if task in held else (owner,)) if lack else ()
         found += chosen
         got.append(len(chosen))
-    count_got = np.array(got, dtype=np.int64)
-    return np.repeat(stateful, count_got).astype(np.int32), np.array(found, dtype=np.int32), lacking - count_got
+    return np.repeat(stateful, np.array(got, dtype=np.int64)).astype(np.int32), np.array(found, dtype=np.int32)
 
 
 def _by_tags(
@@ -167,7 +143,7 @@ def _by_tags(
             found_task += [int(stateful[row])] * len(chosen)
             found_client += chosen
             missing[row] -= len(chosen)
-    return np.array(found_task, dtype=np.int32), np.array(found_client, dtype=np.int32), missing
+    return np.array(found_task, dtype=np.int32), np.array(found_client, dtype=np.int32)
 
 
 def _lightest(loads: FloatArray, allowed: Int64Array | None, copies: Sequence[int]) -> int:

@@ -46,11 +46,12 @@ def default_standby_task_assignment(
         columns,
         application_state.assignment_configs,
         before.active_owner,
-        (before.standby_task, before.standby_client),
+        before.standby_task,
+        before.standby_client,
         in_java_order=not in_task_order,
     )
-    after = Placement.of(columns, before.active_owner, standbys.task, standbys.client, before.deadline_ms)
-    shortages = zip(columns.tasks.task_ids(standbys.short_task.tolist()), standbys.missing.tolist(), strict=True)
+    after = Placement.of(columns, before.active_owner, *standbys, before.deadline_ms)
+    shortages = after.shortages(application_state.assignment_configs.num_standby_replicas)
     return AssignmentResult(after, shortages=shortages, inexact=inexact_of(assignments))
 
 

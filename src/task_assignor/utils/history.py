@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.items import Pairs
+from task_assignor.engine.items import Pairs, sums
 from task_assignor.sdk import MISSING, UNKNOWN_OFFSET_SUM, Role, StateColumns
 from task_assignor.sdk.arrays import distinct_and_numbers, order_by
 from task_assignor.sdk.columns import LATEST_OFFSET, Int32Array, Int64Array
@@ -68,9 +68,4 @@ def sums_of_units(
     """Values of pairs of client and task, added up by unit and client: (units, clients, sums), sorted by unit."""
     clients = max(len(columns.clients), 1)
     keys, inverse = distinct_and_numbers(unit[task] * clients + client)
-    sums = []
-    for value in values:
-        total = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(total, inverse, value)
-        sums.append(total)
-    return keys // clients, keys % clients, tuple(sums)
+    return keys // clients, keys % clients, tuple(sums(inverse, value, len(keys)) for value in values)

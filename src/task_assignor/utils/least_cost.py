@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
-from task_assignor.engine.items import NOBODY
+from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.places import Placed, min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
@@ -74,7 +74,7 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
     question = _Question.of(application_state.columns, costs)
     owner = question.pinned.copy()
     free = np.flatnonzero(owner == NOBODY)
-    found = question.place_weighted(free) if question.weighted else question.place(free)
+    found = question.place(free)
     owner[free] = found.place
     at = question.problem(np.arange(len(owner))).item_costs(owner).tolist()
     fixed = np.flatnonzero(question.pinned != NOBODY).tolist()
@@ -185,8 +185,7 @@ class _Question:
     def room(self, problem: PlacesProblem) -> PlacesProblem:
         """The problem with the capacities that pinned tasks leave."""
         fixed = np.flatnonzero(self.pinned != NOBODY)
-        taken = np.zeros(len(self.upper), dtype=np.int64)
-        np.add.at(taken, self.pinned[fixed], self.weight[fixed])
+        taken = sums(self.pinned[fixed], self.weight[fixed], len(self.upper))
         forbidden = problem.costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
         if forbidden.any():
             task = int(fixed[np.flatnonzero(forbidden)[0]])
@@ -205,23 +204,11 @@ class _Question:
 
     def place(self, free: Int64Array) -> Placed:
         """Clients of the tasks, and what they cost at least."""
-        problem = self.room(self.problem(free))
-        self._check_sums(problem, len(free))
+        problem, weight = self.room(self.problem(free)), self.weight[free]
+        self._check_sums(problem, sum(weight.tolist()) if self.weighted else len(free))
         try:
-            return min_cost_places(problem)
-        except InfeasibleFlowError:
-            raise self._explained(problem, free) from None
-        except FlowError as error:
-            raise CostModelException(str(error)) from error
-
-    def place_weighted(self, free: Int64Array) -> Placed:
-        """Clients of the tasks, and a lower bound of the cost."""
-        problem = self.room(self.problem(free))
-        weight = self.weight[free]
-        self._check_sums(problem, sum(weight.tolist()))
-        if not len(free):
-            return Placed(free, 0, is_best=False)
-        try:
+            if not self.weighted or not len(free):
+                return min_cost_places(problem)
             rounded, bound = relaxed(problem, weight)
         except InfeasibleFlowError:
             raise self._explained(attrs.evolve(problem, item_weight=weight), free) from None
@@ -299,8 +286,7 @@ class _Question:
         except FlowError:
             return unknown
         weight = np.ones(len(free), dtype=np.int64) if relaxed.item_weight is None else relaxed.item_weight
-        got = np.zeros(len(lower) + 1, dtype=np.int64)
-        np.add.at(got, place[place >= 0], weight[place >= 0])
+        got = sums(place[place >= 0], weight[place >= 0], len(lower) + 1)
         short = np.flatnonzero(got[:-1] < lower)
         if not len(short):
             return unknown

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk import MISSING, AssignmentColumns, StateColumns, StateException
+from task_assignor.sdk import MISSING, AssignmentColumns, StateColumns, StateException, TaskId
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, check_length, check_range, int32_column, int64_column
 
@@ -76,6 +76,13 @@ class Placement:
         counts = np.bincount(self.active_owner[self.active_owner >= 0], minlength=clients)
         counts += np.bincount(self.standby_client, minlength=clients)
         return counts
+
+    def shortages(self, replicas: int) -> dict[TaskId, int]:
+        """Tasks that have a changelog and fewer standbys than `replicas` -> how many they lack."""
+        tasks = self.state.tasks
+        missing = np.where(tasks.has_changelog, replicas, 0) - np.bincount(self.standby_task, minlength=len(tasks))
+        short = np.flatnonzero(missing > 0)
+        return dict(zip(tasks.task_ids(short.tolist()), missing[short].tolist(), strict=True))
 
     def columns(self) -> AssignmentColumns:
         """The same as columns of an assignment."""

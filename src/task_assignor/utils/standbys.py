@@ -77,17 +77,15 @@ def place_standbys(
     task, client = found.item, found.owner
     if together is not None:
         task, client = _of_tasks(found.item, found.owner, logged, unit)
-    wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
-    missing = wanted - np.bincount(task, minlength=len(columns.tasks))
-    short = np.flatnonzero(missing)
+    after = Placement.of(columns, before.active_owner, task, client, before.deadline_ms)
     inexact = inexact_standbys(found.exact)
     inexact -= frozenset() if configs.rack_aware_assignment_tags else {Goal.STANDBY_TAGS}
     inexact -= {Goal.STANDBY_COST} if costs is None else frozenset()
     return AssignmentResult(
-        Placement.of(columns, before.active_owner, task, client, before.deadline_ms),
+        after,
         cost_after=None if costs is None else found.cost,
         lower_bound=None if costs is None else found.bound,
-        shortages=zip(columns.tasks.task_ids(short.tolist()), missing[short].tolist(), strict=True),
+        shortages=after.shortages(configs.num_standby_replicas),
         inexact=inexact_of(assignments) | inexact,
     )
 
