@@ -54,12 +54,9 @@ class Classes:
         label, size = np.zeros(len(labels[0]), dtype=np.int64), 1
         for other in labels:
             low, high = int(other.min(initial=0)), int(other.max(initial=0))
-            if high - low >= 2**31:
-                other, low = numbered(other.astype(np.int64)), 0
-                high = int(other.max())
             if size > _LARGEST // (high - low + 1):
-                label = numbered(label)
-                size = int(label.max()) + 1
+                label, other, low = numbered(label), numbered(other.astype(np.int64)), 0
+                size, high = int(label.max()) + 1, int(other.max())
             label = label * (high - low + 1) + (other.astype(np.int64) - low)
             size *= high - low + 1
         of = numbered(label)

@@ -286,9 +286,9 @@ def _ways(
 
 def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
     """Running sums within groups."""
-    sums = np.cumsum(amounts)
+    running: Int64Array = np.cumsum(amounts)
     first = np.arange(len(groups)) - rank_within(groups)
-    return sums - (sums - amounts)[first]
+    return running - (running - amounts)[first]
 
 
 def _exceptions(
