@@ -206,8 +206,10 @@ class _Question:
         """Clients of the tasks, and what they cost at least."""
         problem, weight = self.room(self.problem(free)), self.weight[free]
         self._check_sums(problem, sum(weight.tolist()) if self.weighted else len(free))
+        if self.weighted and not len(free):
+            return Placed(free, 0, is_best=False)
         try:
-            if not self.weighted or not len(free):
+            if not self.weighted:
                 return min_cost_places(problem)
             rounded, bound = relaxed(problem, weight)
         except InfeasibleFlowError:
