@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.classes import Classes, labels_of_lists
+from task_assignor.engine.classes import Classes, columns_of_lists
 from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
     MOST_PAIRS,
@@ -110,8 +110,9 @@ def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int6
     """(K,) first row, (R,) class (-1: none) and (K,) size of classes of rows that have equal claims among the chosen."""
     has = np.unique(rows.claim_row[chosen])
     number = np.full(len(rows.item), NOBODY, dtype=np.int64)
-    claim = rows.claim_owner[chosen] * (int(rows.claim_place.max(initial=0)) + 1) + rows.claim_place[chosen]
-    classes = Classes.alike(rows.needs[has], labels_of_lists(len(number), rows.claim_row[chosen], claim)[has])
+    row, places = rows.claim_row[chosen], int(rows.claim_place.max(initial=0)) + 1
+    columns = columns_of_lists(len(number), row, rows.claim_owner[chosen] * places + rows.claim_place[chosen])
+    classes = Classes.alike(rows.needs[has], *(column[has] for column in columns))
     number[has] = classes.of
     return has[classes.first], number, classes.size
 

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.classes import Classes, labels_of_lists
+from task_assignor.engine.classes import Classes, columns_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by
@@ -186,7 +186,7 @@ class FreedFlow:
         chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
         places = int(special.place.max(initial=0)) + 1
         told = (special.cell[chosen] * 2 + special.is_away[chosen]) * places + special.place[chosen]
-        classes = Classes.alike(*columns, labels_of_lists(len(number), special.row[chosen], told))
+        classes = Classes.alike(*columns, *columns_of_lists(len(number), special.row[chosen], told))
         self.first, self.of_row, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
 
