@@ -286,9 +286,10 @@ def _ways(
 
 def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
     """Running sums within groups."""
-    running: Int64Array = np.cumsum(amounts)
+    running = np.cumsum(amounts)
     first = np.arange(len(groups)) - rank_within(groups)
-    return running - (running - amounts)[first]
+    within: Int64Array = running - (running - amounts)[first]
+    return within
 
 
 def _exceptions(
