@@ -15,6 +15,7 @@ from task_assignor.runtime import METRICS, Metrics
 
 PATIENT = "__import__('task_assignor.runtime').runtime.RuntimeOptions(startup_timeout_ms=600_000)"
 DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.xdist_group("first job")  # it runs once for all of them
 
 
 def page(name: str) -> str:

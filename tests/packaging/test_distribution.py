@@ -18,6 +18,7 @@ from task_assignor.bridge.jar import JAR_NAME
 from task_assignor.sdk import TaskAssignor
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("distribution")  # it is built once for all of them
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ASSIGNORS: dict[str, str] = PROJECT["entry-points"]["task_assignor.assignors"]
 

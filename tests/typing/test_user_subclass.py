@@ -10,6 +10,7 @@ import pytest
 api = pytest.importorskip("mypy.api")
 
 CASES = Path(__file__).parent / "cases"
+pytestmark = pytest.mark.xdist_group("subclasses")  # mypy runs once for all of them
 
 
 @pytest.fixture(scope="module")

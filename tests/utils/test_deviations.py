@@ -15,6 +15,7 @@ from tests.vectors import Vector, vectors
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/deviations.md"
+pytestmark = pytest.mark.xdist_group("deviations")  # the vectors are answered once for all of them
 FILES = (
     "default_standby_load",
     "default_standby_tags",
