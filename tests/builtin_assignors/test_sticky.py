@@ -145,7 +145,7 @@ def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
 def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> None:
     """With cross-rack traffic in place of moves as the second goal: all but the last exactly, the last in nearly all states."""
     compared = even = 0
-    for state in random_states(78, 2_000, consistent=True, max_tasks=5, max_clients=3):
+    for state in random_states(78, 600, racks_known=True, consistent=True, max_tasks=5, max_clients=3):
         costs = costs_of(state)
         if costs is None or not len(state.columns.tasks):
             continue
@@ -157,7 +157,7 @@ def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> Non
         assert ours[-1] >= best[-1]
         compared += 1
         even += ours[-1] == best[-1]
-    assert compared >= 30
+    assert compared >= 150
     assert even >= 0.98 * compared
 
 
