@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from task_assignor.sdk.errors import StateException
+from task_assignor.sdk.errors import ConfigException, StateException
 from task_assignor.sdk.ids import TaskId
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 
 Kind = TypeVar("Kind")
+
+
+def whole_number(
+    what: str,
+    value: object,
+    least: int,
+    most: int = INT32_MAX,
+    error: type[StateException | ConfigException] = ConfigException,
+) -> int:
+    """The value as an int; those of numpy are ints, too.
+
+    Args:
+        what: what it is, for the error.
+        value: the value.
+        least: the least that is allowed.
+        most: the greatest that is allowed.
+        error: what to raise.
+
+    Raises:
+        ConfigException: it is none, or out of range; or `error`.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        raise error(f"The {what} ({shown(value)}) must be an int from {least} to {most}.")
+    return int(value)
 
 
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:

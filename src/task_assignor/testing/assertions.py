@@ -18,9 +18,9 @@ from task_assignor.sdk import (
     TaskAssignor,
     assignment_to_json,
 )
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.testing.answers import Assignor, answer_of, checked_answer
-from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.specs import shuffled
 from task_assignor.validation import report_violations
 

@@ -22,10 +22,10 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
-from task_assignor.sdk.checks import strings
+from task_assignor.sdk.checks import strings, whole_number
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
-from task_assignor.testing.arguments import listed_values, whole_number
+from task_assignor.testing.arguments import listed_values
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
 END_OFFSET_SUM: Final = 150_000

@@ -25,9 +25,9 @@ from task_assignor.sdk import (
     TaskId,
     UnknownClientError,
 )
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.text import listed, shown
 from task_assignor.testing.answers import Assignor, instance_of
-from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.builders import (
     END_OFFSET_SUM,
     ConfigArguments,

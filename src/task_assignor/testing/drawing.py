@@ -26,8 +26,8 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.text import shown
-from task_assignor.testing.arguments import whole_number
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
 
 Value = TypeVar("Value")

@@ -23,10 +23,11 @@ from task_assignor.sdk import (
     state_from_json,
     state_to_json,
 )
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import answer_of
-from task_assignor.testing.arguments import listed_values, whole_number
+from task_assignor.testing.arguments import listed_values
 from task_assignor.testing.assertions import assert_same
 
 _CHILD: Final = "TASK_ASSIGNOR_TESTING_CHILD"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar, Unpack
 
 from task_assignor.sdk import ApplicationState, TaskAssignment
-from task_assignor.testing.arguments import whole_number
+from task_assignor.sdk.checks import whole_number
 from task_assignor.testing.drawing import Choices, ShapeArguments, StateShape, draw_assignment, draw_state
 
 Value = TypeVar("Value")

@@ -7,10 +7,10 @@ import numpy as np
 from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, order_by
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
-from task_assignor.sdk.errors import ConfigException, StateException
-from task_assignor.sdk.integers import INT32_MAX
+from task_assignor.sdk.errors import StateException
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.placement import Placement
@@ -33,13 +33,7 @@ def check_cost(name: str, cost: object) -> int | None:
     Raises:
         ConfigException: it is not.
     """
-    if cost is None:
-        return None
-    if isinstance(cost, np.integer):
-        cost = int(cost)
-    if not isinstance(cost, int) or isinstance(cost, bool) or not 0 <= cost <= INT32_MAX:
-        raise ConfigException(f"The {name} ({cost!r}) must be an int from 0 to {INT32_MAX}.")
-    return cost
+    return None if cost is None else whole_number(name, cost, 0)
 
 
 def optimize_actives(
