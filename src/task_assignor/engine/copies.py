@@ -177,15 +177,11 @@ class _Exactly:
         return holders
 
     def _turn(self, holders: Int64Array, columns: Int64Array) -> Int64Array:
-        rows, room, every = self.rows, self.rows.problem.room, np.arange(len(holders))
-        current = holders[every, columns]
-        fixed = holders.copy()
-        fixed[every, columns] = NOBODY
-        kept = fixed[:, 1:]
-        used = np.bincount(kept[kept >= 0], minlength=rows.owners)
+        rows = self.rows
+        fixed, current, room = rows.without(holders, columns)
         # Claims that no other copy has; else the place where the copy is.
         is_open = ~(fixed[rows.claim_row] == rows.claim_owner[:, None]).any(axis=1)
-        has = np.zeros(len(every), dtype=np.bool_)
+        has = np.zeros(len(fixed), dtype=np.bool_)
         has[rows.claim_row[is_open]] = True
         lone = np.flatnonzero(~has)
         special = Special(
@@ -197,14 +193,13 @@ class _Exactly:
         )
         present = rows.present(fixed)
         freed = Freed(
-            supply=np.ones_like(every),
+            supply=np.ones_like(current),
             present=present,
             wanted=np.clip(rows.wanted - bit_count(present), 0, rows.value.shape[1]),
             blocked=fixed,
             cost_row=rows.cost_row,
             special=special,
         )
-        flow = FreedFlow(freed, self.cells, rows.prices, self.most_pairs)
-        row, owner = flow.pairs(np.maximum(room.low - used, 0), room.high - used)
+        row, owner = FreedFlow(freed, self.cells, rows.prices, self.most_pairs).pairs(*room)
         fixed[row, columns[row]] = owner
         return ascending(fixed)

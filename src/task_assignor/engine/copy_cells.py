@@ -202,11 +202,8 @@ class _Tags:
         return holders
 
     def _turn(self, holders: Int64Array, columns: Int64Array, as_second: bool) -> Int64Array:
-        rows, cells = self.rows, self.cells
-        every = np.arange(len(holders))
-        current = holders[every, columns]
-        fixed = holders.copy()
-        fixed[every, columns] = NOBODY
+        rows, cells, every = self.rows, self.cells, np.arange(len(holders))
+        fixed, current, room = rows.without(holders, columns)
         present = rows.present(fixed)
         wanted = np.maximum(rows.wanted - bit_count(present), 0)
         present &= self.shown
@@ -224,10 +221,6 @@ class _Tags:
         flow = FreedFlow(freed, cells, self.free_prices)
         if not flow.may_gain():
             return holders
-        kept = fixed[:, 1:]
-        used = np.bincount(kept[kept >= 0], minlength=rows.owners)
-        low, high = rows.problem.room.low, rows.problem.room.high
-        room = np.maximum(low - used, 0), high - used
         least, most = (np.bincount(cells.of_owner, part, len(cells.zone)).astype(np.int64) for part in room)
         try:
             row, cell = flow.pairs(least, most)

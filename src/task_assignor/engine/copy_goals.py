@@ -217,6 +217,16 @@ class Rows:
         last: Int64Array = self.most - np.argmin(np.stack(adds[::-1]), axis=0)
         return last
 
+    def without(
+        self, holders: Int64Array, columns: Int64Array
+    ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, Int64Array]]:
+        """The holders without the copies in these columns, the owners of these, and (C,) the least and most that owners take."""
+        every, room = np.arange(len(holders)), self.problem.room
+        current, fixed = holders[every, columns], holders.copy()
+        fixed[every, columns] = NOBODY
+        used = np.bincount(copies_of(fixed)[2], minlength=self.owners)
+        return fixed, current, (np.maximum(room.low - used, 0), room.high - used)
+
     def missing(self, holders: Int64Array) -> int:
         """Tag values that are wanted and not there."""
         return int(np.maximum(self.wanted - bit_count(self.present(holders)), 0).sum())
