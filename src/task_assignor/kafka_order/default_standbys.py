@@ -43,44 +43,42 @@ def default_standbys(
     Returns:
         (task, client) numbers of all standbys, first those that were there.
     """
-    clients = len(columns.clients)
+    clients, threads = len(columns.clients), columns.clients.num_processing_threads
     stateful = np.flatnonzero(columns.tasks.has_changelog)
     if in_java_order:
         stateful = stateful[hash_map_order(columns.tasks, stateful)]
-    owners = active_owner[stateful].tolist()
-    wanted = np.full(len(columns.tasks), configs.num_standby_replicas)
     held: dict[int, list[int]] = {}
-    if len(placed_task):
-        np.subtract.at(wanted, placed_task, 1)
-        order = order_by(placed_task, placed_client)
-        for task, client in zip(placed_task[order].tolist(), placed_client[order].tolist(), strict=True):
-            held.setdefault(task, []).append(client)
+    order = order_by(placed_task, placed_client)
+    for task, client in zip(placed_task[order].tolist(), placed_client[order].tolist(), strict=True):
+        held.setdefault(task, []).append(client)
     counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
     counts += np.bincount(placed_client, minlength=clients)
-    lacking = np.maximum(wanted[stateful], 0)
-    place = _by_tags if configs.rack_aware_assignment_tags else _by_load
-    chosen_task, chosen_client = place(columns, configs, stateful, owners, lacking, held, counts)
-    return np.concatenate([placed_task, chosen_task]), np.concatenate([placed_client, chosen_client])
-
-
-_Placed = tuple[Int32Array, Int32Array]
+    there = np.bincount(placed_task, minlength=len(columns.tasks))[stateful]
+    owner, lacking = active_owner[stateful], np.maximum(configs.num_standby_replicas - there, 0)
+    rows, parts = np.arange(len(stateful)), [(placed_task, placed_client)]
+    if configs.rack_aware_assignment_tags:
+        entries = TagEntries(columns.clients.client_tags, configs.rack_aware_assignment_tags)
+        parts.append(_by_tags(entries, stateful, owner, lacking, held, counts, threads))
+        # What is left over: Kafka's map starts with all stateful tasks; those placed are removed from it.
+        rows = hash_map_order(columns.tasks, stateful)
+    parts.append(_by_load(stateful[rows], owner[rows], lacking[rows], held, counts, threads))
+    tasks, holders = zip(*parts, strict=True)
+    return np.concatenate(tasks), np.concatenate(holders)
 
 
 def _by_load(
-    columns: StateColumns,
-    _configs: AssignmentConfigs,
     stateful: Int64Array,
-    owners: list[int],
+    owners: Int32Array,
     lacking: Int64Array,
     held: dict[int, list[int]],
     counts: Int64Array,
-) -> _Placed:
+    threads: Int64Array,
+) -> tuple[Int32Array, Int32Array]:
     """Each standby goes to the least loaded client that does not have the task."""
-    heap = LoadHeap(counts, columns.clients.num_processing_threads)
-    take = heap.take
+    take = LoadHeap(counts, threads).take
     found: list[int] = []
     got: list[int] = []
-    for task, owner, lack in zip(stateful.tolist(), owners, lacking.tolist(), strict=True):
+    for task, owner, lack in zip(stateful.tolist(), owners.tolist(), lacking.tolist(), strict=True):
         chosen = take(lack, (owner, *held[task]) if task in held else (owner,)) if lack else ()
         found += chosen
         got.append(len(chosen))
@@ -88,61 +86,39 @@ def _by_load(
 
 
 def _by_tags(
-    columns: StateColumns,
-    configs: AssignmentConfigs,
+    entries: TagEntries,
     stateful: Int64Array,
-    owners: list[int],
+    owners: Int32Array,
     lacking: Int64Array,
     held: dict[int, list[int]],
     counts: Int64Array,
-) -> _Placed:
+    threads: Int64Array,
+) -> tuple[Int32Array, Int32Array]:
     """Each standby goes to the least loaded client that shares no tag value with the task's earlier copies (KIP-708).
 
     A key of which the task's copies may already have seen every value no longer counts for this task. What finds no
-    client this way is left over; after all tasks the left-overs are placed by load, in the order of Java's map.
+    client this way is left over. Who lacks and holds what, and how much clients have, is kept up to date.
     """
-    threads = columns.clients.num_processing_threads
-    entries = TagEntries(columns.clients.client_tags, configs.rack_aware_assignment_tags)
-    counts = counts.copy()
     loads = counts / threads
     found_task: list[int] = []
     found_client: list[int] = []
-    left_over: list[int] = []
-    missing = lacking.copy()
-    holders: dict[int, list[int]] = {}
-    for row, (task, owner, lack) in enumerate(zip(stateful.tolist(), owners, lacking.tolist(), strict=True)):
-        if not lack:
-            continue
-        copies = [owner, *held.get(task, ())] if owner >= 0 else []
+    rows = np.flatnonzero((owners >= 0) & (lacking > 0))
+    for row, task, owner in zip(rows.tolist(), stateful[rows].tolist(), owners[rows].tolist(), strict=True):
+        holders = held.setdefault(task, [])
         used: frozenset[int] = frozenset()
-        for seen, client in enumerate(copies, start=1):
+        for seen, client in enumerate((owner, *holders), start=1):
             used = entries.after(used, client, seen)
-        while owner >= 0 and missing[row]:
-            allowed = entries.allowed(used)
-            best = _lightest(loads, allowed, copies)
+        while lacking[row]:
+            best = _lightest(loads, entries.allowed(used), [owner, *holders])
             if best < 0:
                 break
-            copies.append(best)
+            holders.append(best)
             found_task.append(task)
             found_client.append(best)
             counts[best] += 1
             loads[best] = counts[best] / threads[best]
-            missing[row] -= 1
-            used = entries.after(used, best, len(copies))
-        if missing[row]:
-            left_over.append(row)
-            holders[row] = copies or list(held.get(task, ()))
-    if left_over:
-        heap = LoadHeap(counts, threads)
-        # Kafka's map starts with all stateful tasks; those placed are removed from it.
-        rest = np.zeros(len(stateful), dtype=np.bool_)
-        rest[left_over] = True
-        order = hash_map_order(columns.tasks, stateful)
-        for row in order[rest[order]].tolist():
-            chosen = heap.take(int(missing[row]), holders[row])
-            found_task += [int(stateful[row])] * len(chosen)
-            found_client += chosen
-            missing[row] -= len(chosen)
+            lacking[row] -= 1
+            used = entries.after(used, best, 1 + len(holders))
     return np.array(found_task, dtype=np.int32), np.array(found_client, dtype=np.int32)
 
 
