@@ -175,7 +175,8 @@ def order_by(*keys: npt.NDArray[np.integer[Any] | np.bool_]) -> Int64Array:
     if rows < _FEW:
         return np.lexsort(keys[::-1])
     room = INT64_BITS - (rows - 1).bit_length()
-    order, left = np.arange(rows), list(keys)
+    order: Int64Array | None = None
+    left = list(keys)
     while left:
         packed, used = np.zeros(rows, dtype=np.int64), 0
         while left:
@@ -187,12 +188,17 @@ def order_by(*keys: npt.NDArray[np.integer[Any] | np.bool_]) -> Int64Array:
             used += bits
         if not used and left:
             # A key of its own that is too wide to be packed with a row number.
-            order = order[np.argsort(left.pop()[order], kind="stable")]
+            key = left.pop()
+            order = np.argsort(key, kind="stable") if order is None else order[np.argsort(key[order], kind="stable")]
         elif used:
-            shift = INT64_BITS - room
-            row = np.sort((packed[order] << shift) | np.arange(rows)) & ((1 << shift) - 1)
-            order = order[row]
-    return order
+            # In place: of arrays this large each new one costs about as much as what is done with it.
+            row = packed if order is None else packed[order]
+            row <<= INT64_BITS - room
+            row |= np.arange(rows)
+            row.sort()
+            row &= (1 << (INT64_BITS - room)) - 1
+            order = row if order is None else order[row]
+    return np.arange(rows) if order is None else order
 
 
 def rows_of(known: npt.NDArray[np.integer], wanted: npt.NDArray[np.integer]) -> Int64Array:
