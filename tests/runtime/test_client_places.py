@@ -10,6 +10,8 @@ from task_assignor.runtime.machines.client_task import (
 )
 from task_assignor.runtime.machines.client_values import (
     ClientInstruction,
+    Connected,
+    Disconnected,
     HeartbeatDue,
     JobDone,
     Received,
@@ -26,8 +28,10 @@ from task_assignor.runtime.machines.protocol import (
     TaskDone,
     TaskFailure,
     TaskReady,
+    Welcome,
 )
 from tests.runtime.machine import (
+    HELLO,
     A,
     B,
     a_member,
@@ -107,3 +111,18 @@ def test_standbys_get_no_place_and_a_lost_place_is_free() -> None:
     (again,) = machine.handle(JobDone(job.job, StateLost(TaskFailure(A, "client", "its place is gone"))))
     assert again == RunJob(Job(JobKind.RESTORE, A, restore=restore_to(START)))
     machine.validate_state()
+
+
+def test_who_gives_a_place_away_after_joining_again_tells_that_the_state_is_gone() -> None:
+    """It had said that it has it, and the assignor would count on that."""
+    machine = a_member(place_heartbeats=2)
+    machine.handle(Received(assign(1, {A: START}, {})))
+    last = attrs.evolve(an_order(A, 0), is_last=True)
+    (job,) = machine.handle(Received(Process((last,))))
+    assert isinstance(job, RunJob)
+    machine.handle(Disconnected("cut"))
+    machine.handle(Connected(HELLO))
+    assert machine.handle(JobDone(job.job, result_of(last))) == [], "what it has said stays true until it is answered"
+    assert machine.handle(Received(Welcome("c-2")))[-1] == RunJob(Job(JobKind.CLOSE, A))
+    left = TaskClosed(A, (Position(1, 1, 5),))
+    assert machine.handle(JobDone(Job(JobKind.CLOSE, A), left)) == [SendToCoordinator(left)]

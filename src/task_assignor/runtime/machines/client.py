@@ -375,6 +375,9 @@ class ClientMachine:
                 # It came back while it was being closed, or has only given its place away.
                 task.position = START
                 task.may_end = False
+                if is_wanted and not task.role:
+                    # It has said when it joined that it has this state.
+                    yield SendToCoordinator(outcome)
             case SnapshotWritten():
                 task.snapshot = task.position or START
                 self._snapshot_was_tried(task)
