@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
 from task_assignor.runtime.machines.coordinator_members import Member
-from task_assignor.runtime.machines.coordinator_values import FromClient, NothingWaits
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, NothingWaits
 from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused, SnapshotRefused
 from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskFailure
 from task_assignor.runtime.machines.records import Part, SavedStore
@@ -192,6 +192,21 @@ def test_snapshots_of_a_task_that_follow_each_other_are_all_committed() -> None:
     world.tell(NothingWaits(world.now_ms))
     assert world.snapshots[task][-2:] == [position.batch for position in positions]
     _finish(world)
+
+
+def test_snapshots_that_are_not_what_they_are_said_to_be_are_refused() -> None:
+    """Of another try, of a later batch, of files that others may have deleted; what is committed is checked."""
+    reasons = ""
+    for seed in range(4):
+        world = World(seed, clients=2, faults=0, partitions=(1, 1, 1), rows=(60,))
+        while world.coordinator.phase is not CoordinatorPhase.ENDED:
+            for client in world.clients:
+                client.garbles_snapshots = world.random.random() < 0.5
+            world.step()
+        _finish(world)
+        reasons += "; ".join(event.reason for event in world.events if isinstance(event, SnapshotRefused))
+    assert "was not committed" in reasons
+    assert "is neither new nor of a snapshot that counts" in reasons
 
 
 def test_late_answers_of_former_members_do_occur_and_are_refused() -> None:
