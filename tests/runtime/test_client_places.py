@@ -117,7 +117,7 @@ def test_who_gives_a_place_away_after_joining_again_tells_that_the_state_is_gone
     """It had said that it has it, and the assignor would count on that."""
     machine = a_member(place_heartbeats=2)
     machine.handle(Received(assign(1, {A: START}, {})))
-    last = attrs.evolve(an_order(A, 0), is_last=True)
+    last = msgspec.structs.replace(an_order(A, 0), is_last=True)
     (job,) = machine.handle(Received(Process((last,))))
     assert isinstance(job, RunJob)
     machine.handle(Disconnected("cut"))
