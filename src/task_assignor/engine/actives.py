@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.cells_first import racks_come_first, split_by_rack
-from task_assignor.engine.flow import most_flow
+from task_assignor.engine.claims import most_kept
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import Allocation, ItemGoal, Problem
@@ -66,26 +66,15 @@ def allocate(problem: Problem) -> Allocation:
 
 def _one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
     """One claim of each item, so that as many as can be are kept within the shares."""
-    items, owners = len(problem.is_stateful), np.arange(len(problem.weight))
+    items = len(problem.is_stateful)
     low, high = problem.bounds()
     number = np.bincount(claims.item, minlength=items)
     # At first in turn, so that no owner is asked for too much.
     turn = np.cumsum(number > 1) % np.maximum(number, 1)
     is_first = rank_within(claims.item) == turn[claims.item]
     first = np.flatnonzero(is_first)
-    kept = np.zeros(len(claims), dtype=np.int64)
+    kept = np.zeros(len(claims), dtype=np.bool_)
     kept[first] = rank_within(claims.owner[first]) < low[claims.owner[first]]
-    is_kept, used = (
-        np.bincount(part, kept, size) for part, size in ((claims.item, items), (claims.owner, len(owners)))
-    )
-    hub, source, sink = items + len(owners), items + len(owners) + 1, items + len(owners) + 2
-    tails = np.concatenate([np.full(items, source), claims.item, items + owners, items + owners, [hub]])
-    heads = np.concatenate(
-        [np.arange(items), items + claims.owner, np.full_like(owners, sink), np.full_like(owners, hub), [sink]]
-    )
-    capacities = np.concatenate([np.ones(items), np.ones_like(kept), low, high - low, [items - low.sum()]])
-    flows = np.concatenate([is_kept, kept, used, np.zeros_like(owners), [0]])
-    flows = most_flow(tails, heads, capacities.astype(np.int64), flows.astype(np.int64), source, sink)
-    kept = flows[items : items + len(claims)]
-    is_kept = flows[:items]
-    return claims.where((kept > 0) | (is_first & (is_kept == 0)[claims.item]))
+    kept = most_kept(claims, kept, np.ones(items, dtype=np.int64), low, high)
+    has_kept = np.bincount(claims.item[kept], minlength=items) > 0
+    return claims.where(kept | (is_first & ~has_kept[claims.item]))

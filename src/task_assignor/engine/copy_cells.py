@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from task_assignor.engine.claims import most_kept
 from task_assignor.engine.classes import Classes, columns_of_lists
 from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
@@ -20,8 +21,8 @@ from task_assignor.engine.copy_flow import (
     bit_count,
 )
 from task_assignor.engine.copy_goals import Rows, ascending, copies_of
-from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, most_flow, solve
-from task_assignor.engine.items import NOBODY, rank_within
+from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
+from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
@@ -77,33 +78,7 @@ def _kept(rows: Rows) -> BoolArray:
     order = order[plain[order]]
     kept[order] = rank_within(rows.claim_owner[order]) < flows[stays][rows.claim_owner[order]]
     kept[_of_rows(rows, chosen, of_row, count, arc, flows[wished])] = True
-    return _with_others(rows, kept)
-
-
-def _with_others(rows: Rows, kept: BoolArray) -> BoolArray:
-    """As many claims as can be kept, made of these: items that have lost theirs have others, or others make room for them."""
-    owners, every, low, high = rows.owners, np.arange(rows.owners), rows.problem.room.low, rows.problem.room.high
-    number, claimed = (np.bincount(row, minlength=len(rows.item)) for row in (rows.claim_row[kept], rows.claim_row))
-    # An item all of whose claims are kept has no other, and makes no room: it stays as it is.
-    is_open = claimed > number
-    if (number == rows.needs)[is_open].all():
-        return kept
-    open_items, claims = np.flatnonzero(is_open), np.flatnonzero(is_open[rows.claim_row])
-    items, item = len(open_items), np.searchsorted(open_items, rows.claim_row[claims])
-    used = np.bincount(rows.claim_owner[kept], minlength=owners)
-    extra = np.maximum(used - low, 0)
-    hub, source, sink = items + owners, items + owners + 1, items + owners + 2
-    # Copies beyond the least numbers of the owners are few, all in all.
-    most_extra = np.array([rows.needs.sum() - low.sum()])
-    tails = np.concatenate([item, np.full(items, source), items + every, items + every, [hub]])
-    heads = np.concatenate(
-        [items + rows.claim_owner[claims], np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]]
-    )
-    capacities = np.concatenate([np.ones_like(item), rows.needs[open_items], low, high - low, most_extra])
-    flows = np.concatenate([kept[claims].astype(np.int64), number[open_items], used - extra, extra, [extra.sum()]])
-    found = kept.copy()
-    found[claims] = most_flow(tails, heads, capacities, flows, source, sink)[: len(claims)] > 0
-    return found
+    return most_kept(Pairs.of(rows.claim_row, rows.claim_owner), kept, rows.needs, room.low, room.high)
 
 
 def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
