@@ -14,7 +14,6 @@ from task_assignor.sdk.errors import StateException
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_costs import swapped
 from task_assignor.utils.rack_rows import (
     AnyIntArray,
     Partitions,
@@ -145,12 +144,12 @@ def _min_traffic(
     rack = columns.clients.rack.astype(np.int64)
     own = rack[owner]
     racks = np.arange(len(columns.clients.racks))
+    as_one = np.zeros_like(own)
+    tasks = Subtopologies(rows, as_one, own, racks, traffic_cost, move_cost, ties_stay)
     if len(racks) <= MOST_PLACES:
-        target = swapped(rows, own, racks, traffic_cost, move_cost, ties_stay)
+        target = tasks.swapped(racks, own)
     else:
-        as_one, numbers = np.zeros_like(own), np.bincount(own, minlength=len(racks))[:, None]
-        tasks = Subtopologies(rows, as_one, own, racks, traffic_cost, move_cost, ties_stay)
-        target = tasks.flow(racks, own, as_one, numbers)
+        target = tasks.flow(racks, own, as_one, np.bincount(own, minlength=len(racks))[:, None])
     moved = np.flatnonzero(target != own)
     placed = owner.copy()
     # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.

@@ -1,4 +1,4 @@
-"""What rack traffic and moves cost, in numbers that can be solved exactly; and the cheapest swaps between racks."""
+"""What rack traffic and moves cost, in numbers that can be solved exactly."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.transport import PlaceGains, cheapest_places
-from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.utils.rack_rows import RackRows
 
@@ -52,30 +50,3 @@ def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, place
     # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
     arcs = 2 * (places + 2 * cells + 1)
     return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
-
-
-def swapped(
-    rows: RackRows, own: Int64Array, place_rack: Int64Array, traffic_cost: int, move_cost: int, ties_stay: bool
-) -> Int64Array:
-    """(N,) place of each task, cheapest among all placements in which every place has as many tasks as before.
-
-    Args:
-        rows: what the tasks cost in racks.
-        own: (N,) place that has the task now.
-        place_rack: (P,) rack of each place.
-        traffic_cost: cost of one cross-rack partition.
-        move_cost: cost of one task that goes to another place.
-        ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
-    """
-    places = len(place_rack)
-    traffic, move = solver_costs(traffic_cost, move_cost, rows, places, 0)
-    # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one task per
-    # place. Of equal costs the one with more moves has less traffic.
-    hairs = places + 1
-    traffic, move = traffic * hairs, move * hairs + (1 if ties_stay else -1)
-    local = rows.local[:, place_rack]
-    row, place = np.nonzero(local)
-    by_row = row, place, traffic * local[row, place].astype(np.int64)
-    gains = PlaceGains.of(rows.row, by_row, (np.arange(len(own)), own, np.full(len(own), move)))
-    numbers = np.bincount(own, minlength=places)
-    return cheapest_places(gains, numbers, numbers)

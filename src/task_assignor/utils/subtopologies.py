@@ -16,9 +16,10 @@ from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.transport import PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.utils.rack_costs import solver_costs, swapped
+from task_assignor.utils.rack_costs import solver_costs
 from task_assignor.utils.rack_rows import RackRows, grouped
 
 MOST_TASKS: Final = 50_000
@@ -75,6 +76,26 @@ class Subtopologies:
     def _in_order(self, order: Int64Array) -> Subtopologies:
         rows = attrs.evolve(self.rows, row=self.rows.row[order])
         return attrs.evolve(self, rows=rows, group=self.group[order], client=self.client[order])
+
+    def swapped(self, rack: Int64Array, own: Int64Array) -> Int64Array:
+        """(N,) the cheapest pool of each task, without shares: pools keep their number of tasks.
+
+        Args:
+            rack: (P,) rack of each pool.
+            own: (N,) pool that has the task.
+        """
+        pools = len(rack)
+        traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, pools, 0)
+        # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one task per
+        # pool. Of equal costs the one with more moves has less traffic.
+        hairs = pools + 1
+        traffic, move = traffic * hairs, move * hairs + (1 if self.ties_stay else -1)
+        local = self.rows.local[:, rack]
+        row, pool = np.nonzero(local)
+        by_row = row, pool, traffic * local[row, pool].astype(np.int64)
+        gains = PlaceGains.of(self.rows.row, by_row, (np.arange(len(own)), own, np.full(len(own), move)))
+        numbers = np.bincount(own, minlength=pools)
+        return cheapest_places(gains, numbers, numbers)
 
     def flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
         """(N,) the cheapest pool of each task.
@@ -164,7 +185,7 @@ class _Kinds:
         tasks, rack, own = self.tasks, self.tasks.rack[self.first], self.kind[self.tasks.client]
         limits = self._limits()
         if not limits.any() and len(rack) <= MOST_KINDS:
-            return swapped(tasks.rows, own, rack, tasks.traffic_cost, tasks.move_cost, tasks.ties_stay)
+            return tasks.swapped(rack, own)
         number = np.where(limits, np.cumsum(limits), 0)
         most = np.full((len(rack), int(limits.sum()) + 1), len(own))
         most[:, 1:] = self.size[:, None] * self.most(self.first[:, None], np.flatnonzero(limits))
