@@ -25,7 +25,6 @@ from task_assignor.runtime import (
     CommitLog,
     CommitLogException,
     CorruptLogException,
-    KeyValueStoreSpec,
     LocalProcessLauncher,
     Output,
     ProcessorException,
@@ -47,7 +46,6 @@ from tests.runtime.support import (
     ChangesColumns,
     DiesAtRow,
     FailsAtRow,
-    PriceAtOrder,
     Watch,
     application,
     count_topology,
@@ -586,27 +584,3 @@ def test_a_topic_that_is_written_anew_before_the_run_is_told(tmp_path: Path) -> 
     write_streams(tmp_path / "topics", rows=100, keys=10)
     with pytest.raises(TopicException, match=r"The topic 'left' .* was written anew"):
         app.run()
-
-
-@pytest.mark.parametrize("batch_rows", [70, 10_000])
-def test_a_lookup_among_records_of_two_topics_is_right_whatever_the_batches(tmp_path: Path, batch_rows: int) -> None:
-    """Prices and orders by their times: 1 451 to 2 952 of 3 000 orders had a wrong price when topics came one by one."""
-    orders, prices = stream(3_000, keys=20, seed=1), stream(3_000, keys=20, seed=2)
-    for name, table in (("orders", orders), ("prices", prices)):
-        write_topic(tmp_path / "topics", name, table, partitions=2, key=["key"], timestamp="at")
-    store = KeyValueStoreSpec("prices", pa.schema([("key", pa.int64())]), pa.schema([("value", pa.string())]))
-    topology = Topology([SubTopology("lookup", ("orders", "prices"), PriceAtOrder, [store], ["priced"])])
-    options = attrs.evolve(QUICK, max_batch_rows=batch_rows)
-    found = application(tmp_path, topology, clients=1, options=options).run().table("priced").to_pylist()
-    newest: dict[int, str] = {}
-    expected = {}
-    # Of equal times the source that is named first comes first.
-    for _, source, record in sorted(
-        ((row["at"], source, row) for source, table in enumerate((orders, prices)) for row in table.to_pylist()),
-        key=lambda item: item[:2],
-    ):
-        if source == 1:
-            newest[record["key"]] = record["value"]
-        else:
-            expected[record["value"]] = newest.get(record["key"])
-    assert expected == {row["value"]: row["price"] for row in found}

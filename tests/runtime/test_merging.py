@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from task_assignor.runtime import KeyValueStoreSpec, SubTopology, Topology, write_topic
 from task_assignor.runtime.merging import crossings, merged, places, rows_up_to_boundary, times_so_far
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
 from tests.budget import examples
+from tests.runtime.support import QUICK, PriceAtOrder, application, stream
 
 Sources = list[list[int | None]]
 sources_of_times = st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=12), min_size=1, max_size=3)
@@ -126,3 +130,27 @@ def test_what_is_too_far_away_is_no_time(far: int) -> None:
     seconds = pa.table({"at": pa.array([7, far], pa.int64()).cast(pa.timestamp("s"))})
     assert times_of(seconds, "at").tolist() == [7_000, NO_TIME]
     assert FARTHEST_MS // 1_000 * 1_000 <= FARTHEST_MS
+
+
+@pytest.mark.parametrize("batch_rows", [70, 10_000])
+def test_a_lookup_among_records_of_two_topics_is_right_whatever_the_batches(tmp_path: Path, batch_rows: int) -> None:
+    """Prices and orders by their times: 1 451 to 2 952 of 3 000 orders had a wrong price when topics came one by one."""
+    orders, prices = stream(3_000, keys=20, seed=1), stream(3_000, keys=20, seed=2)
+    for name, table in (("orders", orders), ("prices", prices)):
+        write_topic(tmp_path / "topics", name, table, partitions=2, key=["key"], timestamp="at")
+    store = KeyValueStoreSpec("prices", pa.schema([("key", pa.int64())]), pa.schema([("value", pa.string())]))
+    topology = Topology([SubTopology("lookup", ("orders", "prices"), PriceAtOrder, [store], ["priced"])])
+    options = attrs.evolve(QUICK, max_batch_rows=batch_rows)
+    found = application(tmp_path, topology, clients=1, options=options).run().table("priced").to_pylist()
+    newest: dict[int, str] = {}
+    expected = {}
+    # Of equal times the source that is named first comes first.
+    for _, source, record in sorted(
+        ((row["at"], source, row) for source, table in enumerate((orders, prices)) for row in table.to_pylist()),
+        key=lambda item: item[:2],
+    ):
+        if source == 1:
+            newest[record["key"]] = record["value"]
+        else:
+            expected[record["value"]] = newest.get(record["key"])
+    assert expected == {row["value"]: row["price"] for row in found}
