@@ -180,8 +180,11 @@ class Checkpoints:
         parts = [gzip.compress(b"".join(one.document for one in replaced), _LEVEL, mtime=0)]
         first, last = records[0].number, records[-1].number
         while history and len(earlier := _numbers_in(history[-1])) <= last - first + 1 and self._may_grow(history[-1]):
-            parts.insert(0, self._storage.open(history.pop()).to_pybytes())
+            if (part := self._whole(history[-1])) is None:
+                break
+            parts.insert(0, part)
             first = earlier.start
+            history.pop()
         segment = f"{HISTORY}/{first:012d}-{last:012d}{_COMPRESSED}"
         self._storage.put(segment, b"".join(parts))
         checkpoint = msgspec.structs.replace(
@@ -264,6 +267,16 @@ class Checkpoints:
     def _may_grow(self, segment: str) -> bool:
         """What is so large that it has to be deleted as a whole one day is not merged any more."""
         return self._storage.size(segment) <= self._upkeep.history_bytes // _SEGMENTS
+
+    def _whole(self, segment: str) -> bytes | None:
+        """What is in a file of the history; None: it is damaged, so it stays as it is, alone, and a copy can take its place."""
+        data: bytes = self._storage.open(segment).to_pybytes()
+        try:
+            gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            _log.warning("A file of the history is damaged: %s (%s)", self._storage.locate(segment), error)
+            return None
+        return data
 
     def _newest_of(self, history: Sequence[str]) -> tuple[str, ...]:
         """The newest files of the history, as many as there may be; the last one in any case."""
