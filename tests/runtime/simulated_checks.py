@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.machines.coordinator_values import (
     AskAssignor,
     AssignorAnswered,
@@ -24,7 +25,7 @@ from task_assignor.runtime.machines.events import ClientLost, ResultRefused
 from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, TaskFailed, TaskOrder
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import check_outputs
-from tests.runtime.simulated_work import Connection, lineage_of
+from tests.runtime.simulated_work import RUN, Connection, lineage_of
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
@@ -180,6 +181,8 @@ def check_everything_is_done(world: World) -> None:
         assert len(world.work.files) == sum(map(len, world.committed.values())), "batches were done in vain"
     world.storage.mend()
     check_outputs(world.storage, world.committed)
+    told = [record.number for record in CommitLog(RUN, storage=world.storage).records()]
+    assert told == list(range(len(world.commits))), "the history does not say what was committed"
     read: dict[tuple[str, int], int] = {}
     for record in world.commits:
         for task, commit in record.tasks.items():
