@@ -197,7 +197,7 @@ class Topic:
             ends = [files[-1].end if files else 0 for files in self._segments]
             try:
                 new = list(version.files_after(self._storage, ends))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError) as error:
                 raise unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
             for found in new:
                 for known, files in zip(self._segments, found, strict=True):

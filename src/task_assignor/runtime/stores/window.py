@@ -8,19 +8,20 @@ same files.
 from __future__ import annotations
 
 import base64
-import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import attrs
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.frames import padded
+from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import Store, check_store_name, described, has_part, open_part, write_part
@@ -86,9 +87,27 @@ class WindowStoreSpec:
 
 def expiry_of(changes: pa.Table) -> int | None:
     """Rows older than this are forgotten after these changes of a window store, ms; None: none are."""
-    known = json.loads((changes.schema.metadata or {}).get(_METADATA, b"{}"))
-    before: int | None = known.get("expiredBefore")
-    return before
+    return _known_of(changes).expired_before
+
+
+class _Known(Value, frozen=True):
+    """What a store knows beside its rows.
+
+    Args:
+        stream_time: newest time of all its rows, ms.
+        expired_before: rows older than this were forgotten, ms.
+        has_columns: of changes: else they have no rows, and their columns only stand for those that nobody knows yet.
+        schema: of a snapshot: its columns as a serialised Arrow schema in base64.
+    """
+
+    stream_time: int | None = None
+    expired_before: int | None = None
+    has_columns: bool = False
+    schema: str | None = None
+
+
+def _known_of(changes: pa.Table) -> _Known:
+    return decode((changes.schema.metadata or {}).get(_METADATA, b"{}"), _Known)
 
 
 def _as_frame(rows: pa.Table) -> pl.DataFrame:
@@ -360,16 +379,16 @@ class WindowStore(Store):
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
-        known = json.loads((changes.schema.metadata or {}).get(_METADATA, b"{}"))
-        if changes.num_rows or known.get("hasColumns", False):
+        known = _known_of(changes)
+        if changes.num_rows or known.has_columns:
             self._add(changes.replace_schema_metadata(None))
         self._move(known)
 
-    def _move(self, known: Mapping[str, Any]) -> None:
-        if known.get("streamTime") is not None:
-            self.observe(known["streamTime"])
-        if known.get("expiredBefore") is not None:
-            self.expire(known["expiredBefore"])
+    def _move(self, known: _Known) -> None:
+        if known.stream_time is not None:
+            self.observe(known.stream_time)
+        if known.expired_before is not None:
+            self.expire(known.expired_before)
         self._become(logged=(self.stream_time, self.expired_before))
 
     @property
@@ -419,22 +438,19 @@ class WindowStore(Store):
             if segment.part is None or not has_part(self._folder, segment.part):
                 segment.part = write_part(self._folder, segment.table(self._time).combine_chunks())
         schema = state.schema
-        known = {
-            "streamTime": state.stream_time,
-            "expiredBefore": state.expired_before,
-            "schema": None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii"),
-        }
+        columns = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+        known = fields_of(_Known(state.stream_time, state.expired_before, schema=columns))
         return SavedStore(KIND, tuple(segment.part for segment in state.segments if segment.part is not None), known)
 
     def load(self, saved: SavedStore, name: str) -> None:
         """Replace everything; the segments are read where they are."""
         saved.check(KIND)
         self.clear()
-        schema = saved.state["schema"]
-        if schema is not None:
-            self._become(schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))))
+        known = msgspec.convert(saved.state, _Known)
+        if known.schema is not None:
+            self._become(schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known.schema))))
         self._become(segments=tuple(self._open(part) for part in saved.parts))
-        self._move(saved.state)
+        self._move(known)
         self._kept_state, self._kept = self._state, name
 
     def clear(self) -> None:
@@ -508,10 +524,5 @@ class WindowStore(Store):
         return _Segment(pa.concat_tables(tables).combine_chunks(), self._time)
 
     def _with_state(self, table: pa.Table) -> pa.Table:
-        state = {
-            "streamTime": self.stream_time,
-            "expiredBefore": self.expired_before,
-            # Else the table has no rows, and its columns only stand for those that nobody knows yet.
-            "hasColumns": self._state.schema is not None,
-        }
-        return table.replace_schema_metadata({_METADATA: json.dumps(state).encode()})
+        known = _Known(self.stream_time, self.expired_before, self._state.schema is not None)
+        return table.replace_schema_metadata({_METADATA: encode(known)})
