@@ -147,7 +147,7 @@ class HeldBack:
 
     Args:
         make: makes the real ones.
-        mark: the file.
+        mark: the file. A task that waits for it leaves another one, `<mark>-<task>`.
         batches: so many they do without it.
     """
 
@@ -178,6 +178,8 @@ class _Waiting(Processor):
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Wait, then do it."""
         deadline = time.monotonic() + PATIENCE_S
+        if context.batch >= self._plan.batches:
+            self._plan.mark.with_name(f"{self._plan.mark.name}-{context.task_id}").touch()
         while context.batch >= self._plan.batches and not self._plan.mark.exists():
             assert time.monotonic() < deadline, "nobody opened the way"
             time.sleep(0.01)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.sdk import ConfigException, StreamsConfig, TaskId
 from tests.runtime.assignors import PlaceNotingAssignor
-from tests.runtime.support import QUICK, Watch, application, count_topology, held_back, settings
+from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, count_topology, held_back, settings
 
 ROWS, KEYS, PARTITIONS, BATCH_ROWS, FREE_BATCHES = 4_000, 40, 4, 50, 4
 NEAR = 15
@@ -192,6 +193,11 @@ def test_clients_that_come_back_tell_how_far_their_stores_on_disk_are(tmp_path: 
     def interrupt(event: BatchesCommitted) -> None:
         done.update(event.batches)
         if len(done) == PARTITIONS and min(done.values()) >= FREE_BATCHES - 1:
+            # Who is killed while it notes where a store is has no note: all clients wait by then, and write nothing.
+            deadline = time.monotonic() + PATIENCE_S
+            while len(list(tmp_path.glob("mark-*"))) < len(before.of(ClientJoined)):
+                assert time.monotonic() < deadline, "a client does not come to where it waits"
+                time.sleep(0.01)
             raise KeyboardInterrupt
 
     before = Watch()
