@@ -198,6 +198,8 @@ class Chaos:
     _batches: int = 0
     _pids: dict[str, int] = attrs.field(factory=dict)
     _stopped: list[int] = attrs.field(factory=list)
+    _asked: set[int] = attrs.field(factory=set)
+    """Processes that were asked to leave."""
     _app: StreamsApplication | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -322,7 +324,9 @@ class Chaos:
             case "stop":
                 self._stopped.append(pid)
                 _signal(pid, signal.SIGSTOP)
-            case "sigterm" if len(names) > 1:
+            case "sigterm" if len(set(self._pids.values()) - self._asked) > 1:
+                # Somebody stays: who leaves in order is not started again.
+                self._asked.add(pid)
                 _signal(pid, signal.SIGTERM)
             case "scale":
                 self._app.scale(self._random.randint(1, 3))
