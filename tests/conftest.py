@@ -41,7 +41,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=100,
+    max_examples=75,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -69,7 +69,7 @@ def test_a_message_that_is_cut_short_or_too_long_is_refused(any_question: bytes)
         wire.read_message(any_question + b"\x00")
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_no_bytes_are_too_strange(data: st.DataObject) -> None:
     """Whatever comes, there is an answer, and never an exception."""

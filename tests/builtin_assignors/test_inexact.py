@@ -51,7 +51,7 @@ def claimed_by_all(tasks: int = 12) -> ApplicationState:
 
 
 @given(application_states())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 def test_without_tags_everything_is_exact(state: ApplicationState) -> None:
     configs = state.assignment_configs
     if not configs.rack_aware_assignment_tags and len(state.columns.clients):

@@ -237,7 +237,7 @@ def _evenness(shares: Sequence[Shares], weights: Sequence[int], threads: Sequenc
     return sum((Fraction(load * load, thread) for load, thread in zip(loads, threads, strict=True)), Fraction(0))
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 @given(_cases())
 def test_loads_are_even_first_and_fewest_partitions_move_second(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],
@@ -275,7 +275,7 @@ def test_loads_are_even_first_and_fewest_partitions_move_second(
     assert _owners(_assign(_state_of(of_subtopology, after, clients, threads=threads), spelled)) == after
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 @given(_cases())
 def test_too_large_for_the_flow_the_shares_are_kept_all_the_same(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],

@@ -114,21 +114,21 @@ def _best(problem: Problem) -> tuple[Fraction | int, ...]:
     return min(_goals(problem, np.array(owner, dtype=np.int64)) for owner in everything)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(150))
 @given(problems(several_claims=False))
 def test_all_goals_are_reached_where_claims_are_single(problem: Problem) -> None:
     """Shares, claims, both spreads and state equal the best of all allocations."""
     assert _goals(problem, allocate(problem).owner) == _best(problem)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(150))
 @given(problems(several_claims=True))
 def test_all_goals_are_reached_also_where_owners_compete(problem: Problem) -> None:
     """With several claims on an item, all goals equal the best of all allocations too."""
     assert _goals(problem, allocate(problem).owner) == _best(problem)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(150))
 @given(problems(several_claims=True))
 def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: Problem) -> None:
     """Each item looks at one claimant, or one owner of state, at a time; the result says what that gave up."""
@@ -154,7 +154,7 @@ def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: 
     assert order[0] in found.exact
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 @given(problems(several_claims=True), st.randoms(use_true_random=False))
 def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object) -> None:
     """Shuffled claims and state give the same answer."""
@@ -168,7 +168,7 @@ def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object
     assert allocate(problem).owner.tolist() == allocate(again).owner.tolist()
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 @given(problems(several_claims=True))
 def test_asked_again_nothing_changes(problem: Problem) -> None:
     """Owners that claim what they were given keep it, whatever racks cost."""

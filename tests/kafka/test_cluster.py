@@ -19,6 +19,7 @@ from tests.kafka.secured import SCRAM_PASSWORD, Secured
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
+joins = pytest.importorskip("task_assignor.kafka.joins")
 
 
 def write(servers: str, topic: str, partition: int, records: int) -> None:
@@ -46,6 +47,7 @@ def consumer_of(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., Any]]:
                 **settings,
             )
         )
+        joins.KeptJoins.keep(opened[-1]._coordinator)  # else joins that outlast a poll() begin again and again
         return opened[-1]
 
     yield open_one

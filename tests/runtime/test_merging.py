@@ -47,7 +47,7 @@ def _numbered(sources: Sources) -> list[tuple[int, int]]:
 
 
 @given(sources_of_times)
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(200))
 def test_the_order_is_that_of_kafkas_heads(sources: Sources) -> None:
     newest = _newest(sources)
     names = _numbered(sources)
@@ -58,7 +58,7 @@ def test_the_order_is_that_of_kafkas_heads(sources: Sources) -> None:
 
 
 @given(sources_of_times, st.data())
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(250))
 def test_cut_into_batches_of_any_sizes_the_order_is_the_same(sources: Sources, data: st.DataObject) -> None:
     """Each batch computes its order from its own rows alone; all that are waited for have loaded rows."""
     done = [0] * len(sources)
@@ -86,7 +86,7 @@ def test_a_source_that_is_waited_for_and_has_no_rows_holds_all_back() -> None:
 
 
 @given(sources_of_times, st.one_of(st.none(), st.integers(-12, 12)), st.integers(1, 7))
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(200))
 def test_crossings_are_where_a_loop_sees_them(sources: Sources, before: int | None, interval: int) -> None:
     expected, counts, now = [], [0] * len(sources), before
     for number, row in by_heads(sources):

@@ -30,7 +30,7 @@ def _join(left: list[int], right: list[int]) -> Progress:
 
 
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4), st.integers(1, 30), st.booleans())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(75))
 def test_batches_cover_all_rows_once_and_keep_their_size(ends: list[int], most: int, has_table: bool) -> None:
     sources = {A: ("left", "right"), B: ("left", "right")}
     progress = Progress(sources, {"left": ends[:2], "right": ends[2:]}, ("right",) if has_table else ())

@@ -44,7 +44,7 @@ def _folder() -> Iterator[Path]:
 
 
 @given(st.lists(operations, max_size=6))
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 def test_key_value_store_is_what_a_dict_is_and_can_be_rebuilt(
     batches: list[list[tuple[str, str, dict[str, Any]]]],
 ) -> None:

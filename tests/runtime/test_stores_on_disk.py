@@ -70,7 +70,7 @@ def _order(value: Any) -> tuple[Any, ...]:
 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(KINDS, key=str)), min_size=1, max_size=3))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_bytes_of_keys_have_the_order_of_the_keys(data: st.DataObject, kinds: list[pa.DataType]) -> None:
     schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
     parts = [KINDS[kind] if len(kinds) == 1 else st.none() | KINDS[kind] for kind in kinds]
@@ -99,7 +99,7 @@ VALUES = KINDS | {
 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(VALUES, key=str)), max_size=9))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_values_come_back_as_they_were(data: st.DataObject, kinds: list[pa.DataType]) -> None:
     schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
     rows = data.draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in kinds)), max_size=5))

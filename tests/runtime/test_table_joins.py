@@ -42,7 +42,7 @@ def _table(rows: list[Row]) -> pa.Table:
 @given(
     st.data(), _rows("abc", nulls=True), _rows("abc", nulls=False), st.sampled_from(["inner", "left"]), st.booleans()
 )
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(110))
 def test_a_stream_sees_what_the_table_has_at_that_moment(
     data: st.DataObject, stream: list[Row], table: list[Row], how: str, table_first: bool
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_stream_sees_what_the_table_has_at_that_moment(
 
 
 @given(st.data(), _rows("abc", nulls=False), _rows("abc", nulls=False), st.sampled_from(["inner", "left", "outer"]))
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(110))
 def test_two_tables_give_the_table_of_their_pairs(
     data: st.DataObject, left: list[Row], right: list[Row], how: str
 ) -> None:

@@ -17,6 +17,7 @@ from task_assignor.kafka.topics import transactions
 from task_assignor.kafka.topics.connection import within
 from task_assignor.kafka.topics.transactions import TaskTransactions, _refusal
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
+from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import missing
@@ -76,6 +77,17 @@ def test_a_fatal_error_is_a_refusal_however_it_comes() -> None:
     assert _refusal(fenced) is _refusal(met) is fenced
     with pytest.raises(SystemError, match="another"):
         _refusal(SystemError("another"))
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(KafkaError._FENCED, fatal=True), KafkaError(KafkaError._FATAL, "Unable to produce message")]
+)
+def test_after_a_fatal_error_the_task_begins_anew(error: KafkaError) -> None:
+    """Who produces after it has come is only told that it has; that, too, ended a run once in many."""
+    one = object.__new__(TaskTransactions)
+    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    with pytest.raises(TaskMigratedException, match="The transaction app-0_0 was ended by Kafka"):
+        one._give_up(KafkaException(error))
 
 
 def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ _SPARE_S: Final = 5.0
 _TRANSACTION_MS: Final = 60_000
 _BEGIN_ANEW: Final = frozenset(
     {
-        KafkaError._FENCED,  # noqa: SLF001 (Kafka's names for local errors begin so)
+        KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
+        KafkaError._FENCED,  # noqa: SLF001
         KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
         KafkaError._STATE,  # noqa: SLF001
         KafkaError._PURGE_QUEUE,  # noqa: SLF001
