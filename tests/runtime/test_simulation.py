@@ -41,7 +41,7 @@ def _finish(world: World) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2))
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(24))
 def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, standbys: int, threads: int) -> None:
     """Kills, pauses beyond the lease, cut connections, a restarted coordinator: every commit is right, all rows are in."""
     world = World(seed, clients=clients, standbys=standbys, faults=8, threads=threads, leader=_leader)
@@ -49,7 +49,7 @@ def test_nothing_is_lost_or_done_twice_whatever_fails(seed: int, clients: int, s
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 2), st.integers(1, 2), st.booleans())
-@settings(max_examples=examples(18))
+@settings(max_examples=examples(14))
 def test_clients_come_and_go_while_others_and_disks_fail(
     seed: int, clients: int, standbys: int, threads: int, scatters: bool
 ) -> None:
@@ -68,7 +68,7 @@ def test_clients_come_and_go_while_others_and_disks_fail(
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from((0.5, 1.0)))
-@settings(max_examples=examples(18))
+@settings(max_examples=examples(14))
 def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
     seed: int, clients: int, places: float
 ) -> None:
@@ -108,7 +108,7 @@ def test_the_first_assignment_says_how_many_clients_are_there(clients: int, expe
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
-@settings(max_examples=examples(18))
+@settings(max_examples=examples(14))
 def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: int, clients: int) -> None:
     """Tasks leave living clients in the middle of a batch, which these finish."""
     _finish(World(seed, clients=clients, faults=8, assignor=ScatteringAssignor))
@@ -124,7 +124,7 @@ def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> No
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(30))
 def test_whatever_ends_a_run_is_told_and_the_next_one_goes_on(seed: int) -> None:
     """Processors that raise, damaged stores and files, full disks, assignors that fail or hang, interrupts: named, resumed."""
     simulate(seed)
@@ -312,7 +312,7 @@ def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 1), st.sampled_from((0, 100, 2_000)))
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(24))
 def test_nothing_is_lost_or_done_twice_while_sources_grow(seed: int, clients: int, standbys: int, idle_ms: int) -> None:
     """Whatever fails, and however long tasks wait for a source that has nothing: at the end all rows are in, once."""
     _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms, leader=_leader))
