@@ -116,11 +116,12 @@ def _use(root: Path) -> dict[str, pa.Table]:
 
 
 def _counting(root: Path) -> set[str]:
-    """The files of outputs that readers read, and the changelogs that a client without any state reads."""
+    """The files of outputs and of the history that readers read, and the changelogs that a client without any state reads."""
     run = root / "run"
     log = CommitLog(run)
     progress = _progress(log, {name: Topic.open(root / "topics", name) for name in ("left", "right", "more")})
     found = {file for output in ("joined", "totals-out") for file in committed_files(run, output)}
+    found.update(str(run / name) for name in log.checkpoint().history)
     for task in progress.tasks:
         for change in progress.recovery(task).unsaved:
             found.update(str(run / file.path) for file in change.changelogs.values())
@@ -172,7 +173,7 @@ def _check(finished: Path, tmp_path: Path, rounds: int, seed: int, caplog: pytes
                 continue  # for people alone: nothing is computed of them
             kind = "/".join(parts[:2]) if parts[0] == "run" else parts[0]
             # How many of the outputs' files are merged by now is chance, and how many changelogs are in snapshots.
-            if kind in ("run/output", "run/changelog") and str(path) not in counting:
+            if kind in ("run/output", "run/changelog", "run/history") and str(path) not in counting:
                 kind += " that nobody reads"
             by_folder.setdefault(kind, []).append(path)
     assert {
@@ -213,7 +214,7 @@ def _check(finished: Path, tmp_path: Path, rounds: int, seed: int, caplog: pytes
 
 
 def test_any_damage_is_harmless_or_told(finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = _check(finished, tmp_path, rounds=examples(63), seed=1, caplog=caplog)
+    told = _check(finished, tmp_path, rounds=examples(90), seed=1, caplog=caplog)
     for kind in ("topics", "run/history", "run/output", "run/changelog"):
         assert told[kind] > 0, kind
 

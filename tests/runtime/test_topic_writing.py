@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,24 @@ def test_of_those_who_create_a_topic_one_wins(root: str) -> None:
     assert len(list(builders[0].storage.list_below("t"))) == 2, "nothing is left of the others"
     with pytest.raises(TopicException, match=r"There already is a topic 't'.*Maybe append to it"):
         TopicBuilder.create(root, SPEC)
+
+
+def test_who_is_late_by_the_time_of_a_look_at_the_files_is_told_of_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose files have gone meanwhile, since another one has created the topic: not that they are missing."""
+    late, quick = (TopicBuilder.create(str(tmp_path), SPEC) for _ in range(2))
+    mine, theirs = ([builder.write(0, 0, ROWS.slice(0, 10))] for builder in (late, quick))
+    check = Topic.check
+
+    def check_late(topic: Topic, starts: Sequence[int] | None = None) -> None:
+        monkeypatch.setattr(Topic, "check", check)
+        quick.commit(theirs)
+        check(topic, starts)
+
+    monkeypatch.setattr(Topic, "check", check_late)
+    with pytest.raises(TopicException, match="There already is a topic 't'"):
+        late.commit(mine)
 
 
 def test_who_creates_a_topic_that_has_grown_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

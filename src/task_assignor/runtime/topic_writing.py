@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.frames import as_tables, padded
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
@@ -182,8 +182,10 @@ class TopicBuilder:
                 if self.topic_id is None:
                     self._check_is_new()
                 Topic(self.root, self._first_version("", files)).check()
-            except BaseException:
+            except BaseException as error:
                 self.abort()
+                if self.topic_id is None and isinstance(error, CorruptLogException):
+                    self._check_is_new()  # who has made the topic meanwhile deletes what others left
                 raise
             return self._create(files) if self.topic_id is None else self._append(files, self.topic_id)
 
