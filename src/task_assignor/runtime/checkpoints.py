@@ -1,10 +1,11 @@
 """Checkpoints of a commit log: a run goes on from the newest one and the records after it.
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
-history, in few files: `history/<first>-<last>.jsonl.gz`, where each is a line, as it was written. Neighbours of like length are put
-one behind the other (no line is read for that), and the oldest go when all are too large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if
-one is damaged. The first record of an epoch, which a coordinator runs into that was replaced while it slept, stays until the
-record before it has gone; then that is what it misses. What else can be deleted is in `retention`.
+history, in few files: `history/<first>-<last>.jsonl.gz`, where each is a line, as it was written. Neighbours of like length are
+put one behind the other; no line is parsed for that, and a file that is damaged stays alone. The oldest go when all are too
+large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if one is
+damaged. The first record of an epoch, which a coordinator runs into that was replaced while it slept, stays until the record
+before it has gone; then that is what it misses. What else can be deleted is in `retention`.
 
 The files of outputs are listed in the checkpoint, so who reads an output needs no history; small ones are merged when a
 checkpoint is written (`compaction`). Those that were merged are named in `replaced/<number>-<ms since the epoch>.json` when
