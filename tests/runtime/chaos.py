@@ -1,8 +1,8 @@
 """Runs of real processes that meet every kind of trouble, decided by a seed; and what must be true of them at the end.
 
-A run has lives: one ends when its driver dies, the power of all machines fails, or it stops with a clear error because a disk
-is full, a file is damaged, or a client does not share the folder of the run. Then the trouble is mended and the next life
-goes on. At the end the outputs must be those of a plain computation, row by
+A run has lives: one ends when its driver dies or is asked to stop, the power of all machines fails, or it stops with a clear
+error because a disk is full, a file is damaged, or a client does not share the folder of the run. Then the trouble is mended
+and the next life goes on. At the end the outputs must be those of a plain computation, row by
 row, and every committed batch must have run where the assignment of its generation said.
 """
 
@@ -64,7 +64,6 @@ OPTIONS = RuntimeOptions(
     validate_state=True,
 )
 MAX_LIVES = 12
-PATIENCE_S = 120.0
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("count", pa.int64()), ("sum", pa.int64())])
 ASSIGNORS = (
     "task_assignor.builtin_assignors.StickyTaskAssignor",
@@ -73,9 +72,10 @@ ASSIGNORS = (
 )
 
 
-KINDS = ("kill", "stop", "slow", "hang", "driver", "power", "scale", "sigterm", "full", "damage", "elsewhere")
-"""Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; power fails, and what was not synced is
-lost; more or fewer clients; asked to leave; a disk is full; a file is torn or has a flipped bit; a folder is not shared."""
+KINDS = ("kill", "stop", "slow", "hang", "driver", "drain", "power", "scale", "sigterm", "full", "damage", "elsewhere")
+"""Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; the driver is asked to stop; power fails,
+and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is torn or has a flipped bit; a
+folder is not shared."""
 
 
 class DriverDied(BaseException):
@@ -185,7 +185,7 @@ class Chaos:
     root: Path
     seed: int
     launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
-    acts: Sequence[str] = ("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "power")
+    acts: Sequence[str] = ("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "drain", "power")
     options: RuntimeOptions = OPTIONS
     can_be_full: bool = True
     happened: list[str] = attrs.field(factory=list)
@@ -200,6 +200,8 @@ class Chaos:
     _stopped: list[int] = attrs.field(factory=list)
     _asked: set[int] = attrs.field(factory=set)
     """Processes that were asked to leave."""
+    _is_drained: bool = False
+    """The driver was asked to stop, in this life."""
     _app: StreamsApplication | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -242,6 +244,7 @@ class Chaos:
             actions = self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0
             self._plan = sorted((self._random.randint(1, 30), self._random.choice(self.acts)) for _ in range(actions))
             self._batches = 0
+            self._is_drained = False
             with self._damage(life) as damage:
                 found, error = self._live()
             if found is not None:
@@ -261,10 +264,19 @@ class Chaos:
         self.happened.append(what)
 
     def _live(self) -> tuple[pa.Table | None, Exception | None]:
-        """One life: the output, if the run came to its end; or its error, if it has one."""
+        """One life: the output, if the run came to its end; or its error, if it has one.
+
+        Raises:
+            KeyboardInterrupt: somebody else asked this process to stop.
+        """
         assert self._app is not None
         try:
-            return self._app.run(self._on_event).table("totals-out"), None
+            result = self._app.run(self._on_event)
+            if not result.stopped:
+                return result.table("totals-out"), None
+            if not self._is_drained:
+                raise KeyboardInterrupt(result.stopped)
+            return None, None
         except PowerFailed:
             self._lose_what_is_not_synced()
             return None, None
@@ -332,6 +344,9 @@ class Chaos:
                 self._app.scale(self._random.randint(1, 3))
             case "driver":
                 raise DriverDied
+            case "drain" if not self._is_drained:
+                self._is_drained = True
+                signal.raise_signal(signal.SIGTERM)
             case "power":
                 for found in self._pids.values():
                     _signal(found, signal.SIGKILL)
@@ -440,6 +455,8 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 def main() -> None:
     """Seeds from the command line: the first and how many."""
+    # Between two runs, too, a signal ends it so that what it has started ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     first, count, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     failed = []
     kinds: Counter[str] = Counter()

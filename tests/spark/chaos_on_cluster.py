@@ -30,7 +30,7 @@ from tests.spark.cluster import SOURCES, WORKERS, Cluster, standalone
 OPTIONS: RuntimeOptions = attrs.evolve(
     chaos.OPTIONS, session_timeout_ms=3_000, rejoin_timeout_ms=5_000, max_poll_interval_ms=6_000, stop_timeout_ms=3_000
 )
-ACTS = ("kill", "stop", "executor", "executor", "decommission", "scale", "sigterm", "driver", "power")
+ACTS = ("kill", "stop", "executor", "executor", "decommission", "scale", "sigterm", "driver", "drain", "power")
 """Those of clients are done to the Python of their executors. `executor`: its JVM is killed with -9."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     given = parser.parse_args()
+    # Between two lives, too, a signal ends it so that the cluster ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     for seed in range(given.first, given.first + given.seeds):
         with tempfile.TemporaryDirectory(prefix="task-assignor-chaos-") as folder:
