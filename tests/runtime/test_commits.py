@@ -227,26 +227,33 @@ def test_checkpoints_keep_the_log_small_and_what_it_says(folder: Folder) -> None
     assert log.open_epoch("app", "me", 0).number == 203
 
 
-def test_a_damaged_file_of_the_history_is_merged_into_no_other(
-    folder: Folder, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("what", ["damaged", "missing"])
+def test_a_file_of_the_history_that_cannot_be_read_stays_listed_alone(
+    folder: Folder, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    """A copy of it still takes its place. The log goes on meanwhile, and outputs need no history."""
+    """A copy of it still takes its place. It is told once; the log goes on meanwhile, and outputs need no history.
+
+    Where one was missing no checkpoint was written any more.
+    """
     _checkpointed(folder, 20, every=10)
-    damaged = max((folder.root / "history").iterdir())
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:90] + bytes([whole[90] ^ 1]) + whole[91:])
+    victim = max((folder.root / "history").iterdir())
+    whole = victim.read_bytes()
+    if what == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(whole[:90] + bytes([whole[90] ^ 1]) + whole[91:])
     log = CommitLog(folder.root)
-    for number in range(20, 100):
+    for number in range(20, 200):
         log.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 10 == 9:
             log.write_checkpoint(number, SavedProgress())
-    assert log.checkpoint().number == 99
-    assert f"A file of the history is damaged: {damaged}" in caplog.text
-    with pytest.raises(CommitLogException, match=f"A file of the history cannot be read: {damaged}"):
+            assert log.checkpoint().number == number
+    assert caplog.text.count(f"A file of the history is {what}: {victim}") == 1
+    with pytest.raises(CommitLogException, match=str(victim)):
         list(CommitLog(folder.root).records())
-    assert read_output(folder.root, "out").num_rows == 100
-    damaged.write_bytes(whole)
-    assert [record.number for record in CommitLog(folder.root).records()] == list(range(100))
+    assert read_output(folder.root, "out").num_rows == 200
+    victim.write_bytes(whole)
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(200))
 
 
 def test_what_is_committed_while_a_checkpoint_is_written_is_in_the_next_one(

@@ -2,8 +2,8 @@
 
 A checkpoint replaces the records up to its number. What they led to is in it, as a state; what they said is kept in the
 history, in few files: `history/<first>-<last>.jsonl.gz`, where each is a line, as it was written. Neighbours of like length are
-put one behind the other; no line is parsed for that, and a file that is damaged stays alone. The oldest go when all are too
-large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if one is
+put one behind the other; no line is parsed for that, and a file that is damaged or missing stays in the list alone, so that a
+copy can take its place. The oldest go when all are too large. Records below the checkpoint before it are deleted, so that there is always a second one to go on from, if one is
 damaged. The first record of an epoch, which a coordinator runs into that was replaced while it slept, stays until the record
 before it has gone; then that is what it misses. What else can be deleted is in `retention`.
 
@@ -92,6 +92,8 @@ class Checkpoints:
         self._compaction = Compaction(storage, self._upkeep)
         self._looks_for_orphans = True
         """Somebody has died, or was replaced: files may be there that nothing names."""
+        self._told: set[str] = set()
+        """Files of the history that cannot be read; that was told."""
 
     def newest(self) -> Checkpoint:
         """The newest checkpoint that can be read; number -1: there is none.
@@ -267,23 +269,33 @@ class Checkpoints:
 
     def _may_grow(self, segment: str) -> bool:
         """What is so large that it has to be deleted as a whole one day is not merged any more."""
-        return self._storage.size(segment) <= self._upkeep.history_bytes // _SEGMENTS
+        return self._size(segment) <= self._upkeep.history_bytes // _SEGMENTS
 
     def _whole(self, segment: str) -> bytes | None:
-        """What is in a file of the history; None: it is damaged, so it stays as it is, alone, and a copy can take its place."""
-        data: bytes = self._storage.open(segment).to_pybytes()
+        """What is in a file of the history; None: it cannot be read, so it stays listed, alone, and a copy can take its place."""
         try:
+            data: bytes = self._storage.open(segment).to_pybytes()
             gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            _log.warning("A file of the history is damaged: %s (%s)", self._storage.locate(segment), error)
+            if segment not in self._told:
+                self._told.add(segment)
+                what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+                _log.warning("A file of the history is %s: %s (%s)", what, self._storage.locate(segment), error)
             return None
         return data
 
     def _newest_of(self, history: Sequence[str]) -> tuple[str, ...]:
         """The newest files of the history, as many as there may be; the last one in any case."""
-        sizes = list(accumulate(self._storage.size(name) for name in reversed(history)))
+        sizes = list(accumulate(self._size(name) for name in reversed(history)))
         kept = max(bisect_right(sizes, self._upkeep.history_bytes), 1)
         return tuple(history[-kept:])
+
+    def _size(self, segment: str) -> int:
+        """The bytes of a file of the history; of one that is missing 0."""
+        try:
+            return self._storage.size(segment)
+        except FileNotFoundError:
+            return 0
 
     def _read(self, number: int) -> Checkpoint:
         checkpoint = open_document(self._storage, _name(number), Checkpoint)
