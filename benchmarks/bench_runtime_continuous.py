@@ -2,7 +2,8 @@
 
 The writer appends rows to two topics in small pieces, at a fixed rate; each row has the wall-clock time at which the writer
 began to append it. A pair is visible when the commit is made that names its file. Its latency is the time from there back
-to the younger of its two rows. More figures: `python -m benchmarks.bench_runtime_continuous --seconds 60 --rate 50000`.
+to the younger of its two rows. More figures: `python -m benchmarks.bench_runtime_continuous --seconds 60 --rate 50000`; with
+`--kill` a client is killed in the middle, and it says how long the tasks that stay where they are make no commit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -23,6 +25,7 @@ from typing import Any
 
 import attrs
 
+from benchmarks.bench_runtime_join import pauses
 from benchmarks.case import Case, Facts, Goal, Timed, Work
 from benchmarks.machine import used_by_tree
 
@@ -47,6 +50,8 @@ class Outcome:
         seconds: so long rows were appended.
         cpu: cores that coordinator and clients used meanwhile, on average.
         commits: how many.
+        pauses_ms: of tasks that stay where they are when a client is killed the longest time between two commits: in the second
+            after it, in the second before; and the median of all.
     """
 
     latencies_ms: Any
@@ -54,6 +59,7 @@ class Outcome:
     seconds: float
     cpu: float
     commits: int
+    pauses_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def within(self, limit_ms: float) -> float:
         """Share of the pairs that were visible in this time, in percent."""
@@ -145,7 +151,7 @@ def _write(root: Path, rate: int, seconds: float, told: Connection) -> None:
     told.send((written, used.ru_utime + used.ru_stime))
 
 
-def _application(folder: Path) -> Any:
+def _application(folder: Path, standbys: int = 0, launcher: Any = None) -> Any:
     import numpy as np
 
     from task_assignor.runtime import RuntimeOptions, StreamsApplication, Topology, WindowedJoin, write_topic
@@ -170,10 +176,11 @@ def _application(folder: Path) -> Any:
     )
     return StreamsApplication(
         Topology([join.sub_topology("join", output="pairs")]),
-        StreamsConfig({"application.id": "bench", "task.assignor.class": STICKY}),
+        StreamsConfig({"application.id": "bench", "num.standby.replicas": standbys, "task.assignor.class": STICKY}),
         topics_root=folder / "topics",
         run_dir=folder / "run",
         clients=CLIENTS,
+        launcher=launcher,
         options=RuntimeOptions(),
     )
 
@@ -194,32 +201,49 @@ def _in_folder(function: Callable[[Path], Any]) -> Any:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(rate: int, seconds: float) -> Outcome:
-    """Run the join while a writer appends so many rows a second, both topics together, for so many seconds."""
-    return _in_folder(partial(_run, rate, seconds))  # type: ignore[no-any-return]
+def run(rate: int, seconds: float, *, kills: bool = False) -> Outcome:
+    """Run the join while a writer appends so many rows a second, both topics together, for so many seconds.
+
+    Args:
+        rate: rows a second.
+        seconds: so long.
+        kills: kill -9 a client in the middle; each task has a standby then.
+    """
+    return _in_folder(partial(_run, rate, seconds, kills))  # type: ignore[no-any-return]
 
 
-def _run(rate: int, seconds: float, folder: Path) -> Outcome:
+def _run(rate: int, seconds: float, kills: bool, folder: Path) -> Outcome:
     import numpy as np
 
-    from task_assignor.runtime import BatchesCommitted, RunEvent
+    from task_assignor.runtime import BatchesCommitted, LocalProcessLauncher, Rebalanced, RunEvent
     from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed
     from task_assignor.runtime.outputs import committed_outputs
     from task_assignor.sdk import TaskId
 
-    app = _application(folder)
+    launcher = LocalProcessLauncher()
+    app = _application(folder, int(kills), launcher)
     spawn = multiprocessing.get_context("spawn")
     told, tells = spawn.Pipe(duplex=False)
     writer = spawn.Process(target=_write, args=(folder / "topics", rate, seconds, tells))
     visible: dict[int, float] = {}
+    times: dict[TaskId, list[float]] = {}
+    killed: list[float] = []
+    moved: set[TaskId] = set()
     total, read = [-1], [0]
     writer_cpu = [0.0]
     begun = [0.0]
     before = _used()
 
     def on_event(event: RunEvent) -> None:
+        if isinstance(event, Rebalanced) and killed and not moved:
+            moved.update(task for task, before, _ in event.moved if before)
         if isinstance(event, BatchesCommitted):
             visible[event.commit] = time.time()
+            for task in event.batches:
+                times.setdefault(task, []).append(visible[event.commit])
+            if kills and not killed and begun[0] and visible[event.commit] > begun[0] + seconds / 2:
+                os.kill(next(iter(launcher.pids.values())), signal.SIGKILL)
+                killed.append(visible[event.commit])
             read[0] += event.rows_in
             if not begun[0]:
                 begun[0] = time.time()
@@ -259,7 +283,9 @@ def _run(rate: int, seconds: float, folder: Path) -> Outcome:
         latencies.append(took[sent > begun[0] + seconds * BEGIN])
     found = np.sort(np.concatenate(latencies)) * 1000
     cpu = (_used() - before - writer_cpu[0]) / seconds
-    return Outcome(found, total[0], seconds, cpu, len(visible))
+    stayed = [of_task for task, of_task in times.items() if task not in moved]
+    longest, before_it, usual = (pause * 1000 for pause in (pauses(stayed, killed[0]) if killed else (0.0, 0.0, 0.0)))
+    return Outcome(found, total[0], seconds, cpu, len(visible), (longest, before_it, usual))
 
 
 def idle(seconds: float) -> float:
@@ -295,9 +321,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=int, default=RATE)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--kill", action="store_true", help="kill a client in the middle")
     given = parser.parse_args()
-    outcome = run(given.rate, given.seconds)
+    outcome = run(given.rate, given.seconds, kills=given.kill)
     print(_describe(outcome), f"p90 {outcome.quantile(0.9):.1f} ms, p99.9 {outcome.quantile(0.999):.1f} ms")
+    if given.kill:
+        after, before, usual = outcome.pauses_ms
+        print(
+            f"longest time between commits of the other tasks: {after:.0f} ms after the kill, {before:.0f} before it, usually {usual:.0f}"
+        )
     print(f"idle: {100 * idle(5):.2f} % of a core")
 
 

@@ -260,12 +260,12 @@ def run(
     if result.stopped:
         raise SystemExit(f"The run was stopped by {result.stopped}: there is nothing to measure.")
     stayed = [times for task, times in commits.items() if task not in moved]
-    pauses = _pauses(stayed, killed[0]) if killed else (0.0, 0.0, 0.0)
-    outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored), pauses)
+    others = pauses(stayed, killed[0]) if killed else (0.0, 0.0, 0.0)
+    outcome = Outcome(result.rows_out, expected, latencies, sum(takeover), sum(restored), others)
     return result.seconds, outcome
 
 
-def _pauses(commits: Sequence[Sequence[float]], kill: float) -> tuple[float, float, float]:
+def pauses(commits: Sequence[Sequence[float]], kill: float) -> tuple[float, float, float]:
     """Of the tasks: the longest time between two commits that ends in the second after a moment; before it; the median."""
     gaps = [(end, end - start) for times in commits for start, end in itertools.pairwise(times)]
     after = [gap for end, gap in gaps if kill < end <= kill + 1]
