@@ -34,7 +34,7 @@ def test_every_error_is_a_streams_exception(error: type[Exception]) -> None:
     [
         ConfigException.of([ConfigProblem("a", 1, "2"), ConfigProblem("b", "x", "y", "Do it.", "f:3")]),
         SnapshotException("$.a: wrong", "$.a"),
-        MissingExtraException("spark", "task_assignor.spark", "pyspark"),
+        MissingExtraException("spark", "task_assignor.spark", "pyspark", python="/elsewhere/python"),
         UnknownTaskError("no task"),
     ],
     ids=lambda error: type(error).__name__,

@@ -1,13 +1,10 @@
 """Executes tasks as state machines: coordinator, clients, stores, changelogs; knows neither Spark nor Kafka."""
 
-from task_assignor.sdk import MissingExtraException
+# ruff: noqa: E402 - what is missing is told by its name, before something fails for want of it.
 
-try:
-    import cloudpickle as _cloudpickle  # noqa: F401
-    import msgspec as _msgspec  # noqa: F401
-    import pyarrow as _pyarrow  # noqa: F401
-except ImportError as error:
-    raise MissingExtraException("runtime", "task_assignor.runtime", error.name or "pyarrow") from error
+from task_assignor.runtime.packages import check_packages
+
+check_packages()
 
 from task_assignor.runtime.application import RunResult, StreamsApplication
 from task_assignor.runtime.bad_records import DeadLetters

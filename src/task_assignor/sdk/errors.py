@@ -5,6 +5,7 @@ What is not an error lives elsewhere: `AssignmentError` (an answer of the valida
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 import attrs
@@ -127,23 +128,29 @@ class UnknownClientError(StreamsException, KeyError):
 
 
 class MissingExtraException(StreamsException, ImportError):
-    """A room needs packages that the base install leaves out.
+    """A room needs packages that the base install leaves out, or newer ones.
 
     Args:
         extra: name of the extra, for example `spark`.
         room: what needs it, for example `task_assignor.spark`.
-        missing: the package that could not be imported.
+        missing: the package that could not be imported, or with its bound the one that is too old: `msgspec>=0.21`.
+        found: the version of the one that is too old; "": it is not installed.
+        python: the interpreter that lacks it, maybe that of a Spark executor; "": this one.
     """
 
-    def __init__(self, extra: str, room: str, missing: str) -> None:
+    def __init__(self, extra: str, room: str, missing: str, found: str = "", python: str = "") -> None:
+        python = python or sys.executable
+        has = f"but {found} is installed" if found else "which is not installed"
         super().__init__(
-            f"{room} needs the package '{missing}', which is not installed. "
+            f"{room} needs the package '{missing}', {has} for {python}. "
             f"Install the extra that brings it: pip install 'task-assignor[{extra}]' (from a checkout '.[{extra}]')"
         )
         self.extra = extra
         self.room = room
         self.missing = missing
+        self.found = found
+        self.python = python
 
-    def __reduce__(self) -> tuple[type[MissingExtraException], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtraException], tuple[str, ...]]:
         # The default would call the class with the finished message.
-        return type(self), (self.extra, self.room, self.missing)
+        return type(self), (self.extra, self.room, self.missing, self.found, self.python)
