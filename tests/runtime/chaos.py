@@ -74,8 +74,8 @@ ASSIGNORS = (
 
 KINDS = ("kill", "stop", "slow", "hang", "driver", "drain", "power", "scale", "sigterm", "full", "damage", "elsewhere")
 """Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; the driver is asked to stop; power fails,
-and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is torn or has a flipped bit; a
-folder is not shared."""
+and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is gone, torn, or has a flipped
+bit; a folder is not shared."""
 
 
 class DriverDied(BaseException):
@@ -387,8 +387,9 @@ class Chaos:
             return _Damage(None, self._random)
         files = sorted(path for path in (self.root / "run").rglob("*") if path.is_file() and path.stat().st_size)
         victim = self._random.choice(files)
-        self._note("damage", f"damage to {victim.relative_to(self.root)}")
-        return _Damage(victim, self._random)
+        damage = _Damage(victim, self._random)
+        self._note("damage", str(damage))
+        return damage
 
     # What must hold.
 
@@ -400,28 +401,50 @@ class Chaos:
 
 
 class _Damage:
-    """While it lasts, a file is torn or has a flipped bit; then it is as it was, if nobody has written or removed it."""
+    """While it lasts, a file is gone or torn, or has a flipped bit; then it is as it was, if nobody has written or removed it."""
 
     def __init__(self, victim: Path | None, chance: random.Random) -> None:
         self._victim = victim
         self._whole = b"" if victim is None else victim.read_bytes()
-        self._spoilt = bytearray(self._whole)
-        if victim is not None and chance.random() < 0.5:
-            self._spoilt[chance.randrange(len(self._spoilt))] ^= 1 << chance.randrange(8)
-        else:
-            del self._spoilt[len(self._spoilt) // 2 :]
+        self._what = chance.choice(("flipped", "torn", "gone"))
+        self._spoilt = self._spoil(chance)
 
     def __bool__(self) -> bool:
         return self._victim is not None
 
+    def __str__(self) -> str:
+        return f"{self._what}: {self._victim}"
+
     def __enter__(self) -> Self:
         if self._victim is not None:
-            self._victim.write_bytes(self._spoilt)
+            self._leave(self._victim, self._spoilt)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._victim is not None and self._victim.exists() and self._victim.read_bytes() == self._spoilt:
-            self._victim.write_bytes(self._whole)
+        if self._victim is not None and self._victim.parent.exists() and self._found(self._victim) == self._spoilt:
+            self._leave(self._victim, self._whole)
+
+    def _spoil(self, chance: random.Random) -> bytes | None:
+        """What is left of it; None: nothing."""
+        match self._what:
+            case "flipped" if self._whole:
+                spoilt = bytearray(self._whole)
+                spoilt[chance.randrange(len(spoilt))] ^= 1 << chance.randrange(8)
+                return bytes(spoilt)
+            case "torn":
+                return self._whole[: len(self._whole) // 2]
+        return None
+
+    @staticmethod
+    def _leave(path: Path, data: bytes | None) -> None:
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+
+    @staticmethod
+    def _found(path: Path) -> bytes | None:
+        return path.read_bytes() if path.exists() else None
 
 
 def check_owners(commits: CommitLog) -> None:
