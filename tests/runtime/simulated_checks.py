@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
     AskAssignor,
     AssignorAnswered,
@@ -129,14 +130,19 @@ def check_event(
                     committed |= {found.batch for found in (waiting.get(task),) if found is not None}
                     counting = {found.batch for found in coordinator.progress.recovery(task).snapshots}
                     assert counting <= committed, f"{task}: a snapshot counts that nobody commits"
-            case Finished(None):
-                is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
-                assert coordinator._stop_reason or not is_asking, "it ends although the assignor is asked"
-                if before.stops_by_ms is None or event.now_ms < before.stops_by_ms:
-                    is_early = isinstance(event, (StopRequested, NothingWaits)) and before.orders
-                    assert not is_early, "it ends although there are orders"
-    if any(isinstance(instruction, Finished) for instruction in instructions):
-        assert not coordinator.has_accepted, "it ends without committing what it has accepted"
+            case Finished(error):
+                assert not coordinator.has_accepted, "it ends without committing what it has accepted"
+                if error is None:
+                    _check_end(coordinator, before, event)
+
+
+def _check_end(coordinator: Coordinator, before: Before, event: CoordinatorEvent) -> None:
+    """A run that has come to its end, or to the one that was asked for, has left nothing undone."""
+    is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
+    assert coordinator._stop_reason or not is_asking, "it ends although the assignor is asked"
+    if before.stops_by_ms is None or event.now_ms < before.stops_by_ms:
+        is_early = isinstance(event, (StopRequested, NothingWaits)) and before.orders
+        assert not is_early, "it ends although there are orders"
 
 
 def check_order(world: World, connection: Connection, order: TaskOrder) -> None:

@@ -16,6 +16,7 @@ from task_assignor.group import (
 from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, TaskId, TaskInfo
 
 ACCEPTABLE_LAG = 5
+_NO_STATE = ApplicationStateBuilder(AssignmentConfigs(), 0).build()
 
 
 class WhimsicalLeader(GroupLeader):
@@ -38,7 +39,6 @@ class WhimsicalLeader(GroupLeader):
         self._moves = moves
         self._warms_up = warms_up
         self._stateful_tasks = frozenset(task for task, info in tasks.items() if info.is_stateful)
-        self._no_state = ApplicationStateBuilder(AssignmentConfigs(), 0).build()
         self.will_fail = False
 
     def rebalance(
@@ -51,7 +51,7 @@ class WhimsicalLeader(GroupLeader):
             raise AssignmentRejectedException("the assignor failed")
         members = sorted(clients, key=lambda client: client.process_id)
         if chance.random() < 0.05:
-            return GroupRebalance({}, "not now", self._no_state)
+            return GroupRebalance({}, "not now", _NO_STATE)
         active: dict[ProcessId, list[TaskId]] = {client.process_id: [] for client in members}
         standby: dict[ProcessId, list[TaskId]] = {client.process_id: [] for client in members}
         wants_more = chance.random() < 0.1
@@ -88,7 +88,7 @@ class WhimsicalLeader(GroupLeader):
                 for number, client in enumerate(members)
             },
             "",
-            self._no_state,
+            _NO_STATE,
         )
 
 

@@ -75,6 +75,7 @@ from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, sent
 
 MANY = 99
+_STICKY = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"}).task_assignor
 
 
 class World:
@@ -189,9 +190,8 @@ class World:
         self.last_ends = {topic: list(ends) for topic, ends in self.ends.items()}
         if self.is_growing:
             self.ends = {topic: [0] * len(ends) for topic, ends in self.ends.items()}
-        sticky = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"})
         self.leader = (
-            GroupLeader(assignor or sticky.task_assignor, AssignmentConfigs(num_standby_replicas=standbys), self.tasks)
+            GroupLeader(assignor or _STICKY, AssignmentConfigs(num_standby_replicas=standbys), self.tasks)
             if leader is None
             else leader(self.random, self.tasks)
         )
@@ -283,10 +283,10 @@ class World:
                 actions.append(partial(self._deliver_to_coordinator, connection))
             elif connection.accepted and not connection.is_open and not connection.reported:
                 actions.append(partial(self._report_loss, connection))
-            is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
-            is_there = not connection.is_slow or self.random.random() < 0.1
-            if connection.to_client and connection.is_open and is_awake and is_there:
-                actions.append(partial(self._deliver_to_client, connection))
+            if connection.to_client and connection.is_open:
+                is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
+                if is_awake and (not connection.is_slow or self.random.random() < 0.1):
+                    actions.append(partial(self._deliver_to_client, connection))
         actions += [partial(self.answer, question) for question in self.questions if id(question) not in self.hangs]
         if self.coordinator.has_accepted:
             actions.append(lambda: self.tell(NothingWaits(self.now_ms)))
