@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
     CommitLogException,
     KeyValueStoreSpec,
     Output,
@@ -23,9 +25,10 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
     WindowStoreSpec,
+    append_topic,
     write_topic,
 )
-from task_assignor.runtime.identity import differences, identity_of
+from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
 from tests.runtime.support import (
     CountByKey,
     application,
@@ -84,8 +87,12 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     return {name: write_topic(root, name, rows, partitions=2, key=["key"], timestamp="at") for name in "abc"}
 
 
+def _outputs(topology: Topology) -> dict[str, pa.Schema | None]:
+    return {output.name: output.schema for sub in topology.sub_topologies for output in sub.outputs}
+
+
 def _identity(topics: Mapping[str, Topic], topology: Topology) -> dict[str, Any]:
-    outputs = {output.name: output.schema for sub in topology.sub_topologies for output in sub.outputs}
+    outputs = _outputs(topology)
     return identity_of(topology, {name: topics[name] for name in topology.sources}, outputs)
 
 
@@ -133,6 +140,63 @@ def test_parameters_of_processors_are_seen_wherever_they_are(
     first, second = (_identity(topics, _topology(processor=found)) for found in (one, other))
     (told,) = differences(first, second)
     assert "processor, parameters" in told
+
+
+def _with_store(key: pa.Schema, value: pa.Schema, **more: Any) -> Topology:
+    return _topology(stores=(KeyValueStoreSpec("s", key, value, **more), WindowStoreSpec("w", "at")))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("logged", [False, True])
+def test_a_key_value_store_may_gain_columns(topics: dict[str, Topic], logged: bool, on_disk: bool) -> None:
+    before = _identity(topics, _with_store(KEY, VALUE, logged=logged))
+    topology = _with_store(
+        KEY, pa.schema([*VALUE, ("m", pa.string()), ("o", pa.float64())]), logged=logged, on_disk=on_disk
+    )
+    now = _identity(topics, topology)
+    assert differences(with_gained_columns(before, now, topology, _outputs(topology)), now) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "logged"),
+    [
+        (KEY, pa.schema([("n", pa.string()), ("m", pa.string())]), True),
+        (KEY, pa.schema([("m", pa.string())]), True),
+        (KEY, pa.schema([]), True),
+        (KEY, pa.schema([("m", pa.string()), *VALUE]), True),
+        (KEY, pa.schema([*VALUE, pa.field("m", pa.string(), nullable=False)]), True),
+        (KEY, pa.schema([*VALUE, pa.field("m", pa.string(), nullable=False), ("o", pa.string())]), True),
+        (pa.schema([*KEY, ("m", pa.string())]), VALUE, True),
+        (KEY, pa.schema([*VALUE, ("m", pa.string())]), False),
+        (KEY, VALUE, False),
+    ],
+)
+def test_whatever_else_changes_in_a_key_value_store_is_a_difference(
+    topics: dict[str, Topic], key: pa.Schema, value: pa.Schema, logged: bool
+) -> None:
+    """Lost, retyped, before others, never null, in the key, without the changelog that had the older rows."""
+    before, topology = _identity(topics, _with_store(KEY, VALUE)), _with_store(key, value, logged=logged)
+    now = _identity(topics, topology)
+    (told,) = differences(with_gained_columns(before, now, topology, _outputs(topology)), now)
+    assert told.startswith('sub-topologies, sub, stores, s: was "key-value(k: int64 -> n: int64)", is "key-value(')
+
+
+def test_what_a_topic_gains_is_no_parameter_of_a_processor(tmp_path: Path) -> None:
+    """A ready-made one knows the topics that it was made for; what it makes of a column, stores and outputs say."""
+
+    def identity() -> tuple[Topology, dict[str, Any]]:
+        topic = Topic.open(tmp_path, "t")
+        count = Aggregation(source="t", aggregates={"count": Aggregate.count()})
+        topology = Topology([count.sub_topology("count", Output("o", None), [topic.spec])])
+        return topology, _identity({"t": topic}, topology)
+
+    rows = stream(10, 2, seed=1)
+    write_topic(tmp_path, "t", rows, partitions=2, key=["key"], timestamp="at")
+    _, before = identity()
+    append_topic(tmp_path, "t", rows.append_column("more", rows.column("value")), add_columns=True)
+    topology, now = identity()
+    assert before != now
+    assert differences(with_gained_columns(before, now, topology, {}), now) == []
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import CorruptLogException, KeyValueStore, KeyValueStoreSpec
-from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.errors import StoreException, TaskCorruptedException
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS
@@ -113,6 +115,91 @@ def test_values_come_back_as_they_were(data: st.DataObject, kinds: list[pa.DataT
     for number, row in enumerate(encoded):
         assert repr(encoding.decode_one(row)) == repr([column[number].as_py() for column in columns])
     assert encoding.decode_one(encoding.nothing) == [None] * len(kinds)
+
+
+@given(st.data(), st.lists(st.sampled_from(sorted(VALUES, key=str)), max_size=10), st.randoms())
+@settings(max_examples=examples(80), deadline=None)
+def test_values_of_before_a_store_gained_columns_are_read_with_nulls(
+    data: st.DataObject, kinds: list[pa.DataType], chance: random.Random
+) -> None:
+    """Rows of all ages side by side, whole columns and one by one."""
+    schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
+    row = st.tuples(*(st.none() | VALUES[kind] for kind in kinds))
+    expected, encoded = [], []
+    for values in data.draw(st.lists(row, max_size=6)):
+        width = chance.randint(0, len(kinds))
+        older = [pa.array([value], kind) for value, kind in zip(values[:width], kinds, strict=False)]
+        encoded += ValueEncoding(pa.schema(list(schema)[:width])).encode(older, 1).to_pylist()
+        expected.append([*(column[0].as_py() for column in older), *[None] * (len(kinds) - width)])
+    encoding = ValueEncoding(schema)
+    columns = encoding.decode(encoded)
+    assert [column.type for column in columns] == kinds
+    assert all(len(column) == len(encoded) for column in columns)
+    for number, values in enumerate(expected):
+        assert repr([column[number].as_py() for column in columns]) == repr(values)
+        assert repr(encoding.decode_one(encoded[number])) == repr(values)
+        known = len(values) - next(
+            (back for back, value in enumerate(reversed(values)) if value is not None), len(values)
+        )
+        if known:
+            fewer = ValueEncoding(pa.schema(list(schema)[: known - 1]))
+            with pytest.raises(StoreException, match="value columns, but the store knows only"):
+                fewer.decode_one(encoded[number])
+            with pytest.raises(StoreException, match="value columns, but the store knows only"):
+                fewer.decode([encoded[number]])
+
+
+WIDE = VALUE.append(pa.field("more", pa.list_(pa.int8()))).append(pa.field("flag", pa.bool_()))
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "way"),
+    [(True, "kept"), (True, "loaded"), (True, "replayed"), (False, "loaded"), (False, "replayed")],
+)
+def test_a_store_takes_gained_columns(tmp_path: Path, on_disk: bool, way: str) -> None:
+    """In whatever way its older rows come to it; rows of both ages live together in it, its changes and its snapshots."""
+    older = attrs.evolve(IN_MEMORY, on_disk=on_disk).create(tmp_path / "one")
+    older.put(("a", 1.0), {"n": 1, "t": "x"})
+    older.put(("b", 1.0), {"n": 2})
+    batches = [older.drain_changes()]
+    older.keep("first")
+    saved = older.save()
+    older.put(("c", 1.0), {"t": "y"})
+    older.delete(("b", 1.0))
+    batches.append(older.drain_changes())
+    older.keep("second")
+    older.close()
+
+    spec = attrs.evolve(IN_MEMORY, value=WIDE, on_disk=on_disk)
+    store = spec.create(tmp_path / ("other" if way == "replayed" else "one"))
+    if way == "loaded":
+        store.load(saved, "first")
+        batches.pop(0)
+    for changes in batches if way != "kept" else []:
+        assert changes is not None
+        store.apply(changes)
+    store.keep("second")
+    nothing = {"more": None, "flag": None}
+    assert store.all().schema == pa.schema([*IN_MEMORY.key, *WIDE])
+    assert store.all().to_pylist() == [
+        {"k": "a", "f": 1.0, "n": 1, "t": "x", **nothing},
+        {"k": "c", "f": 1.0, "n": None, "t": "y", **nothing},
+    ]
+    assert store.get(("a", 1.0)) == {"n": 1, "t": "x", **nothing}
+
+    store.put(("d", 1.0), {"n": 3, "more": [1, 2], "flag": True})
+    found = store.lookup(pa.table({"k": ["a", "d", "z"], "f": [1.0] * 3}))
+    assert found.column("t").to_pylist() == ["x", None, None]
+    assert found.column("more").to_pylist() == [None, [1, 2], None]
+    new = store.drain_changes()
+    assert new is not None
+    assert new.column("more").to_pylist() == [[1, 2]]
+    store.keep("third")
+    whole, saved = store.all(), store.save()
+    store.load(saved, "third")
+    assert store.all().equals(whole)
+    assert len(store) == 3
+    store.close()
 
 
 # Operations.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -17,10 +19,13 @@ from task_assignor.runtime import (
     BatchesCommitted,
     CommitLogException,
     CorruptLogException,
+    KeyValueStoreSpec,
     Output,
     Processor,
+    RecordProcessor,
     RunEvent,
     StoreException,
+    StreamTableJoin,
     SubTopology,
     TaskContext,
     Topic,
@@ -328,6 +333,86 @@ def _plain(left: pa.Table, right: pa.Table) -> pa.Table:
         return application(root, join_topology(), clients=1, options=QUICK).run().table("joined")
 
 
+class LastMore(RecordProcessor):
+    """Counts by key, and keeps the last `more` where its store knows such a column: two versions of an application."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]] | None:
+        """The count so far, and what `more` was before."""
+        store = context.key_value_store("counts")
+        known = store.get(record["key"])
+        count = 1 + (0 if known is None else known["count"])
+        knows_more = "more" in store.all().schema.names
+        store.put(record["key"], {"count": count, **({"more": record["more"]} if knows_more else {})})
+        before = {"before": None if known is None else known["more"]} if knows_more else {}
+        return [{"key": record["key"], "count": count, **before}]
+
+
+def _counting(*, with_more: bool, on_disk: bool, **changes: pa.DataType) -> Topology:
+    value = pa.schema([("count", pa.int64())])
+    columns = pa.schema([("key", pa.string()), ("count", pa.int64())])
+    if with_more:
+        value, columns = value.append(pa.field("more", pa.string())), columns.append(pa.field("before", pa.string()))
+    for name, kind in changes.items():
+        value = value.set(value.get_field_index(name), pa.field(name, kind))
+    store = KeyValueStoreSpec("counts", pa.schema([("key", pa.string())]), value, on_disk=on_disk)
+    return Topology([SubTopology("count", "t", LastMore, [store], [Output("out", columns)])])
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_new_version_of_an_application_may_have_more_columns_in_its_stores(tmp_path: Path, on_disk: bool) -> None:
+    """What the old one left is there, with nulls: on disk where it was, else from snapshot and changelog in the run's folder."""
+    topics, options = tmp_path / "topics", attrs.evolve(QUICK, max_batch_rows=4, snapshot_changelog_bytes=600)
+    write_topic(topics, "t", ROWS.slice(0, 25), partitions=2, key=["key"])
+    application(tmp_path, _counting(with_more=False, on_disk=on_disk), clients=1, options=options).run()
+    if not on_disk:
+        shutil.rmtree(tmp_path / "run" / "clients")
+    append_topic(topics, "t", WIDE.slice(25), add_columns=True)
+    now = application(tmp_path, _counting(with_more=True, on_disk=on_disk), clients=1, options=options).run()
+    counts: Counter[str] = Counter()
+    last: dict[str, str] = {}
+    expected = []
+    for number, row in enumerate(WIDE.to_pylist()):
+        counts[row["key"]] += 1
+        expected.append((row["key"], counts[row["key"]], last.get(row["key"])))
+        if number >= 25:
+            last[row["key"]] = row["more"]
+    found = [tuple(row.values()) for row in now.table("out").to_pylist()]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    with pytest.raises(CommitLogException, match=r"stores, counts: was .*more: string\)\", is .*count: int64\)\""):
+        application(tmp_path, _counting(with_more=False, on_disk=on_disk), options=options).run()
+    with pytest.raises(
+        CommitLogException, match=r"is .*more: int64\)\".*must be nullable, of a store after the columns"
+    ):
+        application(tmp_path, _counting(with_more=True, on_disk=on_disk, more=pa.int64()), options=options).run()
+
+
+@pytest.mark.parametrize("grows", ["s", "t"])
+def test_joins_with_tables_take_the_columns_that_their_topics_gain(tmp_path: Path, grows: str) -> None:
+    """A lookup finds null in what the table had before, whichever of the two has gained a column."""
+    topics = tmp_path / "topics"
+    orders = pa.table({"key": ["a", "b", "a", "b"], "at": [10, 20, 110, 120], "order": [1, 2, 3, 4]})
+    prices = pa.table({"key": ["a", "b", "b"], "at": [5, 5, 115], "price": [10, 20, 21]})
+    write_topic(topics, "s", orders.slice(0, 2), partitions=1, key=["key"], timestamp="at")
+    write_topic(topics, "t", prices.slice(0, 2), partitions=1, key=["key"], timestamp="at")
+
+    def run() -> pa.Table:
+        join = StreamTableJoin(stream="s", table="t")
+        specs = [Topic.open(topics, name).spec for name in "st"]
+        topology = Topology([join.sub_topology("join", "joined", specs)])
+        return application(tmp_path, topology, clients=1).run().table("joined")
+
+    assert run().num_rows == 2
+    for name, rows in (("s", orders.slice(2)), ("t", prices.slice(2))):
+        if name == grows:
+            rows = rows.append_column("more", pa.array([f"m{time}" for time in rows.column("at").to_pylist()]))
+        append_topic(topics, name, rows, add_columns=name == grows)
+    found = run().sort_by("order")
+    assert found.column("price").to_pylist() == [10, 20, 10, 21]
+    assert found.column("more").to_pylist() == (
+        [None, None, "m110", "m120"] if grows == "s" else [None, None, None, "m115"]
+    )
+
+
 def test_a_window_store_takes_new_columns_and_loses_none(tmp_path: Path) -> None:
     store = WindowStoreSpec("s", "at").create(tmp_path)
     old = pa.table({"at": [1, 2], "x": ["a", "b"]})
@@ -356,6 +441,14 @@ def test_a_window_store_takes_new_columns_and_loses_none(tmp_path: Path) -> None
     store.load(second, "again")
     store.rollback()
     assert store.rows.equals(expected)
+    store.clear()
+    store.append(old)
+    store.append(pa.table({"y": [3.0], "at": [3], "x": ["c"]}))
+    changes = store.drain_changes()
+    assert changes is not None, "both in one batch"
+    store.clear()
+    store.apply(changes)
+    assert store.rows.equals(expected.select(["y", "at", "x"]))
     store.close()
 
 

@@ -571,11 +571,12 @@ class StreamsApplication:
                 f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        changed = differences(with_gained_columns(found.identity, identity, outputs), identity)
+        changed = differences(with_gained_columns(found.identity, identity, self._topology, outputs), identity)
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
-                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name.) "
+                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name; what a "
+                "key-value store or an output gains must be nullable, of a store after the columns that it had.) "
                 "Maybe use another run_dir, which computes everything anew, or go back to what it was."
             )
         if found.identity != identity:

@@ -22,6 +22,8 @@ import pyarrow as pa
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import SubTopology, Topology, processor_name
 
 _DEEPEST: Final = 8
@@ -38,11 +40,12 @@ def identity_of(
         topics: its source topics, by name.
         outputs: output -> its columns as far as they are known beforehand.
     """
+    specs = topology.specs({name: topic.spec for name, topic in topics.items()})
     identity = {
         "topics": {name: _topic(topics[name]) for name in sorted(topics)},
         # A task is known by the number of its sub-topology.
         "order of the sub-topologies": [sub.name for sub in topology.sub_topologies],
-        "sub-topologies": {sub.name: _sub_topology(sub, outputs) for sub in topology.sub_topologies},
+        "sub-topologies": {sub.name: _sub_topology(sub, outputs, specs) for sub in topology.sub_topologies},
     }
     if topology.repartitions:
         identity["repartition topics"] = {
@@ -63,18 +66,18 @@ def _topic(topic: Log) -> dict[str, Any]:
     }
 
 
-def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> dict[str, Any]:
+def _sub_topology(
+    sub: SubTopology, outputs: Mapping[str, pa.Schema | None], topics: Mapping[str, TopicSpec]
+) -> dict[str, Any]:
     parquet = sorted(output.name for output in sub.outputs if output.format == "parquet")
     return {
         **({"outputs in Parquet": parquet} if parquet else {}),
         "sources": sub.sources,
         "tables": sorted(sub.tables),
-        "stores": {
-            store.name: store.fingerprint + ("" if store.logged else ", without changelog") for store in sub.stores
-        },
+        "stores": {store.name: store.fingerprint for store in sub.stores},
         "processor": {
             "name": processor_name(sub.processor),
-            "parameters": _parameters(sub.processor),
+            "parameters": _parameters(sub.processor, topics),
             **({"version": sub.version} if sub.version else {}),
         },
         "outputs": {
@@ -84,21 +87,29 @@ def _sub_topology(sub: SubTopology, outputs: Mapping[str, pa.Schema | None]) -> 
     }
 
 
-def with_gained_columns(before: Any, now: dict[str, Any], outputs: Mapping[str, pa.Schema | None]) -> dict[str, Any]:
-    """An identity with the columns that topics and outputs have gained since; what else differs stays as it was.
+def with_gained_columns(
+    before: Any, now: dict[str, Any], topology: Topology, outputs: Mapping[str, pa.Schema | None]
+) -> dict[str, Any]:
+    """An identity with the columns that topics, stores and outputs have gained since; what else differs stays as it was.
 
-    A topic only ever gains columns that are null in older rows; an output must have declared them so.
+    A topic only ever gains columns that are null in older rows; a store and an output must have declared them so.
 
     Args:
         before: what the run was.
         now: what it is.
+        topology: what is computed now.
         outputs: output -> its columns now.
     """
     grown: dict[str, Any] = deepcopy(before)
     for name, topic in grown.get("topics", {}).items():
         columns = now["topics"].get(name, {}).get("columns", {})
         topic["columns"] = {**columns, **topic["columns"]}
+    stores = {store.name: store for sub in topology.sub_topologies for store in sub.stores}
     for name, sub in grown.get("sub-topologies", {}).items():
+        for store_name, fingerprint in sub["stores"].items():
+            store = stores.get(store_name)
+            if isinstance(store, KeyValueStoreSpec) and store.has_grown_from(fingerprint):
+                sub["stores"][store_name] = store.fingerprint
         for output, columns in sub["outputs"].items():
             declared = now["sub-topologies"].get(name, {}).get("outputs", {}).get(output)
             schema = outputs.get(output)
@@ -113,13 +124,13 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
 
 
-def _parameters(factory: object) -> Any:
+def _parameters(factory: object, topics: Mapping[str, TopicSpec]) -> Any:
     if inspect.isclass(factory) and issubclass(factory, Processor):
         return {}
-    return _plain(factory, _DEEPEST)
+    return _plain(factory, topics, _DEEPEST)
 
 
-def _plain(value: object, depth: int) -> Any:
+def _plain(value: object, topics: Mapping[str, TopicSpec], depth: int) -> Any:
     """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has none of these
@@ -131,15 +142,24 @@ def _plain(value: object, depth: int) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, TopicSpec) and _is_known(value, topics):
+        return f"the topic {value.name} as it is"
     if depth == 0:
         return type(value).__qualname__
+    plain = functools.partial(_plain, topics=topics, depth=depth - 1)
     if isinstance(value, Mapping):
-        return {str(key): _plain(found, depth - 1) for key, found in value.items()}
+        return {str(key): plain(found) for key, found in value.items()}
     if isinstance(value, (set, frozenset)):
-        return sorted((_plain(found, depth - 1) for found in value), key=json.dumps)
+        return sorted((plain(found) for found in value), key=json.dumps)
     if isinstance(value, (list, tuple)):
-        return [_plain(found, depth - 1) for found in value]
-    return {name: _plain(found, depth - 1) for name, found in _parts(value)}
+        return [plain(found) for found in value]
+    return {name: plain(found) for name, found in _parts(value)}
+
+
+def _is_known(spec: TopicSpec, topics: Mapping[str, TopicSpec]) -> bool:
+    """It is one of the application's topics, whose columns are compared as such: it may have gained some."""
+    found = topics.get(spec.name)
+    return found is not None and attrs.evolve(spec, racks=None) == attrs.evolve(found, racks=None)
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:

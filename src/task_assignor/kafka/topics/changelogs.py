@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
@@ -91,7 +92,9 @@ class _WindowChanges:
         pieces = [pa.ipc.open_stream(value).read_all() for _, value in records if value is not None]
         if not pieces:
             return pa.schema([(self._time, pa.int64())]).empty_table()
-        filled = [piece.replace_schema_metadata(None) for piece in pieces if piece.num_rows]
+        # It may have gained columns: the newest piece that has most of them has all.
+        widest = max((piece.schema for piece in reversed(pieces)), key=len).remove_metadata()
+        filled = [padded(piece, widest).cast(widest) for piece in pieces if piece.num_rows]
         rows = pa.concat_tables(filled) if filled else pieces[-1]
         # Stream time and expiry are those after the last.
         return rows.replace_schema_metadata(pieces[-1].schema.metadata)

@@ -11,7 +11,7 @@ from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 
 
 class Seal(Value, frozen=True, array_like=True):

@@ -5,7 +5,8 @@ turned, floats so that NaN comes after all numbers, texts as they are. Equal key
 their instant, all NaN as one, 0.0 for -0.0. In a key of several columns each begins with 0 (a value) or 1 (null, which
 comes last), and a text that is not in the last column ends in two zero bytes, a zero byte in it becoming 0 and 255.
 
-A **value** is a bitmap of what is there, the columns of fixed width and the lengths of the others, then those.
+A **value** is the number of its columns, a bitmap of what is there, the columns of fixed width and the lengths of the others,
+then those. A store that has gained columns reads older rows by their number: what they lack is null.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from task_assignor.runtime.errors import StoreException
+
 Matrix = npt.NDArray[np.uint8]
 
 _END: Final = b"\0\0"
 _ZERO: Final = b"\0"
 _ESCAPED_ZERO: Final = b"\0\xff"
+_COUNT: Final = struct.Struct("<H")
+"""How many columns a row has."""
 _LONG_BYTES: Final = 32
 """Byte strings that are longer on average are copied one by one; shorter ones at once, by the place of each byte, which takes
 twenty times their memory meanwhile."""
@@ -282,27 +287,95 @@ class ValueEncoding:
     """Rows of a schema as bytes.
 
     Args:
-        schema: the value columns.
+        schema: the value columns; those that were gained come last.
 
     Attributes:
         nothing: a row in which every column is null.
+
+    Raises:
+        StoreException: when rows are read that have more columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._kinds = [plain_type(field.type) for field in schema]
-        self._widths = [_width_of(kind) for kind in self._kinds]
-        self._bitmap = (len(schema) + 7) // 8
-        self._fixed = self._bitmap + sum(4 if width is None else width for width in self._widths)
-        self.nothing = bytes(self._fixed)
-        self._simple = _SimpleRows.of(self._kinds, self._bitmap)
+        self._types = schema.types
+        self._kinds = [plain_type(kind) for kind in schema.types]
+        self._layout = _Layout(self._kinds)
+        self._older: dict[int, _Layout] = {}
+        """Number of columns -> the layout of rows that were written when there were no more."""
+        self.nothing = self._layout.nothing
 
     def encode(self, columns: Sequence[pa.ChunkedArray | pa.Array], count: int) -> pa.Array:
         """(N,) the rows as bytes."""
+        return self._layout.encode(columns, count)
+
+    def encode_one(self, values: Sequence[Any]) -> bytes:
+        """One row, from Python's values.
+
+        Raises:
+            pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of its type.
+        """
+        return self._layout.encode_one(values)
+
+    def decode_one(self, row: bytes) -> list[Any]:
+        """The values of one row, as Python's."""
+        (count,) = _COUNT.unpack_from(row)
+        if count == len(self._kinds):
+            return self._layout.decode_one(row)
+        return self._layout_of(count).decode_one(row) + [None] * (len(self._kinds) - count)
+
+    def decode(self, rows: Sequence[bytes]) -> list[pa.Array]:
+        """The columns of encoded rows."""
+        data, offsets = _split(pa.array(rows, pa.large_binary()))
+        counts = data[offsets[:-1, None] + np.arange(_COUNT.size)].view("<u2").reshape(-1) if len(rows) else offsets[:0]
+        if (counts == len(self._kinds)).all():
+            columns = self._layout.decode(data, offsets)
+        else:
+            columns = self._decode_each(rows, counts)
+        return [column.cast(kind) for column, kind in zip(columns, self._types, strict=True)]
+
+    def _decode_each(self, rows: Sequence[bytes], counts: npt.NDArray[Any]) -> list[pa.Array]:
+        """The same where some rows are older than others: together what has equally many columns."""
+        groups = [np.flatnonzero(counts == count) for count in np.unique(counts)]
+        pieces = []
+        for group in groups:
+            older = self._layout_of(int(counts[group[0]]))
+            columns = older.decode(*_split(pa.array([rows[row] for row in group], pa.large_binary())))
+            pieces.append([*columns, *(pa.nulls(len(group), kind) for kind in self._kinds[len(columns) :])])
+        order = pa.array(np.argsort(np.concatenate(groups)))
+        return [pa.concat_arrays(found).take(order) for found in zip(*pieces, strict=True)]
+
+    def _layout_of(self, count: int) -> _Layout:
+        if count > len(self._kinds):
+            raise StoreException(
+                f"A row has {count} value columns, but the store knows only {len(self._kinds)} of them. Maybe a newer version of "
+                "the application wrote it."
+            )
+        return self._older.setdefault(count, _Layout(self._kinds[:count]))
+
+
+class _Layout:
+    """Where what is in a row with a number of columns.
+
+    Args:
+        kinds: types of its columns, dictionaries as what they stand for.
+    """
+
+    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
+        self._kinds = kinds
+        self._widths = [_width_of(kind) for kind in kinds]
+        self._count = _COUNT.pack(len(kinds))
+        self._values = _COUNT.size + (len(kinds) + 7) // 8
+        """Where the columns begin, after the bitmap."""
+        self._fixed = self._values + sum(4 if width is None else width for width in self._widths)
+        self.nothing = self._count + bytes(self._fixed - _COUNT.size)
+        self._simple = _SimpleRows.of(kinds)
+
+    def encode(self, columns: Sequence[pa.ChunkedArray | pa.Array], count: int) -> pa.Array:
         fixed = np.zeros((count, self._fixed), np.uint8)
+        fixed[:, : _COUNT.size] = np.frombuffer(self._count, np.uint8)
         valid = np.zeros((count, len(self._kinds)), np.bool_)
         others = []
-        place = self._bitmap
+        place = self._values
         for number, (column, kind, width) in enumerate(zip(columns, self._kinds, self._widths, strict=True)):
             array = _flat(column, kind)
             valid[:, number] = _valid(array)
@@ -315,17 +388,12 @@ class ValueEncoding:
             else:
                 fixed[:, place : place + width] = _bytes_of(array, width)
                 place += width
-        if self._bitmap:
-            fixed[:, : self._bitmap] = np.packbits(valid, axis=1, bitorder="little")
+        if self._kinds:
+            fixed[:, _COUNT.size : self._values] = np.packbits(valid, axis=1, bitorder="little")
         rows = _as_binary(fixed)
         return pc.binary_join_element_wise(rows, *others, pa.scalar(b"", pa.large_binary())) if others else rows
 
     def encode_one(self, values: Sequence[Any]) -> bytes:
-        """One row, from Python's values.
-
-        Raises:
-            pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of its type.
-        """
         if self._simple is not None and all(
             value is None or type(value) is kind for value, kind in zip(values, self._simple.types, strict=True)
         ):
@@ -335,47 +403,48 @@ class ValueEncoding:
         return found
 
     def decode_one(self, row: bytes) -> list[Any]:
-        """The values of one row, as Python's."""
         if self._simple is not None:
             return self._simple.decode(row)
-        return [column[0].as_py() for column in self.decode([row])]
+        return [column[0].as_py() for column in self.decode(*_split(pa.array([row], pa.large_binary())))]
 
-    def decode(self, rows: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of encoded rows."""
-        count = len(rows)
-        data, offsets = _split(pa.array(rows, pa.large_binary()))
-        fixed = data[offsets[:-1, None] + np.arange(self._fixed)] if count else np.zeros((0, self._fixed), np.uint8)
-        valid = np.unpackbits(fixed[:, : self._bitmap], axis=1, bitorder="little").astype(np.bool_)
+    def decode(self, data: Matrix, offsets: npt.NDArray[np.int64]) -> list[pa.Array]:
+        """The columns of all bytes and where rows begin, dictionaries as what they stand for."""
+        fixed = (
+            data[offsets[:-1, None] + np.arange(self._fixed)]
+            if len(offsets) > 1
+            else np.zeros((0, self._fixed), np.uint8)
+        )
+        valid = np.unpackbits(fixed[:, _COUNT.size : self._values], axis=1, bitorder="little").astype(np.bool_)
         columns = []
-        place, starts = self._bitmap, offsets[:-1] + self._fixed
+        place, starts = self._values, offsets[:-1] + self._fixed
         for number, (kind, width) in enumerate(zip(self._kinds, self._widths, strict=True)):
             if width is None:
                 lengths = np.ascontiguousarray(fixed[:, place : place + 4]).view("<u4").reshape(-1).astype(np.int64)
-                found = _from_cells(_gather(data, starts, lengths), kind, valid[:, number])
+                columns.append(_from_cells(_gather(data, starts, lengths), kind, valid[:, number]))
                 starts = starts + lengths
                 place += 4
             else:
-                found = _from_bytes(fixed[:, place : place + width], kind, valid[:, number])
+                columns.append(_from_bytes(fixed[:, place : place + width], kind, valid[:, number]))
                 place += width
-            columns.append(found.cast(self._schema.field(number).type))
         return columns
 
 
 class _SimpleRows:
-    """Single rows of integers, doubles, bools, texts and bytes, as `ValueEncoding` writes them, without the detour."""
+    """Single rows of integers, doubles, bools, texts and bytes, as `_Layout` writes them, without the detour."""
 
     _CODES: Final = {
         pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q",
         pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
     }  # fmt: skip
 
-    def __init__(self, codes: Sequence[str], types: Sequence[type], bitmap: int) -> None:
+    def __init__(self, codes: Sequence[str], types: Sequence[type]) -> None:
         self._layout = struct.Struct("<" + "".join(codes))
-        self._bitmap = bitmap
+        self._count = _COUNT.pack(len(types))
+        self._values = _COUNT.size + (len(types) + 7) // 8
         self.types = types
 
     @classmethod
-    def of(cls, kinds: Sequence[pa.DataType], bitmap: int) -> _SimpleRows | None:
+    def of(cls, kinds: Sequence[pa.DataType]) -> _SimpleRows | None:
         """None: a column has another type."""
         codes: list[str] = []
         types: list[type] = []
@@ -391,7 +460,7 @@ class _SimpleRows:
                 return None
             codes.append(code)
             types.append(found)
-        return cls(codes, types, bitmap)
+        return cls(codes, types)
 
     def encode(self, values: Sequence[Any]) -> bytes:
         bits, fixed, rest = 0, [], []
@@ -407,12 +476,13 @@ class _SimpleRows:
             packed = self._layout.pack(*fixed)
         except struct.error as error:
             raise ValueError(str(error)) from None
-        return b"".join([bits.to_bytes(self._bitmap, "little"), packed, *rest])
+        bitmap = bits.to_bytes(self._values - _COUNT.size, "little")
+        return b"".join([self._count, bitmap, packed, *rest])
 
     def decode(self, row: bytes) -> list[Any]:
-        bits = int.from_bytes(row[: self._bitmap], "little")
-        values = list(self._layout.unpack_from(row, self._bitmap))
-        place = self._bitmap + self._layout.size
+        bits = int.from_bytes(row[_COUNT.size : self._values], "little")
+        values = list(self._layout.unpack_from(row, self._values))
+        place = self._values + self._layout.size
         for number, kind in enumerate(self.types):
             if kind is str or kind is bytes:
                 data = row[place : place + values[number]]

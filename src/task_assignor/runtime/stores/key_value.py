@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import Change, MemoryRows, Rows
-from task_assignor.runtime.stores.store import Store, check_store_name, described
+from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
 from task_assignor.sdk.text import shown
 
 DELETED: Final = "__deleted"
@@ -40,6 +41,9 @@ class KeyValueStoreSpec:
             on every client.
         on_disk: its rows are on disk, for state that is larger than memory (Kafka's persistent store; it needs the extra
             `rocksdb`). May be changed between two runs.
+
+    A later version of the application may have more value columns, after those that are there and nullable: rows that were
+    written before have null in them.
 
     Keys are equal as values are: times with a zone by their instant (they come back in UTC), all NaN as one key, 0.0 and
     -0.0 as one. A key of one column cannot be null, and lists, structs and maps cannot be keys.
@@ -80,7 +84,16 @@ class KeyValueStoreSpec:
     @property
     def fingerprint(self) -> str:
         """Changes when old snapshots and changelogs no longer fit."""
-        return f"key-value({described(self.key)} -> {described(self.value)})"
+        return with_changelog(f"key-value({described(self.key)} -> {described(self.value)})", self.logged)
+
+    def has_grown_from(self, fingerprint: str) -> bool:
+        """The store had this fingerprint before it gained value columns: nullable ones, after those that it had."""
+        fields = list(self.value)
+        while fields and fields[-1].nullable:
+            fields.pop()
+            if attrs.evolve(self, value=pa.schema(fields)).fingerprint == fingerprint:
+                return True
+        return False
 
     def create(self, folder: Path | None = None, memory: StoreMemory | None = None) -> KeyValueStore:
         """An empty store, or what is kept in its folder.
@@ -124,6 +137,8 @@ class KeyValueStore(Store):
         self._keys = KeyEncoding(spec.key)
         self._values = ValueEncoding(spec.value)
         self._names = spec.value.names
+        self._schema = pa.schema([*spec.key, *spec.value])
+        self._changes = self._schema.append(pa.field(DELETED, pa.bool_()))
         self._zones = [
             (number, field.type.tz is not None)
             for number, field in enumerate(spec.key)
@@ -259,7 +274,8 @@ class KeyValueStore(Store):
         return self._table(keys, values).append_column(DELETED, pa.array(deleted))
 
     def apply(self, changes: pa.Table) -> None:
-        """Make the changes of one batch."""
+        """Make the changes of one batch; columns that came later are null."""
+        changes = padded(changes, self._changes)
         changed = changes.filter(pc.invert(changes.column(DELETED)))
         self._recent.update(zip(self._keys_of(changed), self._values_of(changed), strict=True))
         self._recent.update(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
@@ -380,4 +396,4 @@ class KeyValueStore(Store):
 
     def _table(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
         columns = [*self._keys.decode(keys), *self._value_table(values).columns]
-        return pa.table(columns, schema=pa.schema([*self._spec.key, *self._spec.value]))
+        return pa.table(columns, schema=self._schema)

@@ -145,3 +145,8 @@ def has_part(folder: Path, part: Part) -> bool:
 def described(schema: pa.Schema) -> str:
     """Columns and types, for messages."""
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def with_changelog(kind: str, logged: bool) -> str:
+    """The fingerprint of a store: what it is, and whether its changes are kept."""
+    return kind if logged else f"{kind}, without changelog"

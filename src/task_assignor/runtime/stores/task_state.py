@@ -43,7 +43,7 @@ from task_assignor.runtime.stores.sharing import fetch
 from task_assignor.runtime.stores.store import PARTS, Store
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 _NOTE: Final = "position.json"
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""

@@ -24,7 +24,15 @@ from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.store import Store, check_store_name, described, has_part, open_part, write_part
+from task_assignor.runtime.stores.store import (
+    Store,
+    check_store_name,
+    described,
+    has_part,
+    open_part,
+    with_changelog,
+    write_part,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,7 +81,7 @@ class WindowStoreSpec:
     @property
     def fingerprint(self) -> str:
         """Changes when old snapshots and changelogs no longer fit."""
-        return f"window({self.time})"
+        return with_changelog(f"window({self.time})", self.logged)
 
     def create(self, folder: Path | None = None, memory: StoreMemory | None = None) -> WindowStore:
         """An empty store.
@@ -373,9 +381,10 @@ class WindowStore(Store):
             return None
         pending, self._pending = self._pending, []
         self._become(logged=known)
-        if pending:
-            return self._with_state(pa.concat_tables(pending))
-        return self._with_state((self._state.schema or pa.schema([(self._time, pa.int64())])).empty_table())
+        schema = self._state.schema or pa.schema([(self._time, pa.int64())])
+        # Columns may have come in the middle of the batch.
+        rows = [table if table.schema == schema else padded(table, schema).cast(schema) for table in pending]
+        return self._with_state(pa.concat_tables(rows) if rows else schema.empty_table())
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
