@@ -339,7 +339,7 @@ class ValueEncoding:
         pieces = []
         for group in groups:
             older = self._layout_of(int(counts[group[0]]))
-            columns = older.decode(*_split(pa.array([rows[row] for row in group], pa.large_binary())))
+            columns = older.decode(*_split(pa.array([rows[row] for row in group.tolist()], pa.large_binary())))
             pieces.append([*columns, *(pa.nulls(len(group), kind) for kind in self._kinds[len(columns) :])])
         order = pa.array(np.argsort(np.concatenate(groups)))
         return [pa.concat_arrays(found).take(order) for found in zip(*pieces, strict=True)]
@@ -350,7 +350,9 @@ class ValueEncoding:
                 f"A row has {count} value columns, but the store knows only {len(self._kinds)} of them. Maybe a newer version of "
                 "the application wrote it."
             )
-        return self._older.setdefault(count, _Layout(self._kinds[:count]))
+        if count not in self._older:
+            self._older[count] = _Layout(self._kinds[:count])
+        return self._older[count]
 
 
 class _Layout:
