@@ -135,12 +135,10 @@ def test_values_of_before_a_store_gained_columns_are_read_with_nulls(
     columns = encoding.decode(encoded)
     assert [column.type for column in columns] == kinds
     assert all(len(column) == len(encoded) for column in columns)
-    for number, values in enumerate(expected):
-        assert repr([column[number].as_py() for column in columns]) == repr(values)
-        assert repr(encoding.decode_one(encoded[number])) == repr(values)
-        known = len(values) - next(
-            (back for back, value in enumerate(reversed(values)) if value is not None), len(values)
-        )
+    for number, wanted in enumerate(expected):
+        assert repr([column[number].as_py() for column in columns]) == repr(wanted)
+        assert repr(encoding.decode_one(encoded[number])) == repr(wanted)
+        known = max((place + 1 for place, value in enumerate(wanted) if value is not None), default=0)
         if known:
             fewer = ValueEncoding(pa.schema(list(schema)[: known - 1]))
             with pytest.raises(StoreException, match="value columns, but the store knows only"):
