@@ -6,26 +6,37 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.even import even_counts
-from task_assignor.engine.items import Pairs
+from task_assignor.engine.items import Pairs, sums
 from task_assignor.engine.problem import Problem
 from task_assignor.sdk.columns import Int64Array
 
 
 @attrs.frozen(eq=False)
+class Range:
+    """Least and most, and what is probably nearly the best: (C,) each."""
+
+    low: Int64Array
+    high: Int64Array
+    middle: Int64Array
+
+
+@attrs.frozen(eq=False)
 class Bounds:
-    """Least and most load of each owner, and of stateful items alone, and loads that are probably nearly the best.
+    """Least and most load of each owner.
 
     Args:
-        low: (2, C) least stateful items, and items.
-        high: (2, C) most of them.
-        middle: (2, C) between `low` and `high`.
+        low: (C,) least items.
+        high: (C,) most items.
+        stateful: by owner, of stateful items alone.
+        borne: by bearer, of the items of all its owners.
         floor: (C,) share, rounded down.
         ceil: (C,) share, rounded up.
     """
 
     low: Int64Array
     high: Int64Array
-    middle: Int64Array
+    stateful: Range
+    borne: Range
     floor: Int64Array
     ceil: Int64Array
 
@@ -44,13 +55,24 @@ class Bounds:
         pools = int(owner_pool.max(initial=0)) + 1
         total = np.bincount(item_pool, minlength=pools)
         stateful = np.bincount(item_pool[problem.is_stateful], minlength=pools)
-        lows = np.stack([np.maximum(least_stateful, low - (total - stateful)[owner_pool]), low])
-        highs = np.stack([np.minimum(high, stateful[owner_pool]), high])
+        least = np.maximum(least_stateful, low - (total - stateful)[owner_pool])
+        most = np.minimum(high, stateful[owner_pool])
         if pools == 1:
-            parts = zip(lows, highs, (int(stateful[0]), items), strict=True)
-            middle = np.stack([even_counts(problem.weight, *one) for one in parts])
+            middle = even_counts(problem.weight, least, most, int(stateful[0]))
         else:
-            # With pools shares are given, and stateful items are probably spread like all.
-            part = np.rint(highs[1] * (stateful / np.maximum(total, 1))[owner_pool]).astype(np.int64)
-            middle = np.stack([np.clip(part, lows[0], highs[0]), highs[1]])
-        return cls(lows, highs, middle, floor, ceil)
+            # With pools stateful items are probably spread like all.
+            part = np.rint(high * (stateful / np.maximum(total, 1))[owner_pool]).astype(np.int64)
+            middle = np.clip(part, least, most)
+        return cls(low, high, Range(least, most, middle), _borne(problem, low, high), floor, ceil)
+
+
+def _borne(problem: Problem, low: Int64Array, high: Int64Array) -> Range:
+    """The loads of bearers; with pools but without bearers shares are fixed."""
+    items, bearers = len(problem.is_stateful), problem.bearers
+    if bearers is None:
+        pools = problem.item_pool is not None
+        return Range(low, high, high if pools else even_counts(problem.weight, low, high, items))
+    least, most = (sums(bearers.of, part, len(bearers.weight)) for part in (low, high))
+    fair = (bearers.load.sum() + bearers.size * items) * (bearers.weight / bearers.weight.sum())
+    middle = np.rint((fair - bearers.load) / bearers.size).astype(np.int64)
+    return Range(least, most, np.clip(middle, least, most))

@@ -52,7 +52,7 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
         problem,
         claims=within(claims),
         state=within(problem.state),
-        share=share,
+        share=(share, share),
         racks=None,
         item_pool=rack,
         owner_pool=pool,

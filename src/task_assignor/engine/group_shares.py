@@ -85,7 +85,7 @@ class GroupShares:
         A second call with claims on what the first gave returns the same. With more than `MOST_PAIRS` pairs of group and
         owner, extras without wish are dealt out in turn, to owners that have most left to take.
         """
-        size = self._sizes()
+        size = sizes(self.items, self.load)
         base = np.zeros(len(self.weight), dtype=np.int64)
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         numbers, of_group = distinct_and_numbers(self.items)
@@ -112,13 +112,19 @@ class GroupShares:
             keys // len(base), keys % len(base), np.bincount(pair.reshape(-1), items).astype(np.int64), is_exact
         )
 
-    def _sizes(self) -> Int64Array:
-        """(G,) the load of one item of each group, on average, as multiples of the same fraction."""
-        part = self.items // np.gcd(self.items, self.load)
-        common = 1
-        for one in np.unique(part).tolist():
-            common = min(math.lcm(common, one), _FINEST)
-        return np.rint(self.load / self.items * common).astype(np.int64)
+
+def sizes(items: Int64Array, load: Int64Array) -> Int64Array:
+    """(G,) the load of one item of each group, on average, as multiples of the same fraction.
+
+    Args:
+        items: (G,) items of each group, at least 1.
+        load: (G,) load of all items of each group.
+    """
+    part = items // np.gcd(items, load)
+    common = 1
+    for one in np.unique(part).tolist():
+        common = min(math.lcm(common, one), _FINEST)
+    return np.rint(load / items * common).astype(np.int64)
 
 
 class _Extras:

@@ -1,13 +1,14 @@
 r"""The network of actives: how many items of which class go to which owner. Goals that look at state are in `state_network.py`.
 
-    row -> hub -> cell -> place -> owner -> sink
+    row -> hub -> cell -> place -> owner -> bearer -> sink
       \--------> /       /
        \----------------/    to claimants, as many as the row's items have claims there
 
 Items of a row cost the same on every rack, and all or none of them are claimed. A hub leads to all racks of a pool, a cell
-is one rack, a place the items of one kind (stateful or not) of an owner. From the place of stateful items to the owner,
-and from owners to the sink, go parallel arcs that get dearer step by step: that makes loads even. Items that several
-owners claim are a node of their own on the way from the row to these.
+is one rack, a place the items of one kind (stateful or not) of an owner. A bearer is the owner itself, or who bears the
+loads of several. From the place of stateful items to the owner, and from bearers to the sink, go parallel arcs that get
+dearer step by step: that makes loads even. Items that several owners claim are a node of their own on the way from the row
+to these.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.problem import Problem, RackCosts
-from task_assignor.sdk.arrays import csr_pairs, numbered, offsets_of, order_by
+from task_assignor.engine.problem import Bearers, Problem, RackCosts
+from task_assignor.sdk.arrays import csr_pairs, distinct, numbered, offsets_of, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -31,7 +32,7 @@ KINDS: Final = 2
 
 @attrs.frozen(eq=False)
 class Nodes:
-    """Numbers of the nodes: rows, hubs, cells, places, owners, sink; then nodes of classes.
+    """Numbers of the nodes: rows, hubs, cells, places, owners, bearers other than these, sink; then nodes of classes.
 
     Args:
         kind: (N,) kind of each item; 0: stateful.
@@ -44,6 +45,7 @@ class Nodes:
         first_cell: see `first_hub`.
         first_place: see `first_hub`; places are numbered owner by owner.
         first_owner: see `first_hub`.
+        first_bearer: see `first_hub`; without others the owners are bearers themselves.
         sink: see `first_hub`.
     """
 
@@ -57,6 +59,7 @@ class Nodes:
     first_cell: int
     first_place: int
     first_owner: int
+    first_bearer: int
     sink: int
 
     @classmethod
@@ -73,8 +76,11 @@ class Nodes:
         rack_row, hub, claimed = (np.zeros(int(row.max(initial=-1)) + 1, dtype=np.int64) for _ in range(3))
         rack_row[row], hub[row], claimed[row] = racks.row, item_hub, is_claimed
         cell = (racks.rack * hubs + owner_pool * KINDS)[:, None] + np.arange(KINDS)
-        ends = np.cumsum([len(hub), hubs, hubs * racks.racks, KINDS * owners, owners]).tolist()
-        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
+        bearers = 0 if problem.bearers is None else len(problem.bearers.weight)
+        ends = np.cumsum([len(hub), hubs, hubs * racks.racks, KINDS * owners]).tolist()
+        first_bearer = ends[-1] + (owners if bearers else 0)
+        sink = ends[-1] + owners + bearers
+        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends, first_bearer, sink)
 
     @property
     def rows(self) -> int:
@@ -89,7 +95,12 @@ class Nodes:
     @property
     def others(self) -> int:
         """Number of nodes that are neither places nor owners nor of classes: a simple path passes between these few."""
-        return self.first_place + 1
+        bearers = self.sink - self.first_bearer if self.first_bearer > self.first_owner else 0
+        return self.first_place + bearers + 1
+
+    def hub_of(self, cell: Int64Array) -> Int64Array:
+        """(M,) hubs from which the cells are reached."""
+        return self.first_hub + (cell - self.first_cell) % (self.first_cell - self.first_hub)
 
     def place(self, owner: Int64Array, kind: Int64Array | int) -> Int64Array:
         """Nodes of places."""
@@ -117,17 +128,18 @@ class Trunk:
         )
         position, entry = csr_pairs(offsets_of(entry_row, len(racks.default_cost)), nodes.rack_row[rows])
         of_row = rows[position]
-        cells = np.unique(nodes.cell)
+        place, cell = np.arange(nodes.cell.size), nodes.cell.reshape(-1)
+        is_used = np.isin(nodes.hub_of(cell), nodes.hub)
+        place, cell = place[is_used], cell[is_used]
+        cells = distinct(cell)
         to_cell = nodes.first_cell + entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
         has_owners = np.isin(to_cell, cells)
-        places = nodes.first_place + np.arange(nodes.cell.size)
-        of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
-        tail = [of_row[has_owners], rows, of_hub, nodes.cell.reshape(-1)]
-        head = [to_cell[has_owners], nodes.hub[rows], cells, places]
+        tail = [of_row[has_owners], rows, nodes.hub_of(cells), cell]
+        head = [to_cell[has_owners], nodes.hub[rows], cells, nodes.first_place + place]
         cost = [
             (entry_cost[entry] + moved[of_row])[has_owners],
             racks.default_cost[nodes.rack_row[rows]] + moved[rows],
-            np.zeros(len(cells) + len(places), dtype=np.int64),
+            np.zeros(len(cells) + len(place), dtype=np.int64),
         ]
         return cls(*(np.concatenate(parts) for parts in (tail, head, cost)))
 
@@ -176,6 +188,9 @@ class ActivesNetwork:
         self.may_move = ~self.nodes.is_claimed | (not problem.keep_all_claims)
         self.trunk = Trunk.of(self.nodes, self.racks, self.may_move)
         self.bounds = Bounds.of(problem, claims)
+        nobody = np.zeros(len(problem.weight), dtype=np.int64)
+        itself = Bearers(np.arange(len(problem.weight)), problem.weight, nobody, 1)
+        self.bearers = itself if problem.bearers is None else problem.bearers
         self.classes = Classes.alike(self.nodes.row, labels_of_lists(items, claims.item, claims.owner))
         is_first = np.zeros(items, dtype=np.bool_)
         is_first[self.classes.first] = True
@@ -193,16 +208,23 @@ class ActivesNetwork:
         return int(self.is_shared.sum())
 
     def solve(self) -> Best:
-        """The best flow: fewest items outside the shares, least cost, stateful items even, all items even."""
-        middle, bounds = self.bounds.middle, self.bounds
+        """The best flow: fewest items outside the shares, least cost, stateful items even, all items even.
+
+        Where bearers bear several owners' loads, these are even before all else.
+        """
+        ranges = self.bounds.stateful, self.bounds.borne
+        corners: tuple[Int64Array, ...] = ()
+        if self.problem.keep_all_claims:
+            corners = self.bounds.floor, self.bounds.ceil
+        loads = [one.middle for one in ranges]
         while True:
-            stateful = Steps.around(middle[0], bounds.low[0], bounds.high[0])
-            every = Steps.around(middle[1], bounds.low[1], bounds.high[1], bounds.floor, bounds.ceil)
-            best, middle = self._solve(stateful, every)
-            if stateful.are_exact_at(middle[0]) and every.are_exact_at(middle[1]):
+            stateful = Steps.around(loads[0], ranges[0].low, ranges[0].high)
+            every = Steps.around(loads[1], ranges[1].low, ranges[1].high, *corners)
+            best, loads = self._solve(stateful, every)
+            if stateful.are_exact_at(loads[0]) and every.are_exact_at(loads[1]):
                 return best
 
-    def _solve(self, stateful: Steps, every: Steps) -> tuple[Best, Int64Array]:
+    def _solve(self, stateful: Steps, every: Steps) -> tuple[Best, list[Int64Array]]:
         nodes, bounds, classes, owners = self.nodes, self.bounds, self.classes, len(self.problem.weight)
         arcs = Arcs(goals=4)
         everything = len(nodes.kind) + 1
@@ -224,45 +246,43 @@ class ActivesNetwork:
         prices = self._add_steps(arcs, stateful, every)
         supplies = np.zeros(nodes.first_class + len(self.shared), dtype=np.int64)
         supplies[: nodes.rows] = np.bincount(nodes.row, minlength=nodes.rows)
-        supplies[nodes.first_owner : nodes.sink] = -bounds.low[1]
-        supplies[nodes.sink] = int(bounds.low[1].sum()) - len(nodes.kind)
+        supplies[nodes.first_owner + np.arange(owners)] = -bounds.low
+        supplies[nodes.sink] = int(bounds.low.sum()) - len(nodes.kind)
         # A simple path or cycle meets each node once, and between two places or owners one that is neither.
-        others = nodes.others + len(self.shared)
-        turns = min(others, nodes.first_class) + 1
-        changes = (
-            2 * turns * (int(cost.max(initial=0)) + int(self.trunk.cost.max(initial=0))),
-            min(owners, turns) * (2 + prices[0]),
-            1 + prices[1],
-        )
+        turns = min(nodes.others + len(self.shared), nodes.first_class) + 1
+        of_costs = 2 * turns * (int(cost.max(initial=0)) + int(self.trunk.cost.max(initial=0)))
+        changes = of_costs, min(owners, turns) * (2 + prices[0]), 1 + prices[1]
         flow, is_free = solve_face(Network(supplies, arcs, 4 * turns, changes))
         best = self._best(arcs, flow, is_free, kept, shared, first, supplies)
-        loads = (bounds.low[0], bounds.low[1])
-        steps = (
-            slice(len(arcs) - len(every.owner) - len(stateful.owner), len(arcs) - len(every.owner)),
-            slice(len(arcs) - len(every.owner), None),
-        )
-        return best, np.stack(
-            [
-                low + np.bincount(one.owner, flow[where], owners).astype(np.int64)
-                for low, one, where in zip(loads, (stateful, every), steps, strict=True)
-            ]
-        )
+        end = len(arcs) - len(every.owner)
+        ends = slice(end - len(stateful.owner), end), slice(end, None)
+        lows = bounds.stateful.low, bounds.borne.low
+        return best, [
+            low + np.bincount(one.owner, flow[where], len(low)).astype(np.int64)
+            for low, one, where in zip(lows, (stateful, every), ends, strict=True)
+        ]
 
     def _add_steps(self, arcs: Arcs, stateful: Steps, every: Steps) -> tuple[int, int]:
-        """Arcs from places to owners, and to the sink; returns the dearest prices of both."""
-        nodes, bounds, weight = self.nodes, self.bounds, self.problem.weight
+        """Arcs from places to owners, to bearers, and to the sink; returns the dearest prices of both."""
+        nodes, bounds, weight, bearers = self.nodes, self.bounds, self.problem.weight, self.bearers
         owners = np.arange(len(weight))
-        prices = 1 + stateful.prices(weight), every.prices(weight)
+        prices = 1 + stateful.prices(weight), every.prices(bearers.weight, bearers.load, bearers.size)
         arcs.add(nodes.place(owners, 1), nodes.first_owner + owners, len(nodes.kind) + 1)
-        sure = np.flatnonzero(bounds.low[0])
-        arcs.add(nodes.place(sure, 0), nodes.first_owner + sure, bounds.low[0][sure])
+        sure = np.flatnonzero(bounds.stateful.low)
+        arcs.add(nodes.place(sure, 0), nodes.first_owner + sure, bounds.stateful.low[sure])
+        outside = last = np.zeros(len(every.owner), dtype=np.int64)
+        if self.problem.bearers is not None:
+            arcs.add(nodes.first_owner + owners, nodes.first_bearer + bearers.of, bounds.high - bounds.low)
+            outside = prices[1]
+        else:
+            last = prices[1]
+            if self.problem.keep_all_claims:
+                floor, ceil = bounds.floor[every.owner], bounds.ceil[every.owner]
+                outside = np.where(every.start < floor, 0, np.where(every.start < ceil, 1, 2))
         width = stateful.end - stateful.start
         arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, prices[0])
-        is_inside = (every.start >= bounds.floor[every.owner]) & (every.start < bounds.ceil[every.owner])
-        outside = np.where(is_inside, 1, np.where(every.start < bounds.floor[every.owner], 0, 2))
-        outside = outside if self.problem.keep_all_claims else np.zeros_like(outside)
-        arcs.add(nodes.first_owner + every.owner, nodes.sink, every.end - every.start, outside, 0, 0, prices[1])
-        return int(prices[0].max(initial=0)), int(prices[1].max(initial=0))
+        arcs.add(nodes.first_bearer + every.owner, nodes.sink, every.end - every.start, outside, 0, 0, last)
+        return int(prices[0].max(initial=0)), int(last.max(initial=0))
 
     def _best(
         self,

@@ -69,6 +69,23 @@ class RackCosts:
 
 
 @attrs.frozen(eq=False)
+class Bearers:
+    """Who bears the loads of owners: one may be an owner in each of several pools.
+
+    Args:
+        of: (C,) bearer of each owner.
+        weight: (B,) weights of the bearers, at least 1.
+        load: (B,) what each bears beside the items.
+        size: load of one item, in the same unit.
+    """
+
+    of: Int64Array
+    weight: Int64Array
+    load: Int64Array
+    size: int
+
+
+@attrs.frozen(eq=False)
 class Problem:
     """Items to be allocated.
 
@@ -78,10 +95,12 @@ class Problem:
         claims: who had which item; of several claims on one item the newest generation counts, others do not.
         state: who has state of which item, and how far behind it is.
         keep_all_claims: claims come before shares: nobody loses an item to make the shares even.
-        share: (C,) exact number of items of each owner, decided elsewhere; None: floor or ceil of the share by weight.
+        share: (C,) least and most items of each owner, decided elsewhere; None: floor or ceil of the share by weight.
         racks: what items cost on racks; None: only lost claims count.
         item_pool: (N,) pool of each item: it goes to owners of that pool alone; None: there is one pool.
-        owner_pool: (C,) pool of each owner, with `share`, which adds up to the items of the pool.
+        owner_pool: (C,) pool of each owner, with `share`, which allows the items of the pool.
+        bearers: who bears the loads of owners, with `share`: these loads are even before claims are looked at; None: each
+            owner bears its own, which is even as `ItemGoal` says.
     """
 
     is_stateful: BoolArray
@@ -89,14 +108,15 @@ class Problem:
     claims: Pairs
     state: Pairs
     keep_all_claims: bool = False
-    share: Int64Array | None = None
+    share: tuple[Int64Array, Int64Array] | None = None
     racks: RackCosts | None = None
     item_pool: Int64Array | None = None
     owner_pool: Int64Array | None = None
+    bearers: Bearers | None = None
 
     def bounds(self) -> tuple[Int64Array, Int64Array]:
         """(C,) least and most items of each owner."""
-        return quotas(self.weight, len(self.is_stateful)) if self.share is None else (self.share, self.share)
+        return quotas(self.weight, len(self.is_stateful)) if self.share is None else self.share
 
     def pools(self) -> tuple[Int64Array, Int64Array]:
         """(N,) pool of each item, (C,) of each owner."""

@@ -87,12 +87,16 @@ class StateNetwork:
 
     def _solve(self) -> Int64Array:
         best, nodes, groups = self.best, self.nodes, self.groups
-        arcs = Arcs(goals=3)
+        arcs = Arcs(goals=4)
         self._add_classes(arcs)
         of_classes = len(arcs)
         way, to = self._add_ways(arcs)
         ways = slice(of_classes, len(arcs))
-        rest = arcs.add(best.tail[best.is_free], best.head[best.is_free], best.capacity[best.is_free])
+        free_tail, free_head = best.tail[best.is_free], best.head[best.is_free]
+        # In the end bearers of several owners' loads have more if their number is smaller.
+        is_last = (free_head == nodes.sink) & (self.problem.bearers is not None)
+        number = np.where(is_last, free_tail - nodes.first_bearer, 0)
+        rest = arcs.add(free_tail, free_head, best.capacity[best.is_free], 0, 0, 0, number)
         settled = ~best.is_open[best.claims.item]
         of_settled, settled_flow = best.claims.item[settled], best.kept[settled]
         settled_place = nodes.place(best.claims.owner[settled], self.kind[of_settled])
@@ -106,7 +110,7 @@ class StateNetwork:
         # A simple cycle meets each node once; what it costs is on arcs of classes.
         turns = 2 * min(self.end - nodes.first_class + nodes.others, nodes.first_class) + 2
         most_behind = int(groups.options.rank.max(initial=0))
-        flow = solve(Network(supplies, arcs, 4 * turns, (turns * most_behind, turns)))
+        flow = solve(Network(supplies, arcs, 4 * turns, (turns * most_behind, turns, nodes.sink - nodes.first_bearer)))
         trunk[best.is_free] = flow[rest]
 
         # Items begin at their group, or their settled class; these have numbers after all nodes.

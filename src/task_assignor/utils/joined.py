@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.group_shares import GroupShares, Wishes
-from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.problem import ItemGoal, Problem
+from task_assignor.engine.group_shares import GroupShares, Wishes, sizes
+from task_assignor.engine.items import Pairs, quotas, rank_within
+from task_assignor.engine.problem import Bearers, ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by, rows_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
@@ -18,6 +20,9 @@ from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_state_of_units, sums_of_units
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
+
+MOST_PAIRS: Final = 30_000
+"""Pairs of a join group and a client that are decided together."""
 
 
 def place_joined_actives(application_state: ApplicationState, join_group: npt.ArrayLike) -> AssignmentResult:
@@ -86,8 +91,10 @@ class _Units:
         weight = self.columns.clients.num_processing_threads
         if not len(weight) or not len(self.join_group):
             return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
-        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
         claims, state = self._claims().newest(), previous_state_of_units(self.columns, self.unit)
+        if (int(self.join_group[-1]) + 1) * len(weight) <= MOST_PAIRS:
+            return self._owners_together(claims, state)
+        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
         shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
         # A client is an owner of its own for each join group of which it has a share.
         keys = shares.group * len(weight) + shares.owner
@@ -97,7 +104,7 @@ class _Units:
                 weight[shares.owner],
                 self._of_owners(claims, keys),
                 self._of_owners(state, keys),
-                share=shares.items,
+                share=(shares.items, shares.items),
                 item_pool=self.join_group,
                 owner_pool=shares.group,
             )
@@ -110,6 +117,40 @@ class _Units:
             # Shares were chosen as if each unit had one claimant.
             inexact |= inexact_actives(set(ItemGoal) - {ItemGoal.CLAIMS})
         return shares.owner[found.owner], inexact
+
+    def _owners_together(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:
+        """The same, where all join groups whose units have equally many tasks are one problem."""
+        weight = self.columns.clients.num_processing_threads.astype(np.int64)
+        items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
+        size = sizes(items, load)
+        bounds = [quotas(weight, number) for number in items.tolist()]
+        low, high = (np.stack(one) for one in zip(*bounds, strict=True))
+        borne = size @ low
+        owner, inexact = np.full(len(self.join_group), -1, dtype=np.int64), frozenset[Goal]()
+        for one in distinct(size)[::-1].tolist():
+            groups = np.flatnonzero(size == one)
+            units = np.flatnonzero(size[self.join_group] == one)
+            borne -= one * low[groups].sum(axis=0)
+            number = np.full(len(self.join_group), -1, dtype=np.int64)
+            number[units] = np.arange(len(units))
+            client = np.tile(np.arange(len(weight)), len(groups))
+            keys = np.repeat(groups, len(weight)) * len(weight) + client
+            of_units = [self._of_owners(pairs, keys) for pairs in (claims, state)]
+            found = allocate(
+                Problem(
+                    self.is_stateful[units],
+                    np.tile(weight, len(groups)),
+                    *(Pairs(number[pairs.item], pairs.owner, pairs.rank) for pairs in of_units),
+                    share=(low[groups].reshape(-1), high[groups].reshape(-1)),
+                    item_pool=np.searchsorted(groups, self.join_group[units]),
+                    owner_pool=np.repeat(np.arange(len(groups)), len(weight)),
+                    bearers=Bearers(client, weight, borne, one),
+                )
+            )
+            owner[units] = client[found.owner]
+            borne += one * np.bincount(owner[units], minlength=len(weight))
+            inexact |= inexact_actives(found.exact)
+        return owner, inexact
 
     def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
         """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
