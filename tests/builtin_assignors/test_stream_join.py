@@ -26,12 +26,20 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
+from task_assignor.utils import joined
 from task_assignor.validation import report_violations
 from tests.budget import examples
 
 A, B, C, D = (ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(1, 5))
 Previous = Mapping[ProcessId, Sequence[int]]
 Owners = dict[TaskId, ProcessId]
+LIMITS = ((joined.MOST_PAIRS, 0), (0, group_shares.MOST_PAIRS), (0, 0))
+"""Pairs of group and client up to which all is decided together, and up to which shares are."""
+
+
+def _limit(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
+    for module, most in zip((joined, group_shares), limits, strict=True):
+        monkeypatch.setattr(module, "MOST_PAIRS", most)
 
 
 def _state(
@@ -170,7 +178,7 @@ def test_newcomers_get_their_fair_share(previous: Previous, sizes: list[int], mo
     assert max(lost[client] for client, owned in previous.items() if len(owned) == longest) == max(lost.values())
 
 
-@pytest.mark.parametrize("most_pairs", [group_shares.MOST_PAIRS, 0], ids=["together", "in turn"])
+@pytest.mark.parametrize("limits", LIMITS, ids=["together", "shares first", "in turn"])
 @pytest.mark.parametrize(
     ("sizes", "groups", "had", "loads", "moves"),
     [
@@ -184,7 +192,7 @@ def test_newcomers_get_their_fair_share(previous: Previous, sizes: list[int], mo
 )
 def test_newcomers_get_their_fair_share_over_all_groups(
     monkeypatch: pytest.MonkeyPatch,
-    most_pairs: int,
+    limits: tuple[int, int],
     sizes: Sequence[int],
     groups: str | None,
     had: Sequence[ProcessId],
@@ -192,7 +200,7 @@ def test_newcomers_get_their_fair_share_over_all_groups(
     moves: int,
 ) -> None:
     """Also where groups have fewer partitions than there are clients. Client c had each partition p with p mod n = c."""
-    monkeypatch.setattr(group_shares, "MOST_PAIRS", most_pairs)
+    _limit(monkeypatch, limits)
     owners = {task: had[task.partition % len(had)] for task in _tasks(sizes) if had}
     answer = _assign(_state_of(sizes, owners, [A, B, C, D]), groups)
     after = _owners(answer)
@@ -285,7 +293,7 @@ def test_too_large_for_the_flow_the_shares_are_kept_all_the_same(
     spelled = ";".join(",".join(map(str, group)) for group in groups)
     of_subtopology = [size for group, size in zip(groups, sizes, strict=True) for _ in group]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_shares, "MOST_PAIRS", 0)
+        _limit(patch, LIMITS[-1])
         after = _owners(_assign(_state_of(of_subtopology, owners, clients, threads=threads), spelled))
         again = _owners(_assign(_state_of(of_subtopology, after, clients, threads=threads), spelled))
 
@@ -306,12 +314,12 @@ def test_partitions_go_where_most_of_their_state_is_then_least_behind() -> None:
     assert _partitions(_assign(behind, "0,1")) == {A: [1], B: [0]}
 
 
-@pytest.mark.parametrize("most_pairs", [group_shares.MOST_PAIRS, 0], ids=["together", "in turn"])
+@pytest.mark.parametrize("limits", LIMITS, ids=["together", "shares first", "in turn"])
 def test_of_groups_of_one_partition_each_client_gets_those_whose_state_it_has(
-    monkeypatch: pytest.MonkeyPatch, most_pairs: int
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:
     """What it had stays; of what nobody has the client that is least behind takes over."""
-    monkeypatch.setattr(group_shares, "MOST_PAIRS", most_pairs)
+    _limit(monkeypatch, limits)
     tasks = _tasks([1] * 4)
     near, far = [1, 9, 9, 1], [9, 1, 1, 9]
     standbys = {A: dict(zip(tasks, far, strict=True)), B: dict(zip(tasks, near, strict=True))}

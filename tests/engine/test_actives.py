@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from task_assignor.engine import actives
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.items import Pairs
-from task_assignor.engine.problem import ItemGoal, Problem, RackCosts
+from task_assignor.engine.items import Pairs, quotas
+from task_assignor.engine.problem import Bearers, ItemGoal, Problem, RackCosts
 from tests.budget import examples
 
 
@@ -51,7 +51,7 @@ def problems(draw: st.DrawFn, several_claims: bool) -> Problem:
         _pairs(claims),
         _pairs(state),
         keep_all,
-        None if holders is None else np.bincount(np.array(holders, dtype=np.int64), minlength=owners),
+        None if holders is None else (np.bincount(np.array(holders, dtype=np.int64), minlength=owners),) * 2,
         racks,
     )
 
@@ -126,6 +126,61 @@ def test_all_goals_are_reached_where_claims_are_single(problem: Problem) -> None
 def test_all_goals_are_reached_also_where_owners_compete(problem: Problem) -> None:
     """With several claims on an item, all goals equal the best of all allocations too."""
     assert _goals(problem, allocate(problem).owner) == _best(problem)
+
+
+@st.composite
+def pooled_problems(draw: st.DrawFn) -> Problem:
+    """Items in pools, in each of which every bearer is an owner."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3).filter(lambda sizes: sum(sizes) <= 6))
+    bearers = draw(st.integers(1, 3))
+    weight = np.array(draw(st.lists(st.integers(1, 4), min_size=bearers, max_size=bearers)), dtype=np.int64)
+    items, pools = sum(sizes), len(sizes)
+    pool = np.repeat(np.arange(pools), sizes)
+    pair = st.tuples(st.integers(0, items - 1), st.integers(0, bearers - 1), st.integers(0, 2))
+    claims, state = (draw(st.lists(pair, max_size=2 * items, unique_by=lambda one: one[:2])) for _ in range(2))
+    floors, ceils = (np.concatenate(part) for part in zip(*(quotas(weight, size) for size in sizes), strict=True))
+
+    def of_owners(rows: list[tuple[int, int, int]]) -> Pairs:
+        return _pairs([(item, int(pool[item]) * bearers + one, rank) for item, one, rank in rows])
+
+    return Problem(
+        np.array(draw(st.lists(st.booleans(), min_size=items, max_size=items)), dtype=np.bool_),
+        np.tile(weight, pools),
+        of_owners(claims),
+        of_owners(state),
+        share=(floors, ceils),
+        item_pool=pool,
+        owner_pool=np.repeat(np.arange(pools), bearers),
+        bearers=Bearers(
+            np.tile(np.arange(bearers), pools),
+            weight,
+            np.array(draw(st.lists(st.integers(0, 5), min_size=bearers, max_size=bearers)), dtype=np.int64),
+            draw(st.integers(1, 3)),
+        ),
+    )
+
+
+def _goals_of_pools(problem: Problem, owner: np.ndarray) -> tuple[Fraction | int, ...]:
+    """As `_goals`, but the loads of bearers are even after the shares."""
+    bearers, (outside, *later) = problem.bearers, _goals(problem, owner)
+    assert bearers is not None
+    loads = bearers.load + bearers.size * np.bincount(bearers.of[owner], minlength=len(bearers.weight))
+    return outside, _unevenness(loads, bearers.weight), *(later[place] for place in (0, 1, 3, 4))
+
+
+@settings(max_examples=examples(100))
+@given(pooled_problems())
+def test_all_goals_are_reached_where_owners_of_pools_share_bearers(problem: Problem) -> None:
+    """Loads of bearers, claims, stateful items of owners and state equal the best of all allocations within the pools."""
+    found = allocate(problem)
+    item_pool, owner_pool = problem.pools()
+    bearers = len(owner_pool) // (int(owner_pool.max()) + 1)
+    ways = itertools.product(range(bearers), repeat=len(item_pool))
+    owners = (item_pool * bearers + np.array(way) for way in ways)
+
+    assert found.exact == frozenset(ItemGoal)
+    assert (owner_pool[found.owner] == item_pool).all()
+    assert _goals_of_pools(problem, found.owner) == min(_goals_of_pools(problem, owner) for owner in owners)
 
 
 @settings(max_examples=examples(150))

@@ -80,10 +80,11 @@ class StreamJoinTaskAssignor(TaskAssignor):
     7. standbys: all are placed, loads are even, with `rack.aware.assignment.tags` over as many tag values as that
        allows.
 
-    Who has the ceil of which group is decided over all groups with equally many tasks per partition together, those with
-    most first, by goals 3 and 4, then by how many find state. Where the partitions of a group have different numbers of
-    tasks, their mean counts; a partition with several equal claims counts as one client's. With more than 500 000 pairs
-    of a group and a client, what no claim and no state decides is dealt out group by group.
+    All groups with equally many tasks per partition are decided together, and all these goals are reached exactly; those
+    with most tasks come first, and are not looked at again. Where the partitions of a group have different numbers of tasks,
+    their mean counts. With more than 30 000 pairs of a group and a client, who has the ceil of which group is decided before
+    goals 5 and 6, and a partition with several equal claims counts as one client's there; with more than 500 000 pairs, what
+    no claim and no state decides is dealt out group by group.
 
     The join groups come from the setting `stream.join.groups` (`0,1;2`; a sub-topology that it does not name is a group
     of its own). By default sub-topologies with equal numbers of partitions form a group (Faust's rule).

@@ -12,6 +12,7 @@ import numpy as np
 
 from task_assignor.engine.cells_first import racks_come_first, split_by_rack
 from task_assignor.engine.claims import most_kept
+from task_assignor.engine.even import unit_of_prices
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import Allocation, ItemGoal, Problem
@@ -34,7 +35,8 @@ def allocate(problem: Problem) -> Allocation:
     Only where very many items are claimed by several owners each, or have state on several, are the goals after the fewest
     claims (with costs on racks: after the shares), or from state on, not reached exactly: then each of these items looks at
     one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with
-    the goals after the shares where very many items cost differently on many racks (`cells_first.py`).
+    the goals after the shares where very many items cost differently on many racks (`cells_first.py`), and with the
+    stateful items of owners that share bearers, where their weights have no common multiple of some thousands.
     """
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
@@ -44,6 +46,8 @@ def allocate(problem: Problem) -> Allocation:
     if racks is not None and racks_come_first(racks):
         problem = split_by_rack(problem, racks, claims)
         claims, inexact = problem.claims, set(ItemGoal) - {ItemGoal.SHARES}
+    if problem.bearers is not None and unit_of_prices(problem.weight) is None:
+        inexact |= {ItemGoal.EVEN_STATEFUL, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
     network = ActivesNetwork(problem, claims)
     if network.choices <= MOST_CHOICES:
         best = network.solve()

@@ -3,11 +3,13 @@
 An owner's load of x costs x² / weight. One more item costs (2x + 1) / weight on top, and a step from x to y items costs
 (x + y) / weight per item: ever more, so the steps of an owner are parallel arcs of a flow, and the cheapest are filled
 first. Flows of this kind need only the *order* of these prices: the loads that the owners of a flow can have together are
-the bases of a polymatroid, where a convex sum is least if no exchange of one item makes it less.
+the bases of a polymatroid, where a convex sum is least if no exchange of one item makes it less. Where owners are bound to
+each other in more ways than that (by who bears their loads) the prices themselves are added up.
 """
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from operator import mul
 from typing import Final
@@ -21,6 +23,7 @@ from task_assignor.sdk.columns import Int64Array
 
 _HALF: Final = 32
 _AT_ONCE: Final = 4
+_MOST_PARTS: Final = 10_000
 
 
 def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
@@ -45,6 +48,30 @@ def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.cumsum(is_next)
     return places
+
+
+def unit_of_prices(weight: Int64Array) -> int | None:
+    """One part in so many is a unit in which prices of all these weights are whole numbers; None: it would be too small."""
+    unit = 1
+    for one in distinct(weight).tolist():
+        unit = math.lcm(unit, one)
+        if unit > _MOST_PARTS:
+            return None
+    return unit
+
+
+def prices_to_add(numerator: Int64Array, weight: Int64Array) -> Int64Array:
+    """(N,) the fractions numerator / weight less the smallest, so that they can be added up; else their order.
+
+    Args:
+        numerator: as for `order_of_prices`.
+        weight: as for `order_of_prices`; if `unit_of_prices` has no unit for them the order is all that is given.
+    """
+    unit = unit_of_prices(weight)
+    if unit is None or not len(weight):
+        return order_of_prices(numerator, weight)
+    prices: Int64Array = numerator * (unit // weight)
+    return prices - int(prices.min())
 
 
 def even_counts(

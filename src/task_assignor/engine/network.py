@@ -20,7 +20,7 @@ import numpy as np
 
 from task_assignor.engine.bounds import Bounds
 from task_assignor.engine.classes import Classes, labels_of_lists
-from task_assignor.engine.even import Steps
+from task_assignor.engine.even import Steps, order_of_prices, prices_to_add
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Bearers, Problem, RackCosts
@@ -78,9 +78,8 @@ class Nodes:
         cell = (racks.rack * hubs + owner_pool * KINDS)[:, None] + np.arange(KINDS)
         bearers = 0 if problem.bearers is None else len(problem.bearers.weight)
         ends = np.cumsum([len(hub), hubs, hubs * racks.racks, KINDS * owners]).tolist()
-        first_bearer = ends[-1] + (owners if bearers else 0)
-        sink = ends[-1] + owners + bearers
-        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends, first_bearer, sink)
+        ends += [ends[-1] + (owners if bearers else 0), ends[-1] + owners + bearers]
+        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
 
     @property
     def rows(self) -> int:
@@ -266,23 +265,26 @@ class ActivesNetwork:
         """Arcs from places to owners, to bearers, and to the sink; returns the dearest prices of both."""
         nodes, bounds, weight, bearers = self.nodes, self.bounds, self.problem.weight, self.bearers
         owners = np.arange(len(weight))
-        prices = 1 + stateful.prices(weight), every.prices(bearers.weight, bearers.load, bearers.size)
+        # Owners that share bearers are bound to each other, so that more than the order of prices counts.
+        price = order_of_prices if self.problem.bearers is None else prices_to_add
+        of_stateful = 1 + price(stateful.start + stateful.end, weight[stateful.owner])
+        of_every = every.prices(bearers.weight, bearers.load, bearers.size)
         arcs.add(nodes.place(owners, 1), nodes.first_owner + owners, len(nodes.kind) + 1)
         sure = np.flatnonzero(bounds.stateful.low)
         arcs.add(nodes.place(sure, 0), nodes.first_owner + sure, bounds.stateful.low[sure])
         outside = last = np.zeros(len(every.owner), dtype=np.int64)
         if self.problem.bearers is not None:
             arcs.add(nodes.first_owner + owners, nodes.first_bearer + bearers.of, bounds.high - bounds.low)
-            outside = prices[1]
+            outside = of_every
         else:
-            last = prices[1]
+            last = of_every
             if self.problem.keep_all_claims:
                 floor, ceil = bounds.floor[every.owner], bounds.ceil[every.owner]
                 outside = np.where(every.start < floor, 0, np.where(every.start < ceil, 1, 2))
         width = stateful.end - stateful.start
-        arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, prices[0])
+        arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, of_stateful)
         arcs.add(nodes.first_bearer + every.owner, nodes.sink, every.end - every.start, outside, 0, 0, last)
-        return int(prices[0].max(initial=0)), int(last.max(initial=0))
+        return int(of_stateful.max(initial=0)), int(last.max(initial=0))
 
     def _best(
         self,

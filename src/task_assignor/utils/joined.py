@@ -37,9 +37,10 @@ def place_joined_actives(application_state: ApplicationState, join_group: npt.Ar
     4. in each group, partitions with stateful tasks are spread evenly;
     5. partitions that move go where their state is: of most tasks, then least behind.
 
-    `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: with more than 500 000 pairs of a group
-    and a client, what no claim and no state decides is dealt out group by group; and where several clients claim a partition, one of
-    them is thought to when shares are chosen.
+    All groups with equally many tasks per partition are decided together, those with most first.
+    `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: with more than 30 000 pairs of a group
+    and a client shares are chosen first, as if of several clients that claim a partition one did; with more than 500 000
+    pairs, what no claim and no state decides is dealt out group by group.
 
     Args:
         application_state: tasks, clients and history.
@@ -109,38 +110,41 @@ class _Units:
                 owner_pool=shares.group,
             )
         )
-        inexact = inexact_actives(found.exact)
-        if not shares.is_exact:
-            inexact |= inexact_actives({ItemGoal.SHARES})
-        is_lost = ~claims.have(np.arange(len(self.join_group)), shares.owner[found.owner])
-        if len(distinct(claims.item)) < len(claims) and is_lost[claims.item].any():
-            # Shares were chosen as if each unit had one claimant.
-            inexact |= inexact_actives(set(ItemGoal) - {ItemGoal.CLAIMS})
-        return shares.owner[found.owner], inexact
+        # Shares were chosen before the goals that come after them, and as if each unit had one claimant.
+        exact = {ItemGoal.SHARES}
+        if shares.is_exact:
+            exact |= {ItemGoal.EVEN}
+            is_lost = ~claims.have(np.arange(len(self.join_group)), shares.owner[found.owner])
+            if len(distinct(claims.item)) == len(claims) or not is_lost[claims.item].any():
+                exact |= {ItemGoal.CLAIMS} & found.exact
+        return shares.owner[found.owner], inexact_actives(exact)
 
     def _owners_together(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:
         """The same, where all join groups whose units have equally many tasks are one problem."""
         weight = self.columns.clients.num_processing_threads.astype(np.int64)
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
         size = sizes(items, load)
-        bounds = [quotas(weight, number) for number in items.tolist()]
-        low, high = (np.stack(one) for one in zip(*bounds, strict=True))
+        low, high = (np.stack(part) for part in zip(*(quotas(weight, one) for one in items.tolist()), strict=True))
+        # What is not decided yet counts with what everybody gets of it for sure.
         borne = size @ low
         owner, inexact = np.full(len(self.join_group), -1, dtype=np.int64), frozenset[Goal]()
         for one in distinct(size)[::-1].tolist():
-            groups = np.flatnonzero(size == one)
-            units = np.flatnonzero(size[self.join_group] == one)
-            borne -= one * low[groups].sum(axis=0)
+            groups, units = np.flatnonzero(size == one), np.flatnonzero(size[self.join_group] == one)
             number = np.full(len(self.join_group), -1, dtype=np.int64)
             number[units] = np.arange(len(units))
             client = np.tile(np.arange(len(weight)), len(groups))
             keys = np.repeat(groups, len(weight)) * len(weight) + client
-            of_units = [self._of_owners(pairs, keys) for pairs in (claims, state)]
+            claims_there, state_there = (
+                attrs.evolve(pairs, item=number[pairs.item])
+                for pairs in (self._of_owners(pairs, keys) for pairs in (claims, state))
+            )
+            borne -= one * low[groups].sum(axis=0)
             found = allocate(
                 Problem(
                     self.is_stateful[units],
                     np.tile(weight, len(groups)),
-                    *(Pairs(number[pairs.item], pairs.owner, pairs.rank) for pairs in of_units),
+                    claims_there,
+                    state_there,
                     share=(low[groups].reshape(-1), high[groups].reshape(-1)),
                     item_pool=np.searchsorted(groups, self.join_group[units]),
                     owner_pool=np.repeat(np.arange(len(groups)), len(weight)),
