@@ -32,9 +32,8 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.commits import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.compaction import Upkeep
-from task_assignor.runtime.machines.checkpoint import SavedPartition, SavedProgress
+from task_assignor.runtime.machines.checkpoint import SavedFile, SavedProgress, SavedRepartition
 from task_assignor.runtime.machines.output_files import OutputFiles, merged_at
-from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import RoutedFile, Seal
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.storage import PARQUET, Data, LocalStorage, as_arrow, as_document, as_parquet
@@ -423,10 +422,10 @@ def test_files_of_repartition_topics_that_nobody_deleted_are_deleted(tmp_path: P
         routed = {"pairs": RoutedFile(FileRef(path, seal), (1,))}
         commit = TaskCommit(TASKS[0], batch, "c", "p", "m", "a", 1, {}, repartitions=routed)
         run._append({TASKS[0]: commit})
-        paths.append((path, Piece(FileRef(path, seal), 0, batch, 1)))
+        paths.append((path, FileRef(path, seal)))
     lost = run.log.layout.repartition("pairs", TASKS[0], 2, 7)
     run.storage.put(lost, b"")
-    state = SavedProgress(repartitions={"pairs": (SavedPartition(4, (paths[3][1],)),)})
+    state = SavedProgress(repartitions={"pairs": SavedRepartition((3,), (3,), (SavedFile(paths[3][1], (1,)),))})
     for _ in range(2):
         run.open()
         run.log.write_checkpoint(run.number, state)

@@ -102,8 +102,8 @@ def orphans(
     named = {*replaced, *before.replaced, *now.replaced}
     for checkpoint in (before, now):
         named.update(OutputFiles.load(checkpoint.outputs).paths())
-        for partitions in checkpoint.state.repartitions.values():
-            named.update(piece.file.path for partition in partitions for piece in partition.pieces)
+        for topic in checkpoint.state.repartitions.values():
+            named.update(found.file.path for found in topic.files if found.file is not None)
     for record in records:
         for commit in record.tasks.values():
             named.update(written_by(commit))

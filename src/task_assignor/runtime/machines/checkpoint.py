@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from task_assignor.runtime.machines.encoding import VERSION, Count, Number, Value
-from task_assignor.runtime.machines.protocol import Piece, Recovery
-from task_assignor.runtime.machines.records import FORMAT_VERSION, Seal
+from task_assignor.runtime.machines.protocol import Recovery
+from task_assignor.runtime.machines.records import FORMAT_VERSION, FileRef, Seal
 from task_assignor.sdk import TaskId
 
 
@@ -26,16 +26,30 @@ class SavedTask(Value, frozen=True):
     recovery: Recovery
 
 
-class SavedPartition(Value, frozen=True, array_like=True):
-    """What can be read of a partition of a repartition topic.
+class SavedFile(Value, frozen=True, array_like=True):
+    """A file of a repartition topic.
 
     Args:
-        end: offset after its last row.
-        pieces: the rows that were not read, in the order of their offsets.
+        file: the file; None: all of its rows were read.
+        rows: how many each partition has.
     """
 
-    end: Count
-    pieces: tuple[Piece, ...]
+    file: FileRef | None
+    rows: tuple[Count, ...]
+
+
+class SavedRepartition(Value, frozen=True):
+    """What can be read of a repartition topic.
+
+    Args:
+        starts: per partition the offset before the first file.
+        read: per partition the offset up to which it was read.
+        files: the files from the first one on that was not read, in the order of their rows.
+    """
+
+    starts: tuple[Count, ...]
+    read: tuple[Count, ...]
+    files: tuple[SavedFile, ...]
 
 
 class SavedProgress(Value, frozen=True):
@@ -43,12 +57,12 @@ class SavedProgress(Value, frozen=True):
 
     Args:
         batches: batches of all tasks that count.
-        repartitions: repartition topic -> its partitions.
+        repartitions: what can be read of each repartition topic.
         tasks: the tasks.
     """
 
     batches: Count = 0
-    repartitions: Mapping[str, tuple[SavedPartition, ...]] = msgspec.field(default_factory=dict)
+    repartitions: Mapping[str, SavedRepartition] = msgspec.field(default_factory=dict)
     tasks: Mapping[TaskId, SavedTask] = msgspec.field(default_factory=dict)
 
 

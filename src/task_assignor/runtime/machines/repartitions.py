@@ -4,28 +4,121 @@ A commit of a task that writes to a repartition topic names one file, with the r
 partition 1, and so on. Within a partition offsets follow the order of commits, within a commit that of tasks, within a
 file that of its rows: so they are fixed by the commit log, whoever reads it. Rows that were read count as gone; a file of
 which all rows are gone is needed by nobody any more.
+
+A reader that stands still leaves many files unread, so of each only its name and eight bytes for each partition are kept.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import attrs
+import numpy as np
+import numpy.typing as npt
 
-from task_assignor.runtime.machines.checkpoint import SavedPartition
+from task_assignor.runtime.machines.checkpoint import SavedFile, SavedRepartition
 from task_assignor.runtime.machines.protocol import Piece
-from task_assignor.runtime.machines.records import RoutedFile, TaskCommit
+from task_assignor.runtime.machines.records import FileRef, TaskCommit
 
 SubTopologyId = tuple[str | None, int]
 """Named topology and number of a sub-topology, as in its task ids."""
 
 
-@attrs.define
-class _Partition:
-    end: int = 0
-    pieces: deque[Piece] = attrs.field(factory=deque)
-    """The rows that were not read, in the order of their offsets."""
+class _Topic:
+    """The files of a topic in the order of their rows, from the first one on that was not read.
+
+    Args:
+        partitions: of the topic.
+        starts: per partition the offset before the first file; None: 0.
+        read: per partition up to where it was read; None: 0.
+    """
+
+    def __init__(self, partitions: int, starts: Sequence[int] | None = None, read: Sequence[int] | None = None) -> None:
+        self._ends: npt.NDArray[np.int64] = np.zeros((partitions, 8), np.int64)
+        """(partitions, N + 1 or more) the offsets before the first file, then those after each."""
+        self._read: npt.NDArray[np.int64] = np.zeros(partitions, np.int64)
+        self._ends[:, 0], self._read[:] = starts or 0, read or 0
+        self._files: list[FileRef | None] = []
+        """None: all of its rows were read."""
+        self._unread: list[int] = []
+        """Partitions that have rows in the file which were not read."""
+
+    @property
+    def ends(self) -> list[int]:
+        found: list[int] = self._ends[:, len(self._files)].tolist()
+        return found
+
+    def add(self, file: FileRef | None, rows: Sequence[int]) -> bool:
+        """A file more; False: it holds nothing that is to be read."""
+        if len(rows) != len(self._read):
+            raise ValueError(f"a file has rows for {len(rows)} partitions, the topic has {len(self._read)}")
+        if len(self._files) + 1 == self._ends.shape[1]:
+            self._make_room()
+        before, after = self._ends[:, len(self._files)], self._ends[:, len(self._files) + 1]
+        after[:] = before + rows
+        unread = int(np.count_nonzero(after > np.maximum(before, self._read)))
+        self._files.append(file if unread else None)
+        self._unread.append(unread)
+        return bool(unread)
+
+    def _make_room(self) -> None:
+        """Forget the files before the first one that is needed; if these are few, take more room."""
+        gone = self._needed_from
+        left = self._ends[:, gone : len(self._files) + 1].copy()
+        if 2 * left.shape[1] > self._ends.shape[1]:
+            self._ends = np.zeros((len(left), 2 * self._ends.shape[1]), np.int64)
+        self._ends[:, : left.shape[1]] = left
+        del self._files[:gone], self._unread[:gone]
+
+    @property
+    def _needed_from(self) -> int:
+        return next((place for place, file in enumerate(self._files) if file is not None), len(self._files))
+
+    def pieces(self, partition: int, start: int, end: int) -> tuple[Piece, ...]:
+        ends = self._ends[partition, : len(self._files) + 1]
+        # Those that end after the start and begin before the end.
+        first = max(int(np.searchsorted(ends, start, "right")) - 1, 0)
+        last = int(np.searchsorted(ends, end))
+        around = self._ends[: partition + 1, first : last + 1]
+        rows = np.diff(around, axis=1)
+        found = zip(
+            self._files[first:last],
+            rows[:-1].sum(axis=0).tolist(),
+            around[-1].tolist(),
+            rows[-1].tolist(),
+            strict=False,
+        )
+        return tuple(
+            Piece(file, place, base, count) for file, place, base, count in found if count and file is not None
+        )
+
+    def consume(self, partition: int, end: int) -> Iterator[str]:
+        """The partition was read up to an offset; gives the files that nobody needs any more."""
+        ends = self._ends[partition, : len(self._files) + 1]
+        before, self._read[partition] = int(self._read[partition]), end
+        for place in range(int(np.searchsorted(ends, before, "right")), int(np.searchsorted(ends, end, "right"))):
+            if ends[place] > ends[place - 1]:
+                self._unread[place - 1] -= 1
+                file = self._files[place - 1]
+                if not self._unread[place - 1] and file is not None:
+                    self._files[place - 1] = None
+                    yield file.path
+
+    def saved(self) -> SavedRepartition:
+        first = self._needed_from
+        ends = self._ends[:, first : len(self._files) + 1]
+        files = zip(self._files[first:], np.diff(ends, axis=1).T.tolist(), strict=True)
+        return SavedRepartition(
+            tuple(ends[:, 0].tolist()),
+            tuple(self._read.tolist()),
+            tuple(SavedFile(file, tuple(rows)) for file, rows in files),
+        )
+
+    @classmethod
+    def load(cls, saved: SavedRepartition) -> _Topic:
+        topic = cls(len(saved.starts), saved.starts, saved.read)
+        for found in saved.files:
+            topic.add(found.file, found.rows)
+        return topic
 
 
 class Repartitions:
@@ -46,9 +139,7 @@ class Repartitions:
     ) -> None:
         self.are_awaited = are_awaited
         self.writers = dict(writers or {})
-        self._topics = {topic: [_Partition() for _ in range(count)] for topic, count in (partitions or {}).items()}
-        self._readers: dict[str, int] = {}
-        """File -> partitions with rows in it that were not read."""
+        self._topics = {topic: _Topic(count) for topic, count in (partitions or {}).items()}
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:
@@ -56,10 +147,7 @@ class Repartitions:
 
     def ends(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Topic -> end offset of each partition; of all topics, if none are named."""
-        return {
-            topic: [partition.end for partition in self._topics[topic]]
-            for topic in (self._topics if topics is None else topics)
-        }
+        return {topic: self._topics[topic].ends for topic in (self._topics if topics is None else topics)}
 
     def publish(self, commits: Iterable[TaskCommit]) -> dict[str, list[int]]:
         """The rows of a commit can be read.
@@ -74,32 +162,17 @@ class Repartitions:
         for commit in commits:
             for topic, routed in commit.repartitions.items():
                 grown[topic] = None
-                self._add(topic, routed)
+                if not self._topics[topic].add(routed.file, routed.rows):
+                    self._unwanted.append(routed.file.path)
         return self.ends(grown)
-
-    def _add(self, topic: str, routed: RoutedFile) -> None:
-        first = 0
-        for partition, rows in zip(self._topics[topic], routed.rows, strict=True):
-            if rows:
-                partition.pieces.append(Piece(routed.file, first, partition.end, rows))
-                partition.end += rows
-                self._readers[routed.file.path] = self._readers.get(routed.file.path, 0) + 1
-            first += rows
 
     def pieces(self, topic: str, number: int, start: int, end: int) -> tuple[Piece, ...]:
         """Where the rows of a partition with these offsets are."""
-        found = self._topics[topic][number].pieces
-        return tuple(piece for piece in found if piece.end > start and piece.base < end)
+        return self._topics[topic].pieces(number, start, end)
 
     def consume(self, topic: str, number: int, end: int) -> None:
         """The rows of a partition before this offset were read."""
-        pieces = self._topics[topic][number].pieces
-        while pieces and pieces[0].end <= end:
-            path = pieces.popleft().file.path
-            self._readers[path] -= 1
-            if not self._readers[path]:
-                del self._readers[path]
-                self._unwanted.append(path)
+        self._unwanted += self._topics[topic].consume(number, end)
 
     def take_unwanted(self) -> tuple[str, ...]:
         """The files that nobody needs any more, each once."""
@@ -108,18 +181,10 @@ class Repartitions:
 
     # For checkpoints.
 
-    def saved(self) -> dict[str, tuple[SavedPartition, ...]]:
+    def saved(self) -> dict[str, SavedRepartition]:
         """What can be read, and how much could be read before."""
-        return {
-            topic: tuple(SavedPartition(found.end, tuple(found.pieces)) for found in partitions)
-            for topic, partitions in self._topics.items()
-        }
+        return {topic: found.saved() for topic, found in self._topics.items()}
 
-    def load(self, saved: Mapping[str, Sequence[SavedPartition]]) -> None:
+    def load(self, saved: Mapping[str, SavedRepartition]) -> None:
         """Take what was saved."""
-        for topic, partitions in saved.items():
-            for partition, found in zip(self._topics[topic], partitions, strict=True):
-                partition.end = found.end
-                partition.pieces.extend(found.pieces)
-                for piece in partition.pieces:
-                    self._readers[piece.file.path] = self._readers.get(piece.file.path, 0) + 1
+        self._topics.update((topic, _Topic.load(found)) for topic, found in saved.items())
