@@ -170,7 +170,9 @@ def check_states(world: World, question: AskAssignor) -> None:
     for member in world.coordinator.members.staying:
         connection = world.connections[member.connection - 1]
         client = connection.client
-        if connection is not client.connection or client.jobs or connection.to_coordinator or connection.to_client:
+        # Of one that was killed, perhaps with its disk, the coordinator has not heard yet.
+        is_current = client.is_alive and connection is client.connection
+        if not is_current or client.jobs or connection.to_coordinator or connection.to_client:
             continue
         for task, offset in told[member.process_id].items():
             # Of the tasks that it has it goes on to tell.
