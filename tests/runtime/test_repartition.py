@@ -279,3 +279,28 @@ def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
         known.load(saved.repartitions)
     wanted = {path for partition in (0, 1) for path, _ in written[partition][read[partition] :]}
     assert gone == files - wanted
+
+
+def test_what_readers_that_stand_still_have_not_read_stays_small() -> None:
+    """A checkpoint grows by a name and a count for each partition; files stay until the last partition has read them."""
+    partitions, files = 32, 500
+    known = Repartitions({"r": partitions}, {"r": (None, 0)})
+    for number in range(files):
+        file = FileRef(
+            f"repartition/r/{number % 4}/{number:012d}-00000001.arrow", Seal(2 * partitions, 4_000, "0123abcd")
+        )
+        routed = {"r": RoutedFile(file, (2,) * partitions)}
+        known.publish([TaskCommit(TaskId(0, 0), number, "c", "p", "m", "a", 1, {}, repartitions=routed)])
+    assert len(encode(known.saved())) < files * 250
+    for partition in range(1, partitions):
+        known.consume("r", partition, 2 * files)
+    assert known.take_unwanted() == ()
+    assert [piece.file.path[-27:-15] for piece in known.pieces("r", 0, 199, 203)] == [
+        f"{number:012d}" for number in (99, 100, 101)
+    ]
+    known.consume("r", 0, 2 * files - 1)
+    assert len(known.take_unwanted()) == files - 1
+    assert len(known.saved()["r"].files) == 1
+    known.consume("r", 0, 2 * files)
+    assert known.take_unwanted() == (file.path,)
+    assert known.saved()["r"].files == ()
