@@ -232,22 +232,22 @@ def test_a_repartition_topic_that_cannot_be_is_refused(tmp_path: Path, changes: 
 
 # What the coordinator knows of them.
 
-ROUTED = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8)
+ROUTED = st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=8)
 
 
-@given(st.lists(ROUTED, max_size=6), st.data())
+@given(st.lists(ROUTED, max_size=12), st.data())
 def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
-    commits: list[list[tuple[int, int]]], data: st.DataObject
+    commits: list[list[tuple[int, int, int]]], data: st.DataObject
 ) -> None:
-    known = Repartitions({"r": 2}, {"r": (None, 0)})
-    written: list[list[tuple[str, int]]] = [[], []]
-    read = [0, 0]
+    known = Repartitions({"r": 3}, {"r": (None, 0)})
+    written: list[list[tuple[str, int]]] = [[], [], []]
+    read = [0, 0, 0]
     files: set[str] = set()
-    gone: set[str] = set()
+    gone: list[str] = []
 
     def look() -> None:
-        for partition in (0, 1):
-            end = data.draw(st.integers(read[partition], len(written[partition])))
+        for partition, rows_there in enumerate(written):
+            end = data.draw(st.integers(read[partition], len(rows_there)))
             pieces = known.pieces("r", partition, read[partition], end)
             rows = [
                 (piece.file.path, piece.first + row)
@@ -255,30 +255,34 @@ def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
                 for row in range(piece.rows)
                 if read[partition] <= piece.base + row < end
             ]
-            assert rows == written[partition][read[partition] : end]
+            assert rows == rows_there[read[partition] : end]
             known.consume("r", partition, end)
             read[partition] = end
-        gone.update(known.take_unwanted())
+        gone.extend(known.take_unwanted())
 
     for number, tasks in enumerate(commits):
         committed = []
         for task, rows in enumerate(tasks):
             file = FileRef(f"{number}/{task}", Seal(sum(rows), 1, ""))
             files.add(file.path)
-            for partition, first in ((0, 0), (1, rows[0])):
-                written[partition] += [(file.path, first + row) for row in range(rows[partition])]
+            first = 0
+            for rows_there, count in zip(written, rows, strict=True):
+                rows_there += [(file.path, row) for row in range(first, first + count)]
+                first += count
             commit = TaskCommit(
                 TaskId(0, task), number, "c", "p", "m", "a", 1, {}, repartitions={"r": RoutedFile(file, rows)}
             )
             committed.append(decode(encode(commit), TaskCommit))
         known.publish(committed)
-        assert known.ends() == {"r": [len(written[0]), len(written[1])]}
+        assert known.ends() == {"r": [len(rows_there) for rows_there in written]}
         look()
         saved = decode(encode(SavedProgress(0, known.saved())), SavedProgress)
-        known = Repartitions({"r": 2}, {"r": (None, 0)})
-        known.load(saved.repartitions)
-    wanted = {path for partition in (0, 1) for path, _ in written[partition][read[partition] :]}
-    assert gone == files - wanted
+        again = Repartitions({"r": 3}, {"r": (None, 0)})
+        again.load(saved.repartitions)
+        assert again.saved() == known.saved()
+        known = again if data.draw(st.booleans()) else known
+    wanted = {path for rows_there, at in zip(written, read, strict=True) for path, _ in rows_there[at:]}
+    assert sorted(gone) == sorted(files - wanted), "each once"
 
 
 def test_what_readers_that_stand_still_have_not_read_stays_small() -> None:
