@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,6 +75,39 @@ def _check_key_value(batches: list[list[tuple[str, str, dict[str, Any]]]], folde
             assert len(model) == len(store)
             assert sorted(model.items()) == [(row.pop("k"), row) for row in store.all().to_pylist()]
         assert live.drain_changes() is None
+
+
+@pytest.mark.parametrize("spread", [1, 7])
+def test_the_parts_of_a_snapshot_grow_as_the_logarithm_of_the_snapshots(tmp_path: Path, spread: int) -> None:
+    """A large store of which little changes between two snapshots had a part for each of them, hundreds and thousands."""
+    store, snapshots, changed = ONE.create(tmp_path), 300, 5
+    for number in range(3_000):
+        store.put(f"key {number}", {"n": number})
+    store.drain_changes()
+    store.keep("0")
+    written = {part.name: part.seal.rows for part in store.save().parts}
+    most = 0
+    for number in range(1, snapshots + 1):
+        for key in range(number * changed, (number + 1) * changed):
+            if key % 10:
+                store.put(f"key {key * spread % 3_000}", {"n": -key})
+            else:
+                store.delete(f"key {key * spread % 3_000}")
+        store.drain_changes()
+        store.keep(str(number))
+        saved = store.save()
+        most = max(most, len(saved.parts))
+        written.update((part.name, part.seal.rows) for part in saved.parts)
+    assert most <= 1 + 3 * math.ceil(math.log(snapshots, 4))
+    assert sum(written.values()) <= 3_000 + snapshots * changed * (1 + math.log(snapshots, 4))
+    other = ONE.create(tmp_path)
+    other.load(saved, str(snapshots))
+    assert list(other.items()) == list(store.items())
+    # It goes on from a snapshot as if it had been written here.
+    other.put("key 1", {"n": 1})
+    other.drain_changes()
+    other.keep("more")
+    assert len(other.save().parts) <= most + 1
 
 
 def test_tables_are_put_and_looked_up_at_once() -> None:

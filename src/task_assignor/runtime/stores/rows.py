@@ -10,12 +10,15 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
+from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.store import has_part, open_part, write_part
 
 Change = bytes | None
 """New bytes of a row; None: it is removed."""
 KIND: Final = "memory"
+ALIKE: Final = 4
+"""So many parts of like length become one. More: more files to a snapshot. Fewer: a change is written more often."""
 _SCHEMA: Final = pa.schema([("key", pa.large_binary()), ("value", pa.large_binary())])
 
 
@@ -68,7 +71,9 @@ class Rows(ABC):
 
 
 class MemoryRows(Rows):
-    """Rows in a dictionary. A snapshot is one part with all rows and some with what changed since.
+    """Rows in a dictionary. A snapshot is one part with all rows and some, ever shorter ones, with what changed since.
+
+    Their number grows as the logarithm of that of the snapshots.
 
     Args:
         folder: where its parts are; None: a folder of its own, when it needs one.
@@ -131,9 +136,22 @@ class MemoryRows(Rows):
         ):
             self._parts = (self._write(self._rows),)
         elif self._unsaved:
-            self._parts += (self._write({key: self._rows.get(key) for key in self._unsaved}),)
+            self._parts = self._with_unsaved()
         self._unsaved = {}
         return SavedStore(KIND, self._parts)
+
+    def _with_unsaved(self) -> tuple[Part, ...]:
+        """The parts and what changed since, which takes the last ones in as long as they are not much longer."""
+        changed, kept = dict(self._unsaved), [*self._parts]
+        while len(kept) >= ALIKE and sum(part.seal.rows for part in kept[1 - ALIKE :]) <= ALIKE * len(changed):
+            try:
+                alike = [open_part(self._folder, part, self._store) for part in kept[1 - ALIKE :]]
+            except CorruptLogException:
+                return (self._write(self._rows),)
+            for table in alike:
+                changed.update(dict.fromkeys(table.column("key").to_pylist()))
+            del kept[1 - ALIKE :]
+        return (*kept, self._write({key: self._rows.get(key) for key in changed}))
 
     def _write(self, changes: Mapping[bytes, Change]) -> Part:
         columns = [pa.array(list(changes), pa.large_binary()), pa.array(list(changes.values()), pa.large_binary())]
