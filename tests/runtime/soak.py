@@ -132,7 +132,8 @@ def main() -> None:
     rising = []
     for name, values in measured.items():
         sys.stdout.write(
-            f"{name}: {values[0]:.4g} at first, {values[-1]:.4g} after {len(values)} cycles, rises by {rise(values):.1%}\n"
+            f"{name}: {values[0]:.4g} at first, {values[len(values) // 2]:.4g} in the middle, {values[-1]:.4g} after "
+            f"{len(values)} cycles, rises by {rise(values):.1%}\n"
         )
         if rise(values) > MAY_RISE:
             rising.append(name)
