@@ -346,7 +346,9 @@ class Chaos:
                 self._asked.add(pid)
                 _signal(pid, signal.SIGTERM)
             case "scale":
-                self._app.scale(self._random.randint(1, 3))
+                # Somebody stays who was not asked to leave: who leaves in order is not started again.
+                leave = len(self._asked.intersection(self._pids.values()))
+                self._app.scale(self._random.randint(min(leave + 1, 3), 3))
             case "driver":
                 raise DriverDied
             case "drain" if not self._is_drained:

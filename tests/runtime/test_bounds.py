@@ -11,6 +11,10 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLog, StreamsApplication, append_topic
+from task_assignor.runtime.stores.rows import ALIKE
+from task_assignor.runtime.stores.rows import KIND as IN_MEMORY
+from task_assignor.runtime.stores.window import KIND as OF_WINDOWS
+from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.runtime.support import QUICK, application, stream, write_streams
 from tests.runtime.test_repartition import counting_topology, expected_counts, last_counts
 
@@ -63,8 +67,15 @@ def test_nothing_in_a_run_folder_grows_with_the_batches_but_what_is_said(tmp_pat
     files, size = seen[-1]
     commits = CommitLog(tmp_path / "run").last
     # As many in the last run as in the second: the batches in between are gone.
-    for kind in ("changelog", "snapshots", "clients", "replaced"):
+    for kind in ("changelog", "replaced"):
         assert files[kind] <= 2 * max(seen[1][0][kind], 8), f"{kind}: {[found[kind] for found, _ in seen]}"
+    newest = [task.recovery.snapshots[0] for task in CommitLog(tmp_path / "run").checkpoint().state.tasks.values()]
+    parts = [(saved.kind, len(saved.parts)) for snapshot in newest for saved in snapshot.stores.values()]
+    assert max(count for kind, count in parts if kind == OF_WINDOWS) <= MAX_SEGMENTS
+    assert max(count for kind, count in parts if kind == IN_MEMORY) <= 1 + ALIKE * math.log(batches, ALIKE)
+    # Two checkpoints have two snapshots of each task, which share most of their parts.
+    for kind in ("snapshots", "clients"):
+        assert files[kind] <= 2 * sum(count for _, count in parts) + 8 * TASKS, f"{kind}: {parts}"
     assert files["repartition"] == 0, "all is read"
     assert files["checkpoints"] == 2
     # Since the checkpoint before the newest one, which may be late; and the first record of each run.

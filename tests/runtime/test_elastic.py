@@ -27,6 +27,7 @@ from task_assignor.runtime import (
     LocalProcessLauncher,
     Rebalanced,
     ResultRefused,
+    RunEvent,
     RuntimeOptions,
     StreamsApplication,
     TaskRestored,
@@ -145,6 +146,40 @@ def test_at_sigterm_a_client_finishes_its_batches_and_leaves(tmp_path: Path, row
     assert [(event.client, event.reason) for event in watch.of(ClientLeft)] == [("client-2", "SIGTERM")]
     assert not watch.of(ClientLost) + watch.of(ResultRefused)
     assert len(watch.of(ClientJoined)) == 2, "who was told to go is not started again"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_number_of_clients_counts_none_that_has_left(tmp_path: Path, rows: pa.Table, number: int) -> None:
+    """The first ones stayed, also those that SIGTERM had ended: of two clients none was left, and the run waited for them."""
+    app, watch = _app(tmp_path), Watch()
+    asked: list[int] = []
+
+    def terminate(_: BatchesCommitted) -> None:
+        if not asked:
+            (pid,) = [event.pid for event in watch.of(ClientJoined) if event.client == "client-1"]
+            asked.append(pid)
+            os.kill(pid, signal.SIGTERM)
+
+    def scale(event: ClientLeft) -> None:
+        if event.client == "client-1":
+            assert app.metrics.to_json()["alive-clients"] == 1
+            app.scale(number)
+        else:
+            app.request_stop("a client was told to leave")
+
+    def is_over(_: RunEvent) -> bool:
+        read = sum(event.rows_in for event in watch.of(BatchesCommitted))
+        return bool(watch.of(ClientLeft)) and len(watch.of(ClientJoined)) == 1 + number and read == ROWS
+
+    watch.on(BatchesCommitted, terminate)
+    watch.on(ClientLeft, scale)
+    watch.on(
+        Rebalanced, lambda event: (tmp_path / "mark").touch() if len(_active(event, "client-2")) == PARTITIONS else None
+    )
+    result = app.run(watch, until=is_over)
+    assert result.stopped == "the condition of `until` is met"
+    _check(result, rows)
+    assert [spec.name for spec in app.clients] == ["client-2", "client-1"][:number]
 
 
 def test_a_new_client_warms_up_before_it_gets_tasks(tmp_path: Path, rows: pa.Table) -> None:

@@ -269,6 +269,8 @@ class StreamsApplication:
         self._application_id = config.application_id
         self._metrics = Metrics(self._application_id)
         self._clients = client_specs(clients, config)
+        self._gone: set[str] = set()
+        """Clients that have left by themselves in this run."""
         if (self._options.min_clients or 0) > len(self._clients):
             raise ConfigException(
                 f"The min_clients ({self._options.min_clients}) of the RuntimeOptions must be at most the number of "
@@ -280,8 +282,8 @@ class StreamsApplication:
 
     @property
     def clients(self) -> tuple[ClientSpec, ...]:
-        """The clients that shall run."""
-        return self._clients
+        """The clients that shall run: those that were asked for, without those that have left by themselves."""
+        return tuple(spec for spec in self._clients if spec.name not in self._gone)
 
     def scale(self, clients: int | Sequence[ClientSpec]) -> None:
         """Have other clients from now on: new ones are started, others leave after their batches. From any thread.
@@ -294,10 +296,12 @@ class StreamsApplication:
             ClientException: none, or two of one name.
         """
         if isinstance(clients, int):
-            names = {spec.name for spec in self._clients}
+            present = self.clients
+            names = {spec.name for spec in present}
             new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
-            clients = [*self._clients[:clients], *islice(new, max(clients - len(names), 0))]
+            clients = [*present[:clients], *islice(new, max(clients - len(names), 0))]
         self._clients = client_specs(clients, self._config)
+        self._gone.clear()
 
     @property
     def config(self) -> StreamsConfig:
@@ -433,6 +437,7 @@ class StreamsApplication:
     ) -> None:
         authkey = secrets.token_bytes(32)
         server = self._server = CoordinatorServer(self._bind_host, authkey)
+        self._gone.clear()
         error: StreamsException | None = None
         is_done = False
         try:
@@ -446,9 +451,10 @@ class StreamsApplication:
             clients = Clients(
                 self._launcher,
                 server,
-                lambda: self._clients,
+                lambda: self.clients,
                 lambda spec: self._bootstrap(spec, run_id, server.port, authkey),
                 self._options.min_clients,
+                self._gone.add,
             )
             coordinator = Coordinator(
                 self._application_id,

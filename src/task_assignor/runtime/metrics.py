@@ -17,6 +17,7 @@ import attrs
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientJoined,
+    ClientLeft,
     ClientLost,
     ClientProgress,
     Rebalanced,
@@ -191,6 +192,8 @@ class Metrics:
                 values["process-total"][event.client] += 0
             case ClientLost():
                 values["lost-clients-total"][""] += 1
+                self._leave(event.client)
+            case ClientLeft():
                 self._leave(event.client)
             case Rebalanced():
                 self._rebalance(event, now)

@@ -32,6 +32,7 @@ class Clients:
         wanted: who shall run now.
         bootstrap: what a client is told.
         min_clients: the run begins when so many are there; None: all that can run now.
+        not_wanted: told of a client that has left by itself.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Clients:
         wanted: Callable[[], Sequence[ClientSpec]],
         bootstrap: Callable[[ClientSpec], ClientBootstrap],
         min_clients: int | None,
+        not_wanted: Callable[[str], None],
     ) -> None:
         self._launcher = launcher
         self._server = server
         self._wanted = wanted
         self._bootstrap = bootstrap
         self._min_clients = min_clients
+        self._not_wanted = not_wanted
         self._settled = time.monotonic() + _SETTLE_S
         self._running = {spec.name: spec for spec in wanted()}
         """Those that the launcher was asked for."""
@@ -60,6 +63,8 @@ class Clients:
         """Those that have been members."""
         self._left: set[str] = set()
         """Those that have left in order since, and end by themselves."""
+        self._moving: set[str] = set()
+        """Those that leave where they are, and shall be started elsewhere."""
         self._early_exits: Counter[str] = Counter()
         """Client -> how often its process has ended since it joined the last time."""
         self._expected = self.expected
@@ -84,10 +89,11 @@ class Clients:
                 self._present.add(client)
                 self._joined.add(client)
                 self._left.discard(client)
+                self._moving.discard(client)
             case ClientLost(client) | ClientLeft(client):
                 self._present.discard(client)
                 if isinstance(event, ClientLeft):
-                    self._left.add(client)
+                    self._see_leave(client)
 
     def look_after(self, coordinator: Coordinator) -> None:
         """Start and end clients, and see which processes have ended.
@@ -99,6 +105,7 @@ class Clients:
             return  # now they may end
         self._follow_wishes()
         for departing in self._launcher.departing():
+            self._moving.add(departing.client)
             self._server.request_leave(departing.client, departing.reason)
         for ended in self._launcher.exits():
             if ended.client in self._ending:
@@ -108,6 +115,16 @@ class Clients:
         if coordinator.phase is CoordinatorPhase.GATHERING and self.expected != self._expected:
             self._expected = self.expected
             self._server.expect_clients(self._expected)
+
+    def _see_leave(self, client: str) -> None:
+        self._left.add(client)
+        if client in self._moving:
+            self._moving.remove(client)
+        elif client in self._running:
+            # Somebody has ended its process in order, so it is one less.
+            del self._running[client]
+            self._ending.add(client)
+            self._not_wanted(client)
 
     def end_absent(self) -> None:
         """The run is over: end processes that nobody has told so, since they have not joined or were lost.
