@@ -24,7 +24,7 @@ from task_assignor.engine.even import Steps, order_of_prices, prices_to_add
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.problem import Bearers, Problem, RackCosts
-from task_assignor.sdk.arrays import csr_pairs, distinct, numbered, offsets_of, order_by
+from task_assignor.sdk.arrays import csr_pairs, numbered, offsets_of, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -97,10 +97,6 @@ class Nodes:
         bearers = self.sink - self.first_bearer if self.first_bearer > self.first_owner else 0
         return self.first_place + bearers + 1
 
-    def hub_of(self, cell: Int64Array) -> Int64Array:
-        """(M,) hubs from which the cells are reached."""
-        return self.first_hub + (cell - self.first_cell) % (self.first_cell - self.first_hub)
-
     def place(self, owner: Int64Array, kind: Int64Array | int) -> Int64Array:
         """Nodes of places."""
         return self.first_place + KINDS * owner + kind
@@ -127,18 +123,17 @@ class Trunk:
         )
         position, entry = csr_pairs(offsets_of(entry_row, len(racks.default_cost)), nodes.rack_row[rows])
         of_row = rows[position]
-        place, cell = np.arange(nodes.cell.size), nodes.cell.reshape(-1)
-        is_used = np.isin(nodes.hub_of(cell), nodes.hub)
-        place, cell = place[is_used], cell[is_used]
-        cells = distinct(cell)
+        cells = np.unique(nodes.cell)
         to_cell = nodes.first_cell + entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
         has_owners = np.isin(to_cell, cells)
-        tail = [of_row[has_owners], rows, nodes.hub_of(cells), cell]
-        head = [to_cell[has_owners], nodes.hub[rows], cells, nodes.first_place + place]
+        places = nodes.first_place + np.arange(nodes.cell.size)
+        of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
+        tail = [of_row[has_owners], rows, of_hub, nodes.cell.reshape(-1)]
+        head = [to_cell[has_owners], nodes.hub[rows], cells, places]
         cost = [
             (entry_cost[entry] + moved[of_row])[has_owners],
             racks.default_cost[nodes.rack_row[rows]] + moved[rows],
-            np.zeros(len(cells) + len(place), dtype=np.int64),
+            np.zeros(len(cells) + len(places), dtype=np.int64),
         ]
         return cls(*(np.concatenate(parts) for parts in (tail, head, cost)))
 
