@@ -423,9 +423,11 @@ class _Damage:
         return f"{self._what}: {self._victim}"
 
     def is_named_in(self, text: str) -> bool:
-        """The file can be found by what an error says."""
+        """The file, or the topic that it is of, can be found by what an error says."""
         if self._victim is None:
             return False
+        if "topics" in self._victim.parts and "'left'" in text:
+            return True
         # What was put if absent is a folder with one file.
         name = self._victim.parent.name if self._victim.name == CONTENT else self._victim.name
         return name in text

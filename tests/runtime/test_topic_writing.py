@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -249,6 +250,18 @@ def test_a_full_disk_leaves_the_topic_as_it_was(tmp_path: Path, monkeypatch: pyt
         append_topic(tmp_path, "t", [ROWS.slice(10, 5), ROWS.slice(15, 25)])
     monkeypatch.undo()
     assert sorted(LocalStorage(tmp_path).list_below()) == before
+
+
+def test_a_topic_whose_description_is_lost_is_told_from_one_that_never_was(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    shutil.rmtree(tmp_path / "t" / "versions")
+    with pytest.raises(
+        TopicException, match=r"no topic 't' in .*none. Files of it are there, but no description: .*t/versions"
+    ):
+        Topic.open(tmp_path, "t")
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(TopicException, match=r"no topic 't' in .*: none\.$"):
+        Topic.open(tmp_path, "t")
 
 
 def test_what_does_not_fit_is_not_appended(root: str) -> None:

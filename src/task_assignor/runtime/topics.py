@@ -13,6 +13,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -330,7 +331,11 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
         version = newest_version(storage, name)
     except FileNotFoundError:
         known = ", ".join(list_topics(root)) or "none"
-        raise TopicException(f"There is no topic {name!r} in {root}; the topics there: {known}.") from None
+        place = storage.locate(f"{name}/versions")
+        why = f" Files of it are there, but no description: maybe {place} was lost, or it is still being written."
+        raise TopicException(
+            f"There is no topic {name!r} in {root}; the topics there: {known}.{why if _has_files(storage, name) else ''}"
+        ) from None
     except OSError as error:
         raise unreadable(storage.locate(f"{name}/versions"), name, error) from error
     if expected_id not in (None, version.topic_id):
@@ -339,6 +344,12 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
             "being read. Maybe run the application again with a new run_dir."
         )
     return version
+
+
+def _has_files(storage: Storage, topic: str) -> bool:
+    with suppress(OSError):
+        return any(storage.list_below(topic))
+    return False
 
 
 def _columns(schema: pa.Schema) -> str:
