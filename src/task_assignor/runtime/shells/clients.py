@@ -72,12 +72,13 @@ class Clients:
     @property
     def expected(self) -> int:
         """How many clients the run waits for before it begins: all, or when some time has passed those that can run."""
+        wanted = max(len(self._running), 1)
         if self._min_clients is not None:
-            return min(self._min_clients, len(self._running))
+            return min(self._min_clients, wanted)
         if time.monotonic() < self._settled:
-            return len(self._running)
+            return wanted
         capacity = self._launcher.capacity()
-        return len(self._running) if capacity is None else max(min(len(self._running), capacity), 1)
+        return wanted if capacity is None else max(min(wanted, capacity), 1)
 
     def watch(self, event: RunEvent) -> None:
         """Something happened in the run."""
