@@ -35,8 +35,8 @@ from tests.runtime.support import QUICK, count_topology, settings
 
 ROWS, KEYS = 2_000, 50
 MAY_RISE = 0.25
-GROWS = {"output", "log", "states"}
-"""What a run gives grows; of the log and the states the newest are kept, 64 parts and 100: more than there are at first."""
+GROWS = {"output"}
+"""What a run gives."""
 OPTIONS = attrs.evolve(
     QUICK, checkpoint_every_commits=8, snapshot_changelog_bytes=10_000, history_bytes=20_000, output_retention_ms=5_000
 )

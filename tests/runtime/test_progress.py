@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import CommitLogException, CommitRecord, TaskCommit
 from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.encoding import encode
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Position
+from task_assignor.runtime.machines.records import FileRef, Seal, TaskSnapshot
 from task_assignor.sdk import TaskId
 from tests.budget import examples
 
@@ -17,8 +19,11 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 Offsets = dict[str, tuple[int, int]]
 
 
+CHANGES = {"s": FileRef("changelog/s/0/0.arrow", Seal(10, 100, "0123abcd"))}
+
+
 def _commit(task: TaskId, batch: int, offsets: Offsets, generation: int = 1) -> TaskCommit:
-    return TaskCommit(task, batch, "c", "p", "m", "a", generation, offsets, {}, {}, 10 * (batch + 1))
+    return TaskCommit(task, batch, "c", "p", "m", "a", generation, offsets, {}, CHANGES, 10 * (batch + 1))
 
 
 def _record(number: int, commit: TaskCommit) -> CommitRecord:
@@ -69,6 +74,30 @@ def test_only_committed_tries_count() -> None:
     assert not progress.counts(TaskId(7, 7), START)
     assert [progress.lag(A, position) for position in (Position(1, 1, 20), Position(2, 1, 30), START)] == [20, 40, 40]
     assert progress.changelog_ends() == {A: 40, B: 0}
+
+
+def test_generations_that_are_long_over_are_forgotten() -> None:
+    """What is known of a task does not grow with the generations that it has seen: a run may be begun again for years."""
+    progress = _join([10_000, 0], [0, 0])
+    sizes = []
+    for batch in range(1_000):
+        progress.advance(_commit(A, batch, {"left": (10 * batch, 10 * batch + 10), "right": (0, 0)}, batch + 1))
+        if batch % 100 == 99:
+            offset = 10 * (batch + 1)
+            progress.take_snapshot(TaskSnapshot(A, batch, batch + 1, offset, None, {}, {}))
+            sizes.append(len(encode(progress.saved())))
+    assert sizes[-1] < 1.2 * sizes[2]
+    counting = [batch for batch in range(1_000) if progress.counts(A, Position(batch, batch + 1))]
+    assert counting == list(range(799, 1_000)), "all from which changes lead on, and at least the newest 64"
+    assert not progress.counts(A, Position(990, 990)), "another try"
+    for batch in (1_000, 1_001):
+        progress.advance(_commit(A, batch, {"left": (10_000, 10_000), "right": (0, 0)}, batch + 1))
+        if batch == 1_000:
+            progress.take_snapshot(TaskSnapshot(A, batch, batch + 1, 10_010, None, {}, {}))
+    counting = [batch for batch in range(1_002) if progress.counts(A, Position(batch, batch + 1))]
+    assert counting == list(range(938, 1_002))
+    assert progress.lag(A, Position(938, 939, 9_390)) == 630
+    assert progress.lag(A, Position(937, 938, 9_380)) == progress.lag(A, START) == 10_020
 
 
 @pytest.mark.parametrize(

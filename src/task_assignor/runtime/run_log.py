@@ -52,6 +52,7 @@ class RunLog:
         self._states: list[ApplicationState] = []
         """Those that are not yet written."""
         self._parts = self._written_states = 0
+        self._is_new_part = True
         self._has_news, self._is_over = threading.Event(), threading.Event()
         self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="run-log", daemon=True)
@@ -126,11 +127,15 @@ class RunLog:
             return
         text = "".join(f"{line}\n" for line in lines).encode()
         self._storage.put(f"{LOG}/{self._epoch:08d}-{self._parts:06d}.jsonl", text)
+        if self._is_new_part:
+            # Also of short runs, which never fill a part: there may be many of them.
+            self._is_new_part = False
+            self._forget(LOG, KEPT_PARTS)
         if len(text) >= PART_BYTES:
             with self._lock:
                 del self._lines[: len(lines)]
             self._parts += 1
-            self._forget(LOG, KEPT_PARTS)
+            self._is_new_part = True
 
     def _forget(self, folder: str, kept: int) -> None:
         self._storage.delete(self._storage.list(folder)[:-kept])

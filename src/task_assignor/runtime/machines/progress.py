@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -17,6 +18,9 @@ from task_assignor.runtime.machines.protocol import START, Change, Piece, Positi
 from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot, part_path
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
 from task_assignor.sdk import TaskId
+
+_KEPT_GENERATIONS: Final = 64
+"""So many of a task are known at least: states of their time are worth something, since parts of newer snapshots are in them."""
 
 
 @attrs.define
@@ -37,6 +41,14 @@ class _TaskProgress:
     def generation_of(self, batch: int) -> int:
         number = bisect_right(self.first_batches, batch) - 1
         return self.generations[number] if number >= 0 else -1
+
+    def see_generation(self, commit: TaskCommit) -> None:
+        """A batch was committed; of generations that it cannot be restored from the newest are known."""
+        if not self.generations or self.generations[-1] != commit.generation:
+            self.first_batches.append(commit.batch)
+            self.generations.append(commit.generation)
+        while len(self.generations) > _KEPT_GENERATIONS and self.first_batches[1] <= self.recovery.floor.batch:
+            del self.first_batches[0], self.generations[0]
 
 
 def _sub_topology(task: TaskId) -> SubTopologyId:
@@ -176,7 +188,10 @@ class Progress:
         return self._tasks[task].position
 
     def counts(self, task: TaskId, position: Position) -> bool:
-        """A state at this position is one that was committed, now or earlier; of an unknown task nothing counts."""
+        """A state at this position is one that was committed, now or earlier; of an unknown task nothing counts.
+
+        Nor does a state that no change leads on from, if it is older than the newest generations: it would count for ever.
+        """
         found = self._tasks.get(task)
         if found is None or position.batch > found.position.batch:
             return False
@@ -351,9 +366,7 @@ class Progress:
         self._batches += 1
         found.position = Position(commit.batch, commit.generation, commit.changelog_offset, commit.stream_time)
         found.recovery.add(Change(found.position, commit.changelogs))
-        if not found.generations or found.generations[-1] != commit.generation:
-            found.first_batches.append(commit.batch)
-            found.generations.append(commit.generation)
+        found.see_generation(commit)
 
     def why_refuse(self, snapshot: TaskSnapshot) -> str:
         """Why a snapshot cannot count; "": it can, whoever wrote it: its task may have gone to somebody else meanwhile.
