@@ -183,6 +183,18 @@ def test_all_goals_are_reached_where_owners_of_pools_share_bearers(problem: Prob
     assert _goals_of_pools(problem, found.owner) == min(_goals_of_pools(problem, owner) for owner in owners)
 
 
+@settings(max_examples=examples(50))
+@given(pooled_problems())
+def test_with_too_many_choices_bearers_have_even_loads_and_that_alone_is_said_to_be_exact(problem: Problem) -> None:
+    exact = allocate(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actives, "MOST_CHOICES", 0)
+        found = allocate(problem)
+
+    assert _goals_of_pools(problem, found.owner)[:2] == _goals_of_pools(problem, exact.owner)[:2]
+    assert ItemGoal.CLAIMS in found.exact or {ItemGoal.SHARES, ItemGoal.EVEN} == found.exact
+
+
 @settings(max_examples=examples(150))
 @given(problems(several_claims=True))
 def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: Problem) -> None:

@@ -52,7 +52,12 @@ def allocate(problem: Problem) -> Allocation:
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
-        exact = {ItemGoal.SHARES} if racks is not None else {ItemGoal.SHARES, ItemGoal.CLAIMS}
+        exact = {ItemGoal.SHARES}
+        if problem.bearers is not None:
+            # Their loads come before claims.
+            exact |= {ItemGoal.EVEN}
+        elif racks is None:
+            exact |= {ItemGoal.CLAIMS}
         inexact |= set(ItemGoal) - ({ItemGoal.CLAIMS} if problem.keep_all_claims else exact)
         network = ActivesNetwork(problem, _one_claim_each(problem, claims))
         best = network.solve()
