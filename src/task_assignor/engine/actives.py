@@ -59,7 +59,7 @@ def allocate(problem: Problem) -> Allocation:
         elif racks is None:
             exact |= {ItemGoal.CLAIMS}
         inexact |= set(ItemGoal) - ({ItemGoal.CLAIMS} if problem.keep_all_claims else exact)
-        network = ActivesNetwork(problem, _one_claim_each(problem, claims))
+        network = ActivesNetwork(problem, one_claim_each(problem, claims))
         best = network.solve()
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:
@@ -73,8 +73,13 @@ def allocate(problem: Problem) -> Allocation:
     return Allocation(owner.astype(np.int32), frozenset(ItemGoal) - inexact)
 
 
-def _one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
-    """One claim of each item, so that as many as can be are kept within the shares."""
+def one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
+    """One claim of each item, so that as many as can be are kept within the shares.
+
+    Args:
+        problem: items, owners and shares; its claims and state play no part.
+        claims: those that count.
+    """
     items = len(problem.is_stateful)
     low, high = problem.bounds()
     number = np.bincount(claims.item, minlength=items)

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.actives import allocate
+from task_assignor.engine.actives import allocate, one_claim_each
 from task_assignor.engine.group_shares import GroupShares, Wishes, sizes
 from task_assignor.engine.items import Pairs, quotas, rank_within
 from task_assignor.engine.problem import Bearers, ItemGoal, Problem
@@ -178,17 +178,11 @@ class _Units:
         return Wishes(keys // clients, keys % clients, *counts)
 
     def _claimants(self, claims: Pairs) -> Int64Array:
-        """(U,) the client as whose each unit counts: of several the one with least of the join group for its threads."""
+        """(U,) the client as whose each unit counts: of several one so that as many as can be keep theirs."""
         weight = self.columns.clients.num_processing_threads
-        count = np.bincount(claims.item, minlength=len(self.join_group))
         claimant = np.full(len(self.join_group), -1, dtype=np.int64)
-        claimant[claims.item] = claims.owner
-        is_shared = count[claims.item] > 1
-        if is_shared.any():
-            pair, several = numbered(self.join_group[claims.item] * len(weight) + claims.owner), claims.where(is_shared)
-            alone = np.bincount(pair, ~is_shared)[pair[is_shared]]
-            order = np.lexsort((several.owner, alone / weight[several.owner], several.item))[::-1]
-            claimant[several.item[order]] = several.owner[order]
+        one = one_claim_each(Problem(self.is_stateful, weight, claims, claims), claims)
+        claimant[one.item] = one.owner
         return claimant
 
     def _claims(self) -> Pairs:
