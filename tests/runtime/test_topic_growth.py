@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections import Counter
@@ -104,6 +105,35 @@ def test_a_run_that_goes_on_looks_only_at_files_that_it_has_not_read(tmp_path: P
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(CorruptLogException, match=r"topic file of left, partition 0, offset 0 .* \(it is missing"):
         application(tmp_path, join_topology(), clients=1).run()
+
+
+@pytest.mark.usefixtures("_short")
+def test_who_reads_the_end_of_a_topic_needs_no_older_lists(tmp_path: Path) -> None:
+    """Else the time to resume grows with all appends that there ever were."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
+    ends = [Topic.open(tmp_path, "t").end_offsets()]
+    ends += [append_topic(tmp_path, "t", ROWS.slice(number, 1)).end_offsets() for number in range(1, 30)]
+    whole, chance = Topic.open(tmp_path, "t"), random.Random(0)
+    expected = [whole.read(part, 0, end) for part, end in enumerate(ends[-1])]
+    for _ in range(40):
+        topic = Topic.open(tmp_path, "t")
+        if chance.random() < 0.5:
+            topic.check(chance.choice(ends))
+        for _ in range(4):
+            part = chance.randrange(2)
+            start, end = sorted(chance.choices(range(ends[-1][part] + 1), k=2))
+            assert topic.read(part, start, end).equals(expected[part].slice(start, end - start))
+        topic.check()
+        assert _rows(topic) == list(range(30))
+    for found in whole.now.lists:
+        (tmp_path / found.name).unlink()
+    last = whole.now.lists[-1].ends
+    topic = Topic.open(tmp_path, "t")
+    topic.check(last)
+    for part, (start, end) in enumerate(zip(last, ends[-1], strict=True)):
+        assert topic.read(part, start, end).equals(expected[part].slice(start))
+    with pytest.raises(TopicException, match="The description of topic 't' cannot be read"):
+        topic.read(0, 0, 1)
 
 
 @pytest.mark.usefixtures("_short")

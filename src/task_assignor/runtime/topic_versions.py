@@ -186,6 +186,11 @@ class TopicVersion:
             raise ValueError(f"{storage.locate(found.name)} is the list of something else")
         return files
 
+    def begins(self, partition: int, start: int) -> list[int]:
+        """Per partition the offset from which on files are to be known, if one wants the rows of one from `start` on."""
+        before = [found.ends for found in self.lists if found.ends[partition] <= start]
+        return list(before[-1]) if before else [0] * self.spec.partitions
+
     def files_after(self, storage: Storage, ends: Sequence[int]) -> Iterator[list[list[Segment]]]:
         """The files with rows from these offsets on, per partition; those of each list, then the others."""
         for found in self.lists:

@@ -73,8 +73,10 @@ class Topic:
         self.spec = attrs.evolve(whole, schema=pa.schema(seen, whole.schema.metadata))
         self._storage = topics_storage(root)
         self._segments: list[list[Segment]] = [[] for _ in range(whole.partitions)]
-        """Those that were asked for, of the version `_loaded`."""
+        """Those of the version `_loaded`, from `_begins` on."""
         self._loaded: TopicVersion | None = None
+        self._begins = [0] * whole.partitions
+        """Per partition the offset before the first file that is known: who reads the end of a long topic needs no others."""
         self._tables: list[OrderedDict[Segment, pa.Table]] = [OrderedDict() for _ in range(whole.partitions)]
         self._lock = threading.Lock()
         self._loading = threading.Lock()
@@ -161,9 +163,9 @@ class Topic:
         """
         files: dict[str, Segment] = {}
         for partition, start in enumerate(starts or self.start_offsets()):
-            segments = self.segments(partition)
+            segments = self.segments(partition, start)
             first = max(self._checked[partition], bisect_right(segments, start, key=lambda one: one.end))
-            end = segments[first - 1].end if first else 0
+            end = segments[first - 1].end if first else self._begins[partition]
             for segment in segments[first:]:
                 self._check_follows(segment, end)
                 files[segment.name(self.spec.name)] = segment
@@ -175,10 +177,10 @@ class Topic:
 
         if files:
             self._storage.for_all(check, files)
-        self._checked = [len(self.segments(partition)) for partition in range(self.spec.partitions)]
+        self._checked = [len(segments) for segments in self._segments]
 
-    def segments(self, partition: int) -> Sequence[Segment]:
-        """The files of a partition in the order of their offsets.
+    def segments(self, partition: int, start: int = 0) -> Sequence[Segment]:
+        """The files of a partition in the order of their offsets: those with rows from `start` on, and maybe some before.
 
         Raises:
             TopicException: there is no such partition, or the lists of files cannot be read.
@@ -187,23 +189,33 @@ class Topic:
             raise TopicException(
                 f"Topic {self.spec.name} has partitions 0 to {self.spec.partitions - 1}, not {partition}."
             )
-        if self._loaded is not self._version:
-            self._load()
+        if self._loaded is not self._version or start < self._begins[partition]:
+            self._load(partition, start)
         return self._segments[partition]
 
-    def _load(self) -> None:
+    def _load(self, partition: int, start: int) -> None:
         """Take what the version has beyond what is known: nothing that was there changes."""
         with self._loading:
             version = self._version
-            ends = [files[-1].end if files else 0 for files in self._segments]
-            try:
-                new = list(version.files_after(self._storage, ends))
-            except (OSError, ValueError) as error:
-                raise unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
-            for found in new:
-                for known, files in zip(self._segments, found, strict=True):
+            if self._loaded is None:
+                self._begins = version.begins(partition, start)
+            if start < self._begins[partition]:
+                zeros = [0] * self.spec.partitions
+                # Others may be reading: all that they see is whole.
+                self._segments, self._checked = self._files_after(version, zeros), zeros
+                self._begins = zeros
+            else:
+                ends = [files[-1].end if files else at for files, at in zip(self._segments, self._begins, strict=True)]
+                for known, files in zip(self._segments, self._files_after(version, ends), strict=True):
                     known += files
             self._loaded = version
+
+    def _files_after(self, version: TopicVersion, ends: Sequence[int]) -> list[list[Segment]]:
+        try:
+            found = list(version.files_after(self._storage, ends))
+        except (OSError, ValueError) as error:
+            raise unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
+        return [[one for files in pieces for one in files] for pieces in zip(*found, strict=True)]
 
     def read(self, partition: int, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition, without copying them.
@@ -242,7 +254,7 @@ class Topic:
         return Fetched(self.read(partition, start, end), range(start, max(start, end)))
 
     def _slices(self, partition: int, start: int, end: int) -> Iterator[pa.Table]:
-        segments = self.segments(partition)
+        segments = self.segments(partition, start)
         for number in range(bisect_right(segments, start, key=lambda one: one.end), len(segments)):
             segment = segments[number]
             if segment.base >= end:
