@@ -341,7 +341,7 @@ class Chaos:
             case "stop":
                 self._stopped.append(pid)
                 _signal(pid, signal.SIGSTOP)
-            case "sigterm" if len(set(self._pids.values()) - self._asked) > 1:
+            case "sigterm" if len(self._staying()) > 1:
                 # Somebody stays: who leaves in order is not started again.
                 self._asked.add(pid)
                 _signal(pid, signal.SIGTERM)
@@ -358,6 +358,12 @@ class Chaos:
                 for found in self._pids.values():
                     _signal(found, signal.SIGKILL)
                 raise PowerFailed
+
+    def _staying(self) -> set[int]:
+        """Processes of clients that nobody has asked to leave, neither by a signal nor by a number."""
+        assert self._app is not None
+        wanted = {spec.name for spec in self._app.clients}
+        return {pid for name, pid in self._pids.items() if name in wanted} - self._asked
 
     def _resume_the_last(self) -> None:
         """Nobody replaces a process that only stands still: if all do, they go on."""
