@@ -268,14 +268,11 @@ class StreamsApplication:
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
         self._metrics = Metrics(self._application_id)
-        self._clients = client_specs(clients, config)
-        self._gone: set[str] = set()
+        self._clients, self._gone = client_specs(clients, config), set[str]()
         """Clients that have left by themselves in this run."""
         if (self._options.min_clients or 0) > len(self._clients):
-            raise ConfigException(
-                f"The min_clients ({self._options.min_clients}) of the RuntimeOptions must be at most the number of "
-                f"clients, which is {len(self._clients)}."
-            )
+            wanted = f"The min_clients ({self._options.min_clients}) of the RuntimeOptions"
+            raise ConfigException(f"{wanted} must be at most the number of clients, which is {len(self._clients)}.")
         self._topics: dict[str, Log] = {name: self._topics_at.open(name) for name in topology.sources}
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
         self._server: CoordinatorServer | None = None
@@ -296,10 +293,9 @@ class StreamsApplication:
             ClientException: none, or two of one name.
         """
         if isinstance(clients, int):
-            present = self.clients
-            names = {spec.name for spec in present}
+            names = {spec.name for spec in self.clients}
             new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
-            clients = [*present[:clients], *islice(new, max(clients - len(names), 0))]
+            clients = [*self.clients[:clients], *islice(new, max(clients - len(names), 0))]
         self._clients = client_specs(clients, self._config)
         self._gone.clear()
 
@@ -581,9 +577,9 @@ class StreamsApplication:
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
-                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name; what a "
-                "key-value store or an output gains must be nullable, of a store after the columns that it had.) "
-                "Maybe use another run_dir, which computes everything anew, or go back to what it was."
+                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name; gained "
+                "columns must be nullable, those of a key-value store come last.) Maybe use another run_dir, which "
+                "computes everything anew, or go back to what it was."
             )
         if found.identity != identity:
             storage.put(APPLICATION, as_document(msgspec.structs.replace(description, run_id=found.run_id)))

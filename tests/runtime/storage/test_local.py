@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -241,3 +243,23 @@ def test_the_first_error_comes_when_all_have_ended(tmp_path: Path) -> None:
         storage.for_all(work, [0, 3])
     storage.for_all(work, [])
     storage.for_all(work, [2])
+
+
+def test_what_is_written_while_python_ends_is_written_without_a_word(tmp_path: Path) -> None:
+    """Threads that go on, and whoever tidies up at the exit, write when Python gives no more work to threads."""
+    program = """
+import atexit, sys
+from task_assignor.runtime.storage import LocalStorage
+
+storage = LocalStorage(sys.argv[1])
+atexit.register(storage.put_all, {"a/one": b"1", "b/two": b"2", "c/three": b"3"})
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ended.stderr == ""
+    assert {name: bytes(LocalStorage(tmp_path).open(name)) for name in LocalStorage(tmp_path).list_below()} == {
+        "a/one": b"1",
+        "b/two": b"2",
+        "c/three": b"3",
+    }

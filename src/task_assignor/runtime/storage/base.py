@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
@@ -142,13 +142,19 @@ class Storage(ABC):
         things = list(things)
         if not things:
             return
-        waiting = [self._pool.submit(function, thing) for thing in things[:-1]]
+        waiting: list[Future[None]] = []
+        for thing in things[:-1]:
+            try:
+                waiting.append(self._pool.submit(function, thing))
+            except RuntimeError:
+                break  # Python is ending, and gives no more work to threads.
         failures: list[BaseException] = []
-        try:
-            # This thread would only wait.
-            function(things[-1])
-        except Exception as error:  # noqa: BLE001 - raised below, when all have ended
-            failures.append(error)
+        # This thread would only wait.
+        for thing in things[len(waiting) :]:
+            try:
+                function(thing)
+            except Exception as error:  # noqa: BLE001 - raised below, when all have ended
+                failures.append(error)
         failures[:0] = [found for found in (future.exception() for future in waiting) if found is not None]
         if failures:
             raise failures[0]
