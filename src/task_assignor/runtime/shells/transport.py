@@ -41,6 +41,7 @@ class Channel(Generic[T]):
         self._connection = Connection(os.dup(sock.fileno()))
         self._sock = sock
         self._read = read
+        self._sending, self._closing = threading.Lock(), threading.Lock()
 
     def send(self, message: object) -> None:
         """Send a message.
@@ -48,7 +49,9 @@ class Channel(Generic[T]):
         Raises:
             OSError: the connection is gone.
         """
-        self._connection.send_bytes(encode(message))
+        data = encode(message)
+        with self._sending:
+            self._connection.send_bytes(data)
 
     def receive(self) -> T:
         """Wait for a message.
@@ -61,15 +64,21 @@ class Channel(Generic[T]):
         return self._read(self._connection.recv_bytes())
 
     def close(self) -> None:
-        """Close; a thread that waits in `receive` wakes up."""
-        with suppress(OSError):  # the other side may have been faster
-            self._sock.shutdown(socket.SHUT_RDWR)
-        with suppress(OSError):  # a processor may have closed what is not its own
-            self._sock.close()
+        """Close; threads that wait in `receive` or `send` wake up."""
+        with self._closing:
+            with suppress(OSError):  # the other side may have been faster
+                self._sock.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # a processor may have closed what is not its own
+                self._sock.close()
 
     def release(self) -> None:
-        """Give the descriptor back; for the thread that receives, when it is done."""
-        with suppress(OSError):
+        """Close, and give the descriptor back; for the thread that receives, when it is done.
+
+        Whoever sends has the descriptor's number. Given back meanwhile, it can be that of a file that somebody opens just then, and
+        the message is written there.
+        """
+        self.close()
+        with self._sending, suppress(OSError):
             self._connection.close()
 
     def fileno(self) -> int:
