@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import transactions
-from task_assignor.kafka.topics.connection import within
+from task_assignor.kafka.topics.connection import Connection, within
 from task_assignor.kafka.topics.transactions import TaskTransactions, _refusal
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
@@ -77,6 +78,30 @@ def test_a_fatal_error_is_a_refusal_however_it_comes() -> None:
     assert _refusal(fenced) is _refusal(met) is fenced
     with pytest.raises(SystemError, match="another"):
         _refusal(SystemError("another"))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found"),
+        KafkaError(KafkaError.OFFSET_NOT_AVAILABLE),
+        KafkaError(KafkaError._TRANSPORT),
+    ],
+    ids=str,
+)
+def test_what_is_said_while_leaders_change_is_asked_again(cluster: KafkaCluster, problem: KafkaError) -> None:
+    """librdkafka finds no leaders where those that it knows have just gone; that ended a run once in many."""
+    settings = ClientSettings.of({"bootstrap.servers": cluster.bootstrap_servers})
+    answers: Iterator[KafkaException | int] = iter([KafkaException(problem), 7])
+
+    def ask(timeout: float) -> int:
+        assert timeout > 0
+        answer = next(answers)
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+    assert Connection(settings, 60_000).ask("ask", ask) == 7
 
 
 @pytest.mark.parametrize(

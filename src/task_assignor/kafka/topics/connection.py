@@ -39,6 +39,8 @@ _PASSING: Final = frozenset(
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         # Somebody else has given the client up that this was asked by.
         KafkaError._DESTROY,  # noqa: SLF001
+        # "No leaders found": all brokers that led what is asked for have just gone.
+        KafkaError._NOENT,  # noqa: SLF001
         # Of a broker that has just come, or come back: it does not know all yet, or the client not who leads.
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
