@@ -29,8 +29,13 @@ def write_records(
     servers: str, topic: str, rows: pa.Table, partitions: int = PARTITIONS, transactions: int = 0, key: str = "key"
 ) -> None:
     """Write rows, each to the partition of its key; in so many transactions, with an aborted one after each."""
+    # Otherwise rows that a broker asks to send again, as that of a new topic may, come after those that follow them.
     producer = Producer(
-        {"bootstrap.servers": servers, **({"transactional.id": f"writer-of-{topic}"} if transactions else {})}
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            **({"transactional.id": f"writer-of-{topic}"} if transactions else {}),
+        }
     )
     flat, offsets = serialise_keys(rows, [key])
     keys = [bytes(flat[start:end]) for start, end in itertools.pairwise(offsets)]
