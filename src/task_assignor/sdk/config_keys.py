@@ -21,11 +21,12 @@ TASK_ASSIGNOR_CLASS: Final = "task.assignor.class"
 INTERNAL_TASK_ASSIGNOR_CLASS: Final = "internal.task.assignor.class"
 RACK_AWARE_ASSIGNMENT_TAGS: Final = "rack.aware.assignment.tags"
 
-_HOST_AND_PORT: Final = re.compile(r"\[?([0-9A-Za-z\-._%:]+)\]?:([0-9]{1,5})")
+# As Kafka reads it (`Utils.getHost`).
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]+)\]?:([0-9]{1,5})")
 
 
 def parse_host_info(text: str) -> HostInfo | None:
-    """The host and port in `host:port` or `[IPv6 address]:port`; None if it is neither."""
+    """The host and port in `host:port` or `[IPv6 address]:port`, whatever protocol is before it; None if it is neither."""
     match = _HOST_AND_PORT.fullmatch(text)
     return None if match is None or int(match[2]) > 65535 else HostInfo(match[1], int(match[2]))
 

@@ -19,6 +19,7 @@ import attrs
 
 from task_assignor.sdk.assignment import TaskAssignment
 from task_assignor.sdk.errors import SnapshotException
+from task_assignor.sdk.files import replace_file
 from task_assignor.sdk.json_text import bad_value, parse_json
 from task_assignor.sdk.snapshot import state_of_value, state_to_json
 from task_assignor.sdk.snapshot_assignment import assignment_of_value, document_to_json
@@ -170,7 +171,7 @@ def write_document(value: object, path: Source) -> None:
             sys.stdout.flush()
         else:
             # Without a time stamp equal states make equal files.
-            Path(path).write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+            replace_file(path, gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         name = "standard output" if is_standard_output else name
