@@ -17,8 +17,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -65,6 +65,7 @@ OPTIONS = RuntimeOptions(
     validate_state=True,
 )
 MAX_LIVES = 12
+LIMIT_S = 900
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("count", pa.int64()), ("sum", pa.int64())])
 ASSIGNORS = (
     "task_assignor.builtin_assignors.StickyTaskAssignor",
@@ -215,8 +216,27 @@ class Chaos:
         """All lives, then the checks.
 
         Raises:
-            AssertionError: what must hold does not.
+            AssertionError: what must hold does not, or the run hangs.
         """
+        with self._limited():
+            self._run()
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """What takes longer than `LIMIT_S` is a run that hangs: it ends, and says what was done to it."""
+
+        def give_up(*_: object) -> None:
+            raise AssertionError(f"after {LIMIT_S} s it has not come to its end: {self.happened}")
+
+        before = signal.signal(signal.SIGALRM, give_up)
+        signal.alarm(LIMIT_S)
+        try:
+            yield
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _run(self) -> None:
         (self.root / "marks").mkdir(parents=True)
         write_topic(self.root / "topics", "left", source(), partitions=PARTITIONS, key=["key"], timestamp="at")
         topology = self._topology()

@@ -490,7 +490,8 @@ class World:
         if self._is_checked():
             self.coordinator.validate_state()
             deadline, is_over = self.coordinator.next_deadline_ms(), bool(self.finished) or self.is_ending
-            assert is_over or deadline is None or deadline > self.ticked_ms, "a shell would spin"
+            is_due = deadline is not None and deadline <= self.ticked_ms
+            assert is_over or not is_due or not isinstance(event, Tick), "a shell would spin"
         for instruction in instructions:
             match instruction:
                 case SendToClient(number, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json
 from tests.runtime.support import application
 
 ROWS = pa.table({"key": [1, 1, 1, 1, 1, 1], "at": [10, 20, 30, 40, 50, 60], "price": [5, 0, 2, None, 4, 0]})
@@ -138,6 +139,23 @@ def test_a_row_that_does_not_fit_its_schema_is_found(caplog: pytest.LogCaptureFi
     assert context.record == ("orders", 101)
 
 
+def test_a_batch_of_which_no_row_fits_its_schema_is_left_out() -> None:
+    context = _context("skip", OneOutput)
+    rows = OneOutput().process_batch({"orders": ROWS.slice(1, 1)}, context)
+    assert rows is not None
+    assert (rows.num_rows, rows.schema, context.finish()[1]) == (0, SHARES, {"bad_records": 1})
+
+
+def test_a_column_that_not_all_rows_of_a_batch_have_is_kept() -> None:
+    class Odd(RecordProcessor):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            return [{"at": record["at"], **({} if record["price"] else {"is_free": True})}]
+
+    rows = Odd().process_batch({"orders": ROWS.slice(0, 3)}, _context("stop", Odd))
+    assert rows is not None
+    assert rows.to_pylist() == [{"at": 10, "is_free": None}, {"at": 20, "is_free": True}, {"at": 30, "is_free": None}]
+
+
 def test_a_row_that_is_no_dictionary_is_found() -> None:
     """A time between two microseconds, which Python cannot say, without pandas."""
     column = pa.array([1_000, 1_500_000_000_000_000_000 * 7, 3_000], pa.uint64())
@@ -175,6 +193,16 @@ def test_batch_processors_can_say_what_is_bad() -> None:
     ) as caught:
         Checks().process_batch({"orders": ROWS}, _context("stop", Checks))
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 0, 103)
+
+
+def test_what_json_does_not_know_is_kept_aside_as_its_text() -> None:
+    record = {"price": math.nan, "prices": [{"a": -math.inf}, 1.5], "raw": b"x", "pairs": [("k", None)]}
+    known = {"price": "nan", "prices": [{"a": "-inf"}, 1.5], "raw": "b'x'", "pairs": [["k", None]]}
+
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    assert json.loads(as_json(record), parse_constant=refuse) == known
 
 
 def test_the_setting_is_checked_and_its_output_is_declared() -> None:

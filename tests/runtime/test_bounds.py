@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLog, StreamsApplication, append_topic
-from task_assignor.runtime.stores.rows import ALIKE
-from task_assignor.runtime.stores.rows import KIND as IN_MEMORY
+from task_assignor.runtime.stores.memory_rows import ALIKE
+from task_assignor.runtime.stores.rows import IN_MEMORY
 from task_assignor.runtime.stores.window import KIND as OF_WINDOWS
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.runtime.support import QUICK, application, stream, write_streams

@@ -6,9 +6,13 @@ import socket
 import threading
 from pathlib import Path
 
+import pytest
+
+from task_assignor.runtime.machines.coordinator_values import ConnectionLost
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
-from task_assignor.runtime.shells.transport import Channel
+from task_assignor.runtime.shells.server import CoordinatorServer
+from task_assignor.runtime.shells.transport import Channel, connect
 
 LONG = Refused("x" * (8 << 20), may_rejoin=False)
 """More than two sockets hold: who sends it waits for a reader."""
@@ -63,3 +67,17 @@ def test_no_message_ends_in_a_file_that_has_the_number_of_the_connection_by_now(
             for file in files:
                 file.close()
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
+
+
+def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Who sends it is no member yet, so that no event tells of its end."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
+    channel.send(["Hello", "client", 1])
+    lost = server._events.get(timeout=60)
+    assert isinstance(lost, ConnectionLost)
+    assert lost.reason.startswith("unreadable message: ")
+    assert "What came from a client is no message: Expected" in caplog.text
+    channel.release()
+    server.close()

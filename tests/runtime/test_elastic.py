@@ -96,6 +96,19 @@ def _active(event: Rebalanced, client: str) -> tuple[TaskId, ...]:
     return event.assignment[client].active if client in event.assignment else ()
 
 
+def _terminate(watch: Watch, client: str) -> None:
+    """Send a client SIGTERM at the first commit."""
+    asked: list[int] = []
+
+    def terminate(_: BatchesCommitted) -> None:
+        if not asked:
+            (pid,) = [event.pid for event in watch.of(ClientJoined) if event.client == client]
+            asked.append(pid)
+            os.kill(pid, signal.SIGTERM)
+
+    watch.on(BatchesCommitted, terminate)
+
+
 def test_a_client_more_takes_tasks_from_those_that_there_are(tmp_path: Path, rows: pa.Table) -> None:
     app, watch = _app(tmp_path), Watch()
     watch.on(BatchesCommitted, lambda _: app.scale(3))
@@ -129,15 +142,7 @@ def test_clients_that_are_too_many_finish_their_batches_and_leave(tmp_path: Path
 
 def test_at_sigterm_a_client_finishes_its_batches_and_leaves(tmp_path: Path, rows: pa.Table) -> None:
     app, watch = _app(tmp_path), Watch()
-    asked: list[int] = []
-
-    def terminate(_: BatchesCommitted) -> None:
-        if not asked:
-            (pid,) = [event.pid for event in watch.of(ClientJoined) if event.client == "client-2"]
-            asked.append(pid)
-            os.kill(pid, signal.SIGTERM)
-
-    watch.on(BatchesCommitted, terminate)
+    _terminate(watch, "client-2")
     watch.on(
         Rebalanced, lambda event: (tmp_path / "mark").touch() if len(_active(event, "client-1")) == PARTITIONS else None
     )
@@ -152,13 +157,7 @@ def test_at_sigterm_a_client_finishes_its_batches_and_leaves(tmp_path: Path, row
 def test_a_number_of_clients_counts_none_that_has_left(tmp_path: Path, rows: pa.Table, number: int) -> None:
     """The first ones stayed, also those that SIGTERM had ended: of two clients none was left, and the run waited for them."""
     app, watch = _app(tmp_path), Watch()
-    asked: list[int] = []
-
-    def terminate(_: BatchesCommitted) -> None:
-        if not asked:
-            (pid,) = [event.pid for event in watch.of(ClientJoined) if event.client == "client-1"]
-            asked.append(pid)
-            os.kill(pid, signal.SIGTERM)
+    _terminate(watch, "client-1")
 
     def scale(event: ClientLeft) -> None:
         if event.client == "client-1":
@@ -172,7 +171,6 @@ def test_a_number_of_clients_counts_none_that_has_left(tmp_path: Path, rows: pa.
         read = sum(event.rows_in for event in watch.of(BatchesCommitted))
         return bool(watch.of(ClientLeft)) and len(watch.of(ClientJoined)) > number and read == ROWS
 
-    watch.on(BatchesCommitted, terminate)
     watch.on(ClientLeft, scale)
     watch.on(
         Rebalanced, lambda event: (tmp_path / "mark").touch() if len(_active(event, "client-2")) == PARTITIONS else None
@@ -262,6 +260,8 @@ def test_clients_that_come_back_tell_how_far_their_stores_on_disk_are(tmp_path: 
 def test_an_application_can_be_scaled_before_it_runs_but_not_to_nothing(tmp_path: Path, rows: pa.Table) -> None:
     app = _app(tmp_path, clients=[ClientSpec("a"), ClientSpec("client-1")])
     app.scale(4)
+    with pytest.raises(ClientException, match="at least one client"):
+        app.scale(-1)
     assert [spec.name for spec in app.clients] == ["a", "client-1", "client-2", "client-3"]
     app.scale([ClientSpec("b")])
     assert [spec.name for spec in app.clients] == ["b"]

@@ -6,7 +6,9 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -23,6 +25,9 @@ from task_assignor.runtime import (
     RuntimeOptions,
     TopicException,
 )
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
+from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.local import FORKED
 from task_assignor.sdk import ConfigException, StreamsException
 from tests.runtime.support import QUICK, Watch, application, join_topology, settings, write_streams
@@ -99,6 +104,38 @@ def test_the_end_of_a_run_waits_for_members_only(tmp_path: Path) -> None:
     assert launcher.removed == ["client-2"]
 
 
+@pytest.mark.parametrize("is_seen_first", [True, False])
+def test_a_client_that_has_left_by_itself_can_be_had_again(is_seen_first: bool) -> None:
+    """Its process may have ended before the coordinator, who is at a slow disk, has heard that it leaves."""
+    specs = {name: ClientSpec(name) for name in ("a", "b")}
+    wanted, ended, started = dict(specs), list[ClientExit](), list[str]()
+
+    class Launcher(Idle):
+        def exits(self) -> list[ClientExit]:
+            found, ended[:] = list(ended), []
+            return found
+
+        def add(self, bootstrap: Any) -> None:
+            started.append(bootstrap)
+
+    coordinator: Any = SimpleNamespace(phase=CoordinatorPhase.RUNNING)
+    server: Any = None
+    bootstrap: Any = attrgetter("name")
+    clients = Clients(Launcher(), server, lambda: [*wanted.values()], bootstrap, None, wanted.__delitem__)
+    for name in specs:
+        clients.watch(ClientJoined(name, "", f"{name}-1", "", "", 1))
+    for happens in (True, False) if is_seen_first else (False, True):
+        if happens:
+            ended.append(ClientExit("b", "it was told to", has_left=True))
+        else:
+            clients.watch(ClientLeft("b", "b-1", "SIGTERM"))
+        clients.look_after(coordinator)
+    assert (list(wanted), started) == (["a"], [])
+    wanted["b"] = specs["b"]
+    clients.look_after(coordinator)
+    assert started == ["b"]
+
+
 def test_a_fork_server_has_what_every_client_needs() -> None:
     """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there."""
     program = (
@@ -173,6 +210,21 @@ def test_names_of_clients_are_names_of_folders() -> None:
         ClientSpec("a/b")
     with pytest.raises(ConfigException, match=r"threads .0. of a ClientSpec"):
         ClientSpec("a", threads=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rack": 1}, r"The rack \(1\) of a must be a str or None"),
+        ({"tags": {"zone": 1}}, r"The tags \({'zone': 1}\) of a must map a str to a str"),
+        ({"tags": "zone=a"}, r"The tags \('zone=a'\) of a must map"),
+        ({"host_info": "localhost:80"}, r"The host_info \('localhost:80'\) of a must be a HostInfo or None"),
+    ],
+)
+def test_what_a_client_says_of_itself_is_checked(given: dict[str, Any], message: str) -> None:
+    """Who said hello with others was not understood, and the run waited for it in vain."""
+    with pytest.raises(ConfigException, match=message):
+        ClientSpec("a", **given)
 
 
 def test_an_address_that_is_not_ours_is_named(tmp_path: Path) -> None:

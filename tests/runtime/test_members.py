@@ -35,7 +35,7 @@ def test_the_assignor_is_told_how_far_a_standby_is_from_its_first_assignment_on(
     """It was ready when it was new and empty; that it said so must not hide what it has since."""
     progress, member = _progress(10), _member()
     assert member.for_leader(progress).offset_sums == {A: 0}, "it runs A, but has not restored it"
-    member.take_ready(Restored(A, START), "active")
+    assert member.take_ready(Restored(A, START), "active").origin == "new"
     member.take_ready(Restored(B, START), "standby")
     list(member.take_heartbeat(Heartbeat({B: Position(6, 1, 7)}, 0, 0), progress))
     known = member.for_leader(progress)
@@ -45,7 +45,7 @@ def test_the_assignor_is_told_how_far_a_standby_is_from_its_first_assignment_on(
 
 def test_a_standby_that_becomes_active_is_behind_until_it_says_that_it_is_ready() -> None:
     progress, member = _progress(10), _member()
-    member.take_ready(Restored(B, Position(6, 1, 7)), "standby")
+    assert member.take_ready(Restored(B, Position(6, 1, 7)), "standby").origin == "memory"
     member.take_tasks(ClientTasks(active=(A, B)))
     assert member.for_leader(progress).offset_sums == {A: 0, B: 7}
     member.take_ready(Restored(B, Position(9, 1, 10)), "active")

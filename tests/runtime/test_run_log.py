@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,35 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: 
         log.line("{}")
         log.close()
     (record,) = caplog.records
+    assert record.getMessage().startswith(f"The log of the run cannot be written to {tmp_path}: ")
+
+
+def test_what_could_not_be_written_for_a_while_is_written_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run_log, "_GATHERED_S", 0.0)
+    in_the_way = [tmp_path / folder for folder in ("manifest", "states")]
+    for path in in_the_way:
+        path.write_text("")
+    storage, tried = LocalStorage(tmp_path), threading.Semaphore(0)
+    log = RunLog(storage, "shop", 1)
+
+    def content() -> bytes:
+        tried.release()
+        return b"file\n"
+
+    log.state(ApplicationStateBuilder().build())
+    for name in ("one", "other"):
+        log.document(f"manifest/{name}/files.txt", content)
+    for number in range(3):
+        assert tried.acquire(timeout=60)
+        log.line(f"{number}")
+    for path in in_the_way:
+        path.unlink()
+    log.close()
+    assert [*storage.list_below("manifest")] == ["manifest/one/files.txt", "manifest/other/files.txt"]
+    assert len(list_states(storage)) == 1
+    (record,) = (record for record in caplog.records if record.levelno == logging.WARNING)
     assert record.getMessage().startswith(f"The log of the run cannot be written to {tmp_path}: ")
 
 

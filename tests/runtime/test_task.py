@@ -248,9 +248,38 @@ def test_a_store_on_disk_is_opened_where_it_was_left(tmp_path: Path) -> None:
     assert _totals(stranger) == {1: 1}
     again.close()
     late = bench.task(run_id="another")
-    assert late.restore(Restore(START, Recovery(), START)).origin in ("memory", "new")
+    assert late.restore(Restore(START, Recovery(), START)).position == START
     late.process(first)
     assert _totals(late) == {1: 1}, "what was there is forgotten before the first batch"
+
+
+@pytest.mark.parametrize("client", ["one", "two"])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_store_goes_from_memory_to_disk_and_back(
+    tmp_path: Path, on_disk: bool, client: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when all changes before two snapshots are gone."""
+    bench = Bench(tmp_path, on_disk=on_disk)
+    task = bench.task()
+    for _ in range(2):
+        bench.run(task, 2)
+        bench.share(task)
+    bench.run(task, 1)
+    task.close()
+    (sub,) = bench.topology.sub_topologies
+    (store,) = sub.stores
+    assert isinstance(store, KeyValueStoreSpec)
+    bench.topology = Topology([attrs.evolve(sub, stores=(attrs.evolve(store, on_disk=not on_disk),))])
+    other = bench.task(client)
+    restored = bench.restore(other)
+    assert (restored.origin, restored.rows) == ("snapshot" if client == "one" else "shared", 1)
+    assert _totals(other) == {1: 3, 2: 1, 3: 1}
+    bench.run(other, 1)
+    bench.share(other, client)
+    again = bench.task("three")
+    bench.restore(again)
+    assert _totals(again) == _totals(other) == {1: 3, 2: 2, 3: 1}
+    assert not caplog.records
 
 
 def test_where_a_store_on_disk_was_left_is_known_without_opening_it(tmp_path: Path) -> None:

@@ -278,6 +278,16 @@ def test_what_does_not_fit_is_not_appended(root: str) -> None:
     assert append_topic(root, "t", ROWS.slice(0, 0)).version == 0, "nothing to append"
 
 
+def test_a_column_that_is_never_null_gets_no_nulls(root: str) -> None:
+    """Engines that read it go by that: it could not be read, or nulls were taken for values."""
+    strict = pa.schema([("key", pa.int64()), pa.field("value", pa.int64(), nullable=False)])
+    write_topic(root, "t", pa.table({"key": [1], "value": [1]}, schema=strict), partitions=1, key=["key"])
+    told = "The column 'value' for topic t is declared as never null, but has nulls"
+    with pytest.raises(TopicException, match=told):
+        append_topic(root, "t", pa.table({"key": [2], "value": pa.nulls(1, pa.int64())}))
+    assert append_topic(root, "t", pa.table({"key": [2], "value": [2]})).end_offsets() == [2]
+
+
 def test_a_topic_that_was_written_anew_does_not_take_rows_meant_for_the_old_one(tmp_path: Path) -> None:
     write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
     builder = TopicBuilder.extend(tmp_path, "t")

@@ -18,7 +18,7 @@ from polars.exceptions import PanicException
 from task_assignor.runtime import KeyValueStore, KeyValueStoreSpec, Processor, TaskContext
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.rows import MemoryRows
+from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.sdk import ApplicationState, TaskAssignment, TaskAssignor
 from tests.runtime.assignors import ScatteringAssignor
 

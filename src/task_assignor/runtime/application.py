@@ -295,7 +295,7 @@ class StreamsApplication:
         if isinstance(clients, int):
             names = {spec.name for spec in self.clients}
             new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
-            clients = [*self.clients[:clients], *islice(new, max(clients - len(names), 0))]
+            clients = [*self.clients[: max(clients, 0)], *islice(new, max(clients - len(names), 0))]
         self._clients = client_specs(clients, self._config)
         self._gone.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final, Literal
 
 import attrs
@@ -60,4 +61,13 @@ def check_left_out(where: str, name: str, value: object) -> None:
 
 def as_json(record: dict[str, Any]) -> str:
     """A row as JSON; what JSON does not know as its text."""
-    return json.dumps(record, default=str, ensure_ascii=False)
+    return json.dumps(_known(record), default=str, ensure_ascii=False)
+
+
+def _known(value: object) -> object:
+    # What `json` would write of these is no JSON.
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _known(found) for name, found in value.items()}
+    return [_known(found) for found in value] if isinstance(value, (list, tuple)) else value

@@ -199,7 +199,12 @@ class Checkpoints:
             written=written,
         )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
-        self._tidy(before, checkpoint, records)
+        try:
+            self._tidy(before, checkpoint, records)
+        except OSError:
+            # It takes up space, and is looked for again with the next checkpoint.
+            self._looks_for_orphans = True
+            _log.warning("What checkpoint %d has replaced could not be deleted", checkpoint.number, exc_info=True)
         return checkpoint
 
     def _tidy(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
 from task_assignor.sdk import ConfigException, MissingExtraException
+from task_assignor.sdk.files import replace_file
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -91,7 +91,7 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
     """
     file = Path(path)
     try:
-        _replace(file, metrics.to_prometheus())
+        replace_file(file, metrics.to_prometheus().encode())
     except OSError as error:
         raise ConfigException(f"The file for metrics {file} cannot be written: {error}. Maybe another one.") from error
     over = threading.Event()
@@ -100,7 +100,7 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         while True:
             is_over = over.wait(every_s)
             try:
-                _replace(file, metrics.to_prometheus())
+                replace_file(file, metrics.to_prometheus().encode())
             except OSError as error:
                 _log.warning("The file for metrics %s cannot be written: %s", file, error)
             if is_over:
@@ -113,19 +113,6 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
     finally:
         over.set()
         writer.join()
-
-
-def _replace(file: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(file)
-    except OSError:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
 
 
 def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> None:

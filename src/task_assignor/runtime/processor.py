@@ -104,12 +104,14 @@ def _to_table(
     found = [row for _, _, rows in made for row in rows]
     if not found:
         return None
+    if schema is None:
+        # Arrow takes the columns of the first row alone.
+        names = dict.fromkeys(name for row in found for name in row)
+        return pa.Table.from_pylist([{**dict.fromkeys(names), **found[0]}, *found[1:]])
     try:
         return pa.Table.from_pylist(found, schema=schema)
-    except Exception:
-        if schema is None:
-            raise
-    tables = []
+    except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
+        tables = [schema.empty_table()]
     for topic, row, rows in made:
         context.stand_at(topic, row)
         try:

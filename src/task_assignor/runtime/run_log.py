@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ class RunLog:
         """Those of the part that is being written."""
         self._documents: dict[str, Callable[[], bytes]] = {}
         """Name of an object -> its content, of those that are to be written anew."""
-        self._states: list[ApplicationState] = []
+        self._states: deque[ApplicationState] = deque(maxlen=KEPT_STATES)
         """Those that are not yet written."""
         self._parts = self._written_states = 0
         self._is_new_part = True
@@ -90,33 +91,41 @@ class RunLog:
             # In this order: who closes the log says first that it is over, then that there is news.
             self._has_news.clear()
             is_over = self._is_over.is_set()
-            self._guarded(self._write_documents)
-            self._guarded(self._write_states)
-            self._guarded(self._write_lines)
+            done = [self._is_done(write) for write in (self._write_documents, self._write_states, self._write_lines)]
+            self._has_warned = not all(done)
 
-    def _guarded(self, write: Callable[[], None]) -> None:
+    def _is_done(self, write: Callable[[], None]) -> bool:
+        """Write; what cannot be written is tried again with what comes next."""
         try:
             write()
-            self._has_warned = False
         except (OSError, StreamsException) as error:
             level = logging.DEBUG if self._has_warned else logging.WARNING
             self._has_warned = True
             _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, error)
+            return False
+        return True
 
     def _write_documents(self) -> None:
         with self._lock:
-            documents, self._documents = self._documents, {}
+            documents = dict(self._documents)
         for name, content in documents.items():
             self._storage.put(name, content())
+            with self._lock:
+                # It may have changed meanwhile.
+                if self._documents[name] is content:
+                    del self._documents[name]
 
     def _write_states(self) -> None:
         with self._lock:
-            states, self._states = self._states, []
+            states = list(self._states)
         for state in states:
             self._written_states += 1
             name = f"{self._epoch:08d}-{self._written_states:06d}"
             document = state_to_json(state, f"{self._application_id}-{name}")
             self._storage.put(f"{STATES}/{name}.json", json.dumps(document, separators=(",", ":")).encode())
+            with self._lock:
+                if self._states[0] is state:
+                    self._states.popleft()
         if states:
             self._forget(STATES, KEPT_STATES)
 

@@ -205,7 +205,7 @@ class StreamTask:
         self._close_processor()
         if target.batch < 0:
             self._state.reset()
-            return Restored(self.task, target, origin="new")
+            return Restored(self.task, target)
         with self._whole_or_empty():
             found = self._state.rewind(recovery.reaches, recovery.snapshots)
             assert self.position.batch >= wanted.base.batch, f"{self.task} is at {self.position}, not at {wanted.base}"

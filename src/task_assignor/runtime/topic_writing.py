@@ -344,6 +344,8 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Colle
                 raise TopicException(
                     f"The column {field.name!r} for {what} has type {column.type} and cannot be cast to {field.type}: {error}"
                 ) from error
+        if column.null_count and not field.nullable:
+            raise TopicException(f"The column {field.name!r} for {what} is declared as never null, but has nulls.")
         columns.append(column)
     return pa.table(columns, schema=schema)
 

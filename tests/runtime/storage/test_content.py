@@ -37,6 +37,32 @@ def test_documents_know_whether_they_are_whole(tmp_path: Path) -> None:
     assert not caught.value.is_torn
 
 
+def test_a_flipped_bit_is_not_taken_for_a_document_that_was_never_written(tmp_path: Path) -> None:
+    """One in the last two bytes was, and one that made a zero of a blank: the last commit was set aside, though it had counted."""
+    storage = LocalStorage(tmp_path, is_durable=False)
+    whole = as_document({"a": "two words", "b": {"c": 1.5}})
+    for bit in range(8 * len(whole)):
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        storage.put("x", bytes(spoilt))
+        with pytest.raises(DamagedDocumentError) as caught:
+            open_document(storage, "x", dict)
+        assert not caught.value.is_torn, bytes(spoilt)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_that_were_not_written_yet_are_torn(tmp_path: Path, block: int) -> None:
+    storage = LocalStorage(tmp_path, is_durable=False)
+    whole = as_document({"a": list(range(100))})
+    for start in range(0, len(whole), block):
+        holed = whole[:start] + bytes(len(whole[start : start + block])) + whole[start + block :]
+        storage.put("x", holed)
+        with pytest.raises(DamagedDocumentError) as caught:
+            open_document(storage, "x", dict)
+        # No file system has blocks of one byte, but its last block may have one.
+        assert caught.value.is_torn == (block > 1 or start == len(whole) - 1)
+
+
 def test_a_seal_has_what_a_file_is_known_by(tmp_path: Path) -> None:
     data, seal = as_arrow(ROWS)
     assert seal == Seal(40, data.size, seal.checksum)

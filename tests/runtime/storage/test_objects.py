@@ -10,7 +10,7 @@ from typing import Any
 import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
-from obstore.store import MemoryStore
+from obstore.store import LocalStore, MemoryStore
 
 from task_assignor.runtime.storage import storage_at
 from task_assignor.runtime.storage.objects import ObjectStorage
@@ -61,6 +61,15 @@ def test_a_conflict_without_an_object_is_no_loss(monkeypatch: pytest.MonkeyPatch
     storage = ObjectStorage("memory://", MemoryStore())
     storage.put_if_absent("a", b"mine")
     assert storage.open("a").to_pybytes() == b"mine"
+
+
+def test_what_is_not_there_is_passed_over_whatever_the_store_says(tmp_path: Path) -> None:
+    """S3 does so itself, others answer 404."""
+    storage = ObjectStorage("file://", LocalStore(tmp_path))
+    for number in range(40):
+        storage.put(f"a/{number}", b"x")
+    storage.delete([f"a/{number}" for number in range(-1, 80)])
+    assert not storage.list("a")
 
 
 def test_a_store_without_conditional_puts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ class Member:
             role,
             what.rows,
             what.snapshot_rows,
-            what.origin,
+            what.origin if what.position.batch >= 0 else "new",
             what.position.batch,
             round(what.seconds, 6),
             what.fetched_bytes,

@@ -38,6 +38,10 @@ class Position(Value, frozen=True, array_like=True, eq=False):
             return NotImplemented
         return self.is_same_try(other) and self.changelog_offset == other.changelog_offset
 
+    def __ne__(self, other: object) -> bool:
+        # What msgspec has for its values does not ask `__eq__`.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((self.batch, self.generation, self.changelog_offset))
 
@@ -260,7 +264,7 @@ class Restored(Message, frozen=True):
         position: where its state is now.
         rows: rows read from changelogs.
         snapshot_rows: rows read from a snapshot.
-        origin: "memory", "disk", "snapshot" (a local one), "shared" (one in the folder of the run), "changelog" or "new".
+        origin: "memory", "disk", "snapshot" (a local one), "shared" (one in the folder of the run) or "changelog".
         seconds: how long it took.
         fetched_bytes: bytes of the snapshot that were not here already.
     """

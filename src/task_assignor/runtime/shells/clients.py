@@ -63,6 +63,8 @@ class Clients:
         """Those that have been members."""
         self._left: set[str] = set()
         """Those that have left in order since, and end by themselves."""
+        self._ended: set[str] = set()
+        """Those whose processes have ended in order before it was heard that they leave."""
         self._moving: set[str] = set()
         """Those that leave where they are, and shall be started elsewhere."""
         self._early_exits: Counter[str] = Counter()
@@ -90,6 +92,7 @@ class Clients:
                 self._present.add(client)
                 self._joined.add(client)
                 self._left.discard(client)
+                self._ended.discard(client)
                 self._moving.discard(client)
             case ClientLost(client) | ClientLeft(client):
                 self._present.discard(client)
@@ -124,7 +127,10 @@ class Clients:
         elif client in self._running:
             # Somebody has ended its process in order, so it is one less.
             del self._running[client]
-            self._ending.add(client)
+            if client in self._ended:
+                self._ended.remove(client)
+            else:
+                self._ending.add(client)
             self._not_wanted(client)
 
     def end_absent(self) -> None:
@@ -152,6 +158,7 @@ class Clients:
 
     def _see_end(self, ended: ClientExit) -> None:
         if ended.has_left:
+            self._ended.add(ended.client)
             _log.info("The process of %s has ended: %s", named("client", ended.client), ended.reason)
             return
         _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)

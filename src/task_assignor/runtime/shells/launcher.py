@@ -19,7 +19,7 @@ from task_assignor.runtime.storage import local_path
 from task_assignor.runtime.topic_spec import check_name
 from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
 
 
 @attrs.frozen
@@ -33,6 +33,9 @@ class ClientSpec:
         tags: its tags (`client.tag.*`).
         state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
         host_info: where it answers queries, if it does.
+
+    Raises:
+        StreamsException: something of it is not allowed.
     """
 
     name: str
@@ -44,6 +47,15 @@ class ClientSpec:
 
     def __attrs_post_init__(self) -> None:
         check_name("client", self.name)
+        if not (self.rack is None or isinstance(self.rack, str)):
+            raise ConfigException(f"The rack ({shown(self.rack)}) of {self.name} must be a str or None.")
+        if not (isinstance(self.tags, Mapping) and all(isinstance(x, str) for tag in self.tags.items() for x in tag)):
+            raise ConfigException(f"The tags ({shown(self.tags)}) of {self.name} must map a str to a str.")
+        if not (self.host_info is None or isinstance(self.host_info, HostInfo)):
+            raise ConfigException(
+                f"The host_info ({shown(self.host_info)}) of {self.name} must be a HostInfo or None. "
+                "Maybe HostInfo('localhost', 8080)."
+            )
         if self.state_dir is not None:
             try:
                 local_path(f"state_dir of {self.name}", self.state_dir)

@@ -285,6 +285,8 @@ class CoordinatorServer:
             reason = "connection closed"
         except ValueError as error:
             reason = f"unreadable message: {error}"
+            # Of who is no member yet nobody else would hear.
+            _log.warning("What came from a client is no message: %s", error)
         self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
         self._close(number)
         channel.release()

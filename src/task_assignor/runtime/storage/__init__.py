@@ -24,6 +24,7 @@ from task_assignor.runtime.storage.content import (
     open_document,
     open_sealed,
     read_document,
+    seal_of,
 )
 from task_assignor.runtime.storage.local import LocalStorage
 
@@ -48,5 +49,6 @@ __all__ = [
     "open_document",
     "open_sealed",
     "read_document",
+    "seal_of",
     "storage_at",
 ]

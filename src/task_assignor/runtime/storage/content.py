@@ -38,13 +38,18 @@ def checksum_of(data: Data) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
+def seal_of(rows: int, data: pa.Buffer) -> Seal:
+    """The seal of some bytes that hold so many rows."""
+    return Seal(rows, data.size, checksum_of(data))
+
+
 def as_arrow(table: pa.Table, compression: str | None = None) -> tuple[pa.Buffer, Seal]:
     """A table as an Arrow IPC file in memory, and its seal."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table)
     data = sink.getvalue()
-    return data, Seal(int(table.num_rows), data.size, checksum_of(data))
+    return data, seal_of(int(table.num_rows), data)
 
 
 def as_parquet(table: pa.Table, compression: str | None = None) -> tuple[pa.Buffer, Seal]:
@@ -52,7 +57,7 @@ def as_parquet(table: pa.Table, compression: str | None = None) -> tuple[pa.Buff
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression=compression or "snappy")
     data = sink.getvalue()
-    return data, Seal(int(table.num_rows), data.size, checksum_of(data))
+    return data, seal_of(int(table.num_rows), data)
 
 
 def as_one_file(
@@ -77,7 +82,7 @@ def as_one_file(
             writer.write_table(table)
             rows += table.num_rows
     data = sink.getvalue()
-    return data, Seal(rows, data.size, checksum_of(data))
+    return data, seal_of(rows, data)
 
 
 def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Table]:
@@ -205,10 +210,27 @@ def open_document(storage: Storage, name: str, kind: type[T]) -> T:
 
 def read_document(raw: bytes, kind: type[T]) -> T:
     """The same, of bytes that were read."""
-    found = _ENVELOPE.match(raw)
-    if found and checksum_of(raw[found.end() :]).encode() == found[1]:
-        return decode(b"{" + raw[found.end() :], kind)
-    # A document has no zero bytes; a file system that lost power gives them for what it had not written yet.
-    is_torn = not raw.endswith(b"}\n") or b"\0" in raw
-    problem = "its end is missing" if is_torn else "its checksum is missing" if not found else "its checksum is wrong"
+    body = _body(raw)
+    if body is not None:
+        return decode(b"{" + body, kind)
+    is_torn = _is_torn(raw)
+    has_checksum = _ENVELOPE.match(raw) is not None
+    problem = (
+        "its end is missing" if is_torn else "its checksum is wrong" if has_checksum else "its checksum is missing"
+    )
     raise DamagedDocumentError(problem, is_torn=is_torn)
+
+
+def _body(raw: bytes) -> bytes | None:
+    """What a document has after its checksum; None: it is not what was written."""
+    found = _ENVELOPE.match(raw)
+    body = raw[found.end() :] if found else b""
+    return body if found and checksum_of(body).encode() == found[1] else None
+
+
+def _is_torn(raw: bytes) -> bool:
+    """Whether the end of a document is missing, or blocks of it; a flipped bit is something else, wherever it is."""
+    if raw.endswith(b"}\n"):
+        # A document has no zero bytes; a file system that lost power gives them for what it had not written yet.
+        return raw.count(b"\0") > 1
+    return raw.endswith(b"\0") or _body(raw[:-2] + b"}\n") is None

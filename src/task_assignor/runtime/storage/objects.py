@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, cast
 
 import obstore
@@ -17,8 +17,9 @@ from obstore import exceptions, store
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
 
 _TRIES: Final = 10
+_NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
-    ((FileNotFoundError, exceptions.NotFoundError), errno.ENOENT),
+    (_NOT_FOUND, errno.ENOENT),
     ((FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError), errno.EEXIST),
     ((exceptions.PermissionDeniedError, exceptions.UnauthenticatedError), errno.EACCES),
     ((NotImplementedError, exceptions.NotSupportedError), errno.ENOTSUP),
@@ -89,7 +90,13 @@ class ObjectStorage(Storage):
             check_object_name(name)
         if names:
             with self._errors(names[0]):
-                obstore.delete(self._store, names)
+                try:
+                    obstore.delete(self._store, names)
+                except _NOT_FOUND:
+                    # Not all stores pass over what is not there, and then nobody knows what became of the others.
+                    for name in names:
+                        with suppress(*_NOT_FOUND):
+                            obstore.delete(self._store, name)
 
     def _create(self, name: str, data: Data) -> None:
         is_first = True

@@ -34,7 +34,7 @@ from task_assignor.runtime.storage import (
     open_document,
 )
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.rows import Change, Rows
+from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, changes_in
 from task_assignor.runtime.stores.store import PARTS, has_part
 from task_assignor.sdk import MissingExtraException
 
@@ -44,12 +44,13 @@ except ImportError as error:
     raise MissingExtraException("rocksdb", "A store on disk", error.name or "rocksdict") from error
 
 _log = logging.getLogger(__name__)
-KIND: Final = "rocksdb"
 LIVE: Final = "live"
 _STATE: Final = "state"
 """Column family of name and number of rows: no key of a row can be in its way."""
 _NAME: Final = b"name"
 _ROWS: Final = b"rows"
+_HALF: Final = "half loaded"
+"""The name of a state that is none."""
 _TABLE: Final = ".sst"
 _WRITE_BUFFER: Final = 16 << 20
 _STATE_BUFFER: Final = 64 << 10
@@ -280,7 +281,7 @@ class DiskRows(Rows):
             self._remember(tables)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
-        return SavedStore(KIND, tuple(files.values()), {"files": [*files], "rows": self._rows})
+        return SavedStore(ON_DISK, tuple(files.values()), {"files": [*files], "rows": self._rows})
 
     def _take(self, path: Path) -> Part:
         """Make a file a part."""
@@ -292,8 +293,14 @@ class DiskRows(Rows):
         return Part(name, _seal_of(target))
 
     def load(self, saved: SavedStore, name: str) -> None:
-        """Replace everything."""
-        saved.check(KIND)
+        """Replace everything, maybe by what was in memory in an earlier run."""
+        if saved.kind == IN_MEMORY:
+            self.clear()
+            for changes in changes_in(saved, self._folder, self._store):
+                self.write(changes, _HALF)
+            self.write({}, name)
+            return
+        saved.check(ON_DISK)
         path = self._folder / LIVE / uuid.uuid4().hex
         half = self._folder / f".{path.name}.tmp"
         half.mkdir(parents=True)
@@ -312,7 +319,7 @@ class DiskRows(Rows):
             half.rename(path)
         finally:
             shutil.rmtree(half, ignore_errors=True)
-        self._drop()
+        self.drop()
         step(f"the database of store {self._store!r} in {path} is opened")
         try:
             self._open(path)
@@ -334,10 +341,11 @@ class DiskRows(Rows):
 
     def clear(self) -> None:
         """Forget everything."""
-        self._drop()
+        self.drop()
         self._open(self._folder / LIVE / uuid.uuid4().hex)
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Close the database and delete it."""
         self._close()
         self._remove(self._path)
 
@@ -354,6 +362,16 @@ class DiskRows(Rows):
         self._close()
         if self._own is not None:
             self._own.cleanup()
+
+
+def rows_of(saved: SavedStore, folder: Path, store: str, name: str) -> dict[bytes, bytes]:
+    """The rows that a store on disk has saved, for one in memory; the arguments are those of `DiskRows` and `load`."""
+    rows = DiskRows(folder, store, StoreMemory())
+    try:
+        rows.load(saved, name)
+        return dict(rows.items())
+    finally:
+        rows.drop()
 
 
 def _is_locked(path: Path) -> bool:

@@ -20,7 +20,8 @@ from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.stores.rows import Change, MemoryRows, Rows
+from task_assignor.runtime.stores.memory_rows import MemoryRows
+from task_assignor.runtime.stores.rows import Change, Rows
 from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
 from task_assignor.sdk.text import shown
 

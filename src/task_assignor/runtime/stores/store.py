@@ -13,6 +13,7 @@ written again. Parts are in one folder per store; which of them are needed, snap
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -29,6 +30,32 @@ from task_assignor.runtime.topic_spec import check_name
 
 PARTS: Final = "parts"
 """Folder of the parts in the folder of a store."""
+
+
+class StoreFolder:
+    """Where a store has its parts.
+
+    Args:
+        given: the folder; None: one of its own, made when it is needed and deleted at the end.
+    """
+
+    def __init__(self, given: Path | None) -> None:
+        self._given = given
+        self._own: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        if self._given is not None:
+            return self._given
+        self._own = self._own or tempfile.TemporaryDirectory(prefix="task-assignor-")
+        return Path(self._own.name)
+
+    def close(self) -> None:
+        """Delete a folder of its own."""
+        if self._own is not None:
+            self._own.cleanup()
+            self._own = None
 
 
 def check_store_name(name: object) -> None:

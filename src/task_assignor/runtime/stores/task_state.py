@@ -158,6 +158,8 @@ def noted_position(folder: Path, owner: StateOwner) -> Position | None:
     """
     try:
         found = open_document(LocalStorage(folder), _NOTE, _Described)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as error:
         _log.debug("It is not known where the stores on disk of task %s are: %s", owner.task, error)
         return None

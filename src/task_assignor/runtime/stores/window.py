@@ -8,7 +8,6 @@ same files.
 from __future__ import annotations
 
 import base64
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
@@ -26,6 +25,7 @@ from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import (
     Store,
+    StoreFolder,
     check_store_name,
     described,
     has_part,
@@ -255,8 +255,7 @@ class WindowStore(Store):
     def __init__(self, spec: WindowStoreSpec, folder: Path | None, memory: StoreMemory) -> None:
         self._spec = spec
         self._time = spec.time
-        self._given = folder
-        self._own: tempfile.TemporaryDirectory[str] | None = None
+        self._place = StoreFolder(folder)
         self._memory = memory
         self._state = self._kept_state = _State()
         self._kept = ""
@@ -423,11 +422,11 @@ class WindowStore(Store):
 
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
-        part = write_part(self._folder, segment.table(self._time).combine_chunks())
+        part = write_part(self._place.path, segment.table(self._time).combine_chunks())
         return self._open(part)
 
     def _open(self, part: Part) -> _Segment:
-        table = open_part(self._folder, part, self.name)
+        table = open_part(self._place.path, part, self.name)
         schema = self._state.schema
         if schema is not None and not table.schema.equals(schema):
             # It is older than columns that were gained.
@@ -444,8 +443,8 @@ class WindowStore(Store):
         """Write the segments that are not there yet."""
         state = self._kept_state
         for segment in state.segments:
-            if segment.part is None or not has_part(self._folder, segment.part):
-                segment.part = write_part(self._folder, segment.table(self._time).combine_chunks())
+            if segment.part is None or not has_part(self._place.path, segment.part):
+                segment.part = write_part(self._place.path, segment.table(self._time).combine_chunks())
         schema = state.schema
         columns = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
         known = fields_of(_Known(state.stream_time, state.expired_before, schema=columns))
@@ -476,16 +475,7 @@ class WindowStore(Store):
         """Give back files and memory."""
         self.clear()
         self._memory.leave()
-        if self._own is not None:
-            self._own.cleanup()
-            self._own = None
-
-    @property
-    def _folder(self) -> Path:
-        if self._given is not None:
-            return self._given
-        self._own = self._own or tempfile.TemporaryDirectory(prefix="task-assignor-")
-        return Path(self._own.name)
+        self._place.close()
 
     def _add(self, rows: pa.Table, view: View | None = None) -> None:
         schema = self._state.schema
