@@ -6,10 +6,14 @@ import os
 import pickle
 import re
 import signal
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,18 +21,22 @@ from task_assignor.runtime import (
     BatchesCommitted,
     ClientException,
     CommitLog,
+    Processor,
     ProcessorException,
     RuntimeOptions,
     StreamsApplication,
     SubTopology,
+    TaskContext,
     Topology,
     read_output,
 )
+from task_assignor.runtime.steps import step
 from task_assignor.sdk import ConfigException, TaskId
 from task_assignor.spark import PinnedLauncher, SparkSessionError, pinned_tasks
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
 from tests.runtime.support import (
+    PATIENCE_S,
     DiesAtRow,
     FailsAtRow,
     Watch,
@@ -39,6 +47,7 @@ from tests.runtime.support import (
     write_streams,
 )
 from tests.runtime.test_repartition import counting_topology, expected_counts, last_counts
+from tests.spark.conftest import CLIENTS
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +96,9 @@ def jobs_of(spark: SparkSession, stage: int) -> str:
     return str(job.description().get())
 
 
-def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """There are more tasks than slots: one follows the other, and keeps its state from its first batch to its last."""
     left, right = write_streams(tmp_path / "topics", rows=4_000, keys=50, partitions=5)
     app = application(spark, tmp_path, join_topology())
@@ -95,6 +106,7 @@ def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(spark: Spa
     result = app.run()
 
     assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
+    assert "has ended" not in caplog.text
     assert result.batches > 10
     found = attempts(tmp_path / "run")
     assert sorted(found) == [f"0_{number}" for number in range(5)]
@@ -140,6 +152,56 @@ def test_a_task_that_waits_for_another_gives_its_slot_away(spark: SparkSession, 
     left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
     application(spark, tmp_path, counting_topology(), clients=1).run()
     assert last_counts(tmp_path) == expected_counts(left, right)
+
+
+def hold(started: Path, until: Path) -> None:
+    """The work of a Spark task of somebody else."""
+    (started / str(os.getpid())).touch()
+    while not until.exists():
+        time.sleep(0.02)
+
+
+def test_a_task_waits_for_a_slot_that_another_job_holds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
+    started, release, said = tmp_path / "started", tmp_path / "release", list[str]()
+    started.mkdir()
+    slots = CLIENTS + 1
+    held = spark.sparkContext.parallelize(range(slots), slots)
+
+    def step_and_release(what: str) -> None:
+        step(what)
+        said.append(what)
+        release.touch()
+
+    monkeypatch.setattr("task_assignor.spark.pinned_tasks.step", step_and_release)
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(held.foreach, lambda _: hold(started, release))
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while len(list(started.iterdir())) < slots:
+                assert not other.done(), other.result()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            application(spark, tmp_path, join_topology()).run()
+        finally:
+            release.touch()
+    other.result()
+    assert said[0].startswith("it waits for a slot of executor driver")
+    assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
+
+
+def test_what_is_defined_in_a_script_travels_by_value(spark: SparkSession, tmp_path: Path) -> None:
+    """As with the other launchers: classes of `__main__`, and local ones."""
+    left, _ = write_streams(tmp_path / "topics", rows=200, keys=5, partitions=2)
+
+    class Same(Processor):
+        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+            return batch["left"]
+
+    application(spark, tmp_path, Topology([SubTopology("same", "left", Same, [], ["out"])])).run()
+    assert in_order(read_output(tmp_path / "run", "out")).equals(in_order(left))
 
 
 def test_an_error_of_a_processor_ends_the_run_with_its_place(spark: SparkSession, tmp_path: Path) -> None:

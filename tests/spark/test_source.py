@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from task_assignor.runtime import RunResult, append_topic, read_output, write_topic
-from task_assignor.spark import SparkSessionError, read_results, register_source
-from task_assignor.spark.source import rows_of_output
+from task_assignor.runtime import RunResult, TopicException, append_topic, read_output, write_topic
+from task_assignor.sdk import ConfigException
+from task_assignor.spark import SparkSessionError, read_results, read_topic, register_source
+from task_assignor.spark.source import TaskAssignorSource, rows_of_output, rows_of_topic
 from tests.runtime.support import application, in_order, join_topology, write_streams
 from tests.runtime.test_compaction import TASKS, Run
 
@@ -66,6 +68,24 @@ def test_a_topic_is_read_with_partitions_and_offsets_and_grows(spark: SparkSessi
     assert source(spark, topics_root=tmp_path, topic="numbers").count() == 1_200
 
 
+def test_columns_that_are_named_as_positions_are_the_users(tmp_path: Path) -> None:
+    """Older rows have null in those that were gained, as everywhere, not where they are."""
+    write_topic(tmp_path, "numbers", pa.table({"key": [1, 2]}), partitions=1, key=["key"])
+    more = pa.table({"key": [3], "offset": [70], "partition": pa.array([7], pa.int32())})
+    append_topic(tmp_path, "numbers", more, add_columns=True)
+    options = {"topics_root": str(tmp_path), "topic": "numbers"}
+    found = TaskAssignorSource(options)
+    reader = found.reader(found.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]  # type: ignore[union-attr]
+    assert [(row["key"], row["offset"], row["partition"]) for row in rows] == [
+        (1, None, None),
+        (2, None, None),
+        (3, 70, 7),
+    ]
+    with pytest.raises(ConfigException, match=r"columns of these names: \['offset', 'partition'\]"):
+        TaskAssignorSource({**options, "offsets": "true"}).schema()
+
+
 def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
     write_topic(tmp_path / "topics", "numbers", numbers(0, 500), partitions=3, key=["key"], segment_rows=40)
     register_source(spark)
@@ -90,6 +110,34 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path:
     append_topic(tmp_path / "topics", "numbers", numbers(500, 620))
     assert run("earliest", "all") == list(range(620))
     assert run("latest", "new") == list(range(500, 620))
+
+
+def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its rows would be taken for those that have been read, or read as if they were others."""
+    root = tmp_path / "topics"
+    write_topic(root, "numbers", numbers(0, 50), partitions=2, key=["key"])
+    frame = read_topic(spark, root, "numbers")
+    register_source(spark)
+    stream = spark.readStream.format("task_assignor").option("topics_root", str(root)).option("topic", "numbers").load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination(300)
+    shutil.rmtree(root / "numbers")
+    write_topic(root, "numbers", numbers(100, 160), partitions=2, key=["key"])
+    query = writer.trigger(availableNow=True).start()
+    for read in (lambda: query.awaitTermination(300), frame.collect):
+        with pytest.raises(Exception, match=r"The topic 'numbers' in .* has the id .* it was written anew since"):
+            read()
+
+
+def test_rows_that_are_gone_are_told(tmp_path: Path) -> None:
+    write_topic(tmp_path, "numbers", numbers(0, 50), partitions=2, key=["key"])
+    rows = rows_of_topic(tmp_path, "numbers")
+    seen = rows.upto({**rows.ends, "1": 900})
+    for start, end in ((seen, rows.upto(rows.ends)), (rows.upto({}), seen)):
+        with pytest.raises(TopicException, match=r"has \d+ rows in part 1 now, but had 900 when it was looked at"):
+            rows.between(start, end)
 
 
 def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp_path: Path) -> None:
@@ -154,7 +202,7 @@ def test_positions_in_an_output_stay_when_its_files_are_merged(tmp_path: Path) -
             # Merged after the stream was told how far it goes, before it reads.
             run.checkpoint()
             rows = rows_of_output(tmp_path, "out")
-        for part, pieces in rows.between(seen, ends).items():
+        for part, pieces in rows.between(rows.upto(seen), rows.upto(ends)).items():
             for piece in pieces:
                 read[part] += piece.open().column("x").to_pylist()
         seen = ends

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
 from task_assignor.spark.parquet import parquet_row_groups
+from task_assignor.spark.shuffle import Shuffle
 
 pytestmark = pytest.mark.spark
 
@@ -229,6 +230,38 @@ def test_parquet_files_read_by_arrow_give_the_rows_that_spark_gives(spark: Spark
         assert arrow == by_spark
         numbers = [row["number"] for row in rows_of(topics[0], partition)]
         assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "torn", "gone"])
+def test_rows_damaged_on_their_way_into_a_topic_are_told(tmp_path: Path, damage: str) -> None:
+    schema = pa.schema([("key", pa.int64()), ("text", pa.string())])
+    shuffle = Shuffle(str(tmp_path), "t/shuffle", ("key",), 3, schema)
+    rows = pa.RecordBatch.from_arrays([pa.array(range(90)), pa.array(["text"] * 90)], schema=schema)
+    written = shuffle.write("0", [rows])
+
+    def read() -> list[pa.RecordBatch]:
+        return [batch for partition in range(3) for batch in shuffle.read([written], partition)]
+
+    assert sum(batch.num_rows for batch in read()) == 90
+    (file,) = tmp_path.rglob("*.arrow")
+    whole = file.read_bytes()
+    file.unlink()
+    if damage != "gone":
+        at = whole.rindex(b"texttext")
+        file.write_bytes(whole[:at] + b"T" + whole[at + 1 :] if damage == "flipped" else whole[:at])
+    with pytest.raises(CorruptLogException, match=rf"{file} .*write the topic again"):
+        read()
+
+
+def test_files_that_are_named_twice_are_read_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark does it; a DataFrame says of such a file once that it is made of it."""
+    spark.range(20).select(F.col("id").alias("key")).coalesce(1).write.parquet(str(tmp_path / "files"))
+    (file,) = (tmp_path / "files").glob("*.parquet")
+    scan = spark.read.parquet(str(tmp_path / "files"), str(file), str(file))
+    assert parquet_row_groups(scan, to_arrow_schema(scan.schema, timezone="UTC")) is not None
+    topic = write_topic(scan, tmp_path / "topics", "t", key=["key"], partitions=2)
+    found = [row["key"] for partition in range(2) for row in rows_of(topic, partition)]
+    assert sorted(found) == sorted(row.key for row in scan.collect()) == sorted(3 * list(range(20)))
 
 
 @pytest.mark.parametrize("change", ["where number > 3", "rename", "compute", "merge", "partitioned", "int96"])

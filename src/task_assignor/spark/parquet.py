@@ -58,9 +58,9 @@ def parquet_row_groups(frame: DataFrame, schema: pa.Schema) -> list[RowGroup] | 
         schema: its columns as Arrow knows them.
     """
     try:
-        if not _is_plain_scan(frame):
+        uris = _scanned(frame)
+        if uris is None:
             return None
-        uris = frame.inputFiles()
         paths = sorted(path for uri in uris if (path := _local_path(uri)) is not None)
         if len(paths) < len(uris) or len(paths) > MOST_FILES:
             return None
@@ -79,23 +79,26 @@ def parquet_row_groups(frame: DataFrame, schema: pa.Schema) -> list[RowGroup] | 
     return found
 
 
-def _is_plain_scan(frame: DataFrame) -> bool:
+def _scanned(frame: DataFrame) -> list[str] | None:
+    """The files that a DataFrame is nothing but the rows of, each as often as Spark reads it; None: it is more, or less."""
     if any(field.metadata for field in frame.schema) or frame.storageLevel.useMemory or frame.storageLevel.useDisk:
-        return False
+        return None
     plan: Any = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 (there is no public way to a plan)
     if _class(plan) == "Project":
         columns = plan.projectList()
         if any(_class(columns.apply(number)) != "AttributeReference" for number in range(columns.size())):
-            return False
+            return None
         plan = plan.child()
     if _class(plan) != "LogicalRelation" or _class(plan.relation()) != "HadoopFsRelation":
-        return False
+        return None
     relation = plan.relation()
-    return (
+    is_plain = (
         _class(relation.fileFormat()) == "ParquetFileFormat"
         and relation.partitionSchema().size() == 0
         and set(_keys(relation.options())) <= {"path", "paths"}
     )
+    # Not those of the DataFrame: a file that was named twice, whose rows come twice, is there once.
+    return list(relation.location().inputFiles()) if is_plain else None
 
 
 def _class(java_object: Any) -> str:

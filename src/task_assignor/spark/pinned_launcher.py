@@ -45,6 +45,8 @@ class _Client:
     """A client with its place, or one that waits for a place."""
 
     bootstrap: ClientBootstrap
+    payload: bytes
+    """The same, for Spark tasks."""
     executor: Executor | None = None
     """Where its tasks belong; None: nowhere yet."""
     shell: ClientShell | None = None
@@ -120,8 +122,7 @@ class PinnedLauncher:
     def add(self, bootstrap: ClientBootstrap) -> None:
         """One client more looks for a place."""
         # What cannot travel shall be told before Spark is asked for anything.
-        pickle_bootstrap(bootstrap)
-        self._clients[bootstrap.spec.name] = _Client(bootstrap)
+        self._clients[bootstrap.spec.name] = _Client(bootstrap, pickle_bootstrap(bootstrap))
         self._look()
         self._find_places()
 
@@ -169,7 +170,7 @@ class PinnedLauncher:
         def give_up(reason: str) -> None:
             shell.give_up(reason)
 
-        tasks = PinnedTasks(self.spark, bootstrap, executor, self._door, self._authkey, give_up)
+        tasks = PinnedTasks(self.spark, bootstrap, client.payload, executor, self._door, self._authkey, give_up)
         shell = client.shell = ClientShell(
             bootstrap,
             f"{executor} (pinned Spark tasks)",

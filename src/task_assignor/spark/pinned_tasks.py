@@ -219,6 +219,7 @@ class PinnedTasks:
     Args:
         spark: the session.
         bootstrap: the client.
+        payload: the same, as `pickle_bootstrap` makes it.
         executor: where its tasks belong.
         door: where they come in.
         authkey: secret of that.
@@ -229,6 +230,7 @@ class PinnedTasks:
         self,
         spark: SparkSession,
         bootstrap: ClientBootstrap,
+        payload: bytes,
         executor: Executor,
         door: Door,
         authkey: bytes,
@@ -236,6 +238,7 @@ class PinnedTasks:
     ) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
+        self._payload = payload
         self._executor = executor
         self._door = door
         self._authkey = authkey
@@ -252,7 +255,7 @@ class PinnedTasks:
         """
         what = f"Look at {self._executor} for {self._bootstrap.spec.name} of {self._bootstrap.application_id}"
         try:
-            found = self._begin(what, lambda: pickle.dumps(Look(self._bootstrap)), lambda job: job.outcome)
+            found = self._begin(what, lambda: pickle.dumps(Look(self._payload)), lambda job: job.outcome)
         except _GoneError as error:
             raise ClientException(f"{self._executor} is not there any more") from error
         assert isinstance(found, Surroundings)
@@ -351,7 +354,7 @@ class PinnedTasks:
         def work() -> bytes:
             token = str(uuid.uuid4())
             coming[token] = self._door.expect(token)
-            return pickle.dumps(Serve(self._bootstrap, self._door.address, self._authkey, token))
+            return pickle.dumps(Serve(self._payload, self._door.address, self._authkey, token))
 
         def opened(job: _SparkJob) -> _Place | None:
             # The newest: where Spark ran it elsewhere, nobody came.

@@ -41,9 +41,13 @@ class Pinned:
 
 @attrs.frozen
 class Look:
-    """Say what there is for a client."""
+    """Say what there is for a client.
 
-    bootstrap: ClientBootstrap
+    Args:
+        bootstrap: the client, pickled.
+    """
+
+    bootstrap: bytes
 
 
 @attrs.frozen
@@ -51,13 +55,13 @@ class Serve:
     """Be a stream task, until told that it is over.
 
     Args:
-        bootstrap: the client.
+        bootstrap: the client, pickled.
         address: where the client listens.
         authkey: secret of that connection.
         token: what the client knows it by.
     """
 
-    bootstrap: ClientBootstrap
+    bootstrap: bytes = attrs.field(repr=False)
     address: tuple[str, int]
     authkey: bytes = attrs.field(repr=False)
     token: str
@@ -136,17 +140,18 @@ def do_here(payload: bytes) -> Surroundings | Misplaced | str:
     work: Look | Serve = pickle.loads(told.work)
     if isinstance(work, Look):
         # The client is the executor, not this Python worker.
-        return attrs.evolve(TasksHere(work.bootstrap).surroundings(), pid=process)
+        return attrs.evolve(TasksHere(pickle.loads(work.bootstrap)).surroundings(), pid=process)
     return _serve(work, spark_attempt(executor))
 
 
 def _serve(told: Serve, attempt: str) -> str:
-    prepare_process(told.bootstrap)
+    bootstrap: ClientBootstrap = pickle.loads(told.bootstrap)
+    prepare_process(bootstrap)
     channel = connect(told.address, told.authkey, 10, Request | None)
     try:
         channel.send(Opened(told.token))
-        interval_s = told.bootstrap.options.heartbeat_interval_ms / 1000
-        return _Worker(TasksHere(told.bootstrap), channel, attempt, interval_s).run()
+        interval_s = bootstrap.options.heartbeat_interval_ms / 1000
+        return _Worker(TasksHere(bootstrap), channel, attempt, interval_s).run()
     finally:
         channel.close()
         channel.release()

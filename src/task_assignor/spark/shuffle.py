@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
-from task_assignor.runtime.storage import Storage, storage_at
+from task_assignor.runtime.machines.records import Seal
+from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
 
 CHUNK_ROWS: Final = 1_000_000
 """Rows that a writing Spark task holds in memory before it sorts them into partitions."""
@@ -27,13 +28,11 @@ class Shuffled:
 
     Args:
         file: begins the names of its files in the folder of the shuffle.
-        rows: per chunk of rows, how many belong to each topic partition. A chunk is a file of its own.
-        ends: per chunk, where in its file the rows of each topic partition end.
+        chunks: per chunk of rows, which is a file of its own, the seal of each topic partition's part of that file.
     """
 
     file: str
-    rows: tuple[tuple[int, ...], ...]
-    ends: tuple[tuple[int, ...], ...]
+    chunks: tuple[tuple[Seal, ...], ...]
 
 
 @attrs.frozen
@@ -61,32 +60,43 @@ class Shuffle:
 
     def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> Shuffled:
         """Write the rows of one Spark task to files whose names begin so."""
-        rows: list[tuple[int, ...]] = []
-        ends: list[tuple[int, ...]] = []
+        chunks: list[tuple[Seal, ...]] = []
         for table in self._chunks(batches):
             order, bounds = self._order(table)
             table = table.take(pa.array(order)).combine_chunks()
             sink = pa.BufferOutputStream()
-            places = []
+            ends = [0]
             for low, high in pairwise(bounds):
                 if high > low:
                     with pa.ipc.new_stream(sink, self.schema) as writer:
                         writer.write_table(table.slice(low, high - low))
-                places.append(sink.tell())
-            self.storage.put(self._file(name, len(rows)), sink.getvalue())
-            rows.append(tuple(high - low for low, high in pairwise(bounds)))
-            ends.append(tuple(places))
-        return Shuffled(name, tuple(rows), tuple(ends))
+                ends.append(sink.tell())
+            data = sink.getvalue()
+            self.storage.put(self._file(name, len(chunks)), data)
+            parts = zip(pairwise(bounds), pairwise(ends), strict=True)
+            chunks.append(tuple(seal_of(high - low, data[start:end]) for (low, high), (start, end) in parts))
+        return Shuffled(name, tuple(chunks))
 
     def read(self, manifest: Sequence[Shuffled], partition: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one topic partition, in the order of the manifest and of the rows in each Spark task."""
+        """The rows of one topic partition, in the order of the manifest and of the rows in each Spark task.
+
+        Raises:
+            CorruptLogException: a file is missing, or is not what was written.
+        """
         for written in manifest:
-            for number, (rows, ends) in enumerate(zip(written.rows, written.ends, strict=True)):
-                if rows[partition]:
-                    start = ends[partition - 1] if partition else 0
-                    data = self.storage.open(self._file(written.file, number), start, ends[partition])
-                    with pa.ipc.open_stream(data) as reader:
-                        yield from reader
+            for number, seals in enumerate(written.chunks):
+                if seals[partition].rows:
+                    start = sum(seal.size for seal in seals[:partition])
+                    yield from self._part(self._file(written.file, number), start, seals[partition], partition, number)
+
+    def _part(self, name: str, start: int, seal: Seal, partition: int, number: int) -> list[pa.RecordBatch]:
+        try:
+            data = self.storage.open(name, start, start + seal.size)
+            check_sealed(data, seal)
+            with pa.ipc.open_stream(data) as reader:
+                return list(reader)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise corrupt(self.storage.locate(name), "topic", self.folder, partition, number, error) from error
 
     def remove(self) -> None:
         """Delete the files of all Spark tasks."""

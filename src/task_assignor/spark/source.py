@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from task_assignor.runtime import Topic, output_schema, read_output
-from task_assignor.runtime.commits import RunLayout
+from task_assignor.runtime import Topic, TopicException, output_schema, read_output
+from task_assignor.runtime.commits import RunLayout, read_application
 from task_assignor.runtime.outputs import committed_outputs
 from task_assignor.runtime.storage import Seal, check_size, open_arrow, storage_at
 from task_assignor.runtime.topics import topics_storage
@@ -38,6 +38,8 @@ _OPTIONS: Final = (
     "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false) and, "
     "of streams, startingOffsets (earliest or latest)."
 )
+Place: TypeAlias = dict[str, Any]
+"""Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
 _UNSIGNED: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -103,8 +105,17 @@ class Piece:
 
 @attrs.frozen
 class Rows:
-    """What can be read now: the columns, and for each part (a partition, a task) the files in order."""
+    """What can be read now.
 
+    Args:
+        log: what it is, for messages: a topic, or an output of a run.
+        log_id: its identity: one that is written anew under the same name is another one.
+        schema: its columns.
+        parts: part (a partition, a task) -> its files in order.
+    """
+
+    log: str
+    log_id: str
     schema: pa.Schema
     parts: Mapping[str, Sequence[Piece]]
 
@@ -113,16 +124,36 @@ class Rows:
         """Part -> the position after its last row."""
         return {part: pieces[-1].position + pieces[-1].stop if pieces else 0 for part, pieces in self.parts.items()}
 
-    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> dict[str, list[Piece]]:
-        """Part -> what lies between two positions; a part that `start` has not begins at its beginning."""
+    def upto(self, ends: Mapping[str, int]) -> Place:
+        """A place in it."""
+        return {"id": self.log_id, "ends": dict(ends)}
+
+    def between(self, start: Place, end: Place) -> dict[str, list[Piece]]:
+        """Part -> what lies between two places; a part that `start` has not begins at its beginning.
+
+        Raises:
+            TopicException: they are places in another log, or rows are not there any more.
+        """
+        for place in (start, end):
+            if place.get("id") != self.log_id:
+                raise TopicException(
+                    f"{self.log} has the id {self.log_id}, not {place.get('id')}: it was written anew since it was looked at, "
+                    "so nobody can say which rows are new. Maybe read it again, a stream with a new checkpointLocation."
+                )
+        ends = self.ends
+        for part, last in (*start["ends"].items(), *end["ends"].items()):
+            if last > ends.get(part, 0):
+                raise TopicException(
+                    f"{self.log} has {ends.get(part, 0)} rows in part {part} now, but had {last} when it was looked at. "
+                    "Maybe it was replaced by an older copy; read it again, a stream with a new checkpointLocation."
+                )
         return {
             part: [
                 found
                 for piece in self.parts[part]
-                if (found := piece.between(start.get(part, 0), position)) is not None
+                if (found := piece.between(start["ends"].get(part, 0), last)) is not None
             ]
-            for part, position in end.items()
-            if part in self.parts
+            for part, last in end["ends"].items()
         }
 
 
@@ -151,7 +182,7 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
         ]
         for partition in range(topic.spec.partitions)
     }
-    return Rows(topic.spec.schema, parts)
+    return Rows(f"The topic {name!r} in {storage.address}", topic.topic_id, topic.spec.schema, parts)
 
 
 def rows_of_output(run: str | Path, output: str) -> Rows:
@@ -173,13 +204,14 @@ def rows_of_output(run: str | Path, output: str) -> Rows:
         where = (found.task.partition, found.first)
         file = found.file
         pieces.append(Piece(run_dir, file.path, "output", output, *where, file.seal, position, 0, file.rows))
-    return Rows(schema, parts)
+    run_id = read_application(RunLayout(run_dir)).run_id
+    return Rows(f"The output {output!r} of the run in {run_dir}", run_id, schema, parts)
 
 
 class TaskAssignorSource(DataSource):
     """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `offsets`.
 
-    Of what `frame_of` asks for, the option `ends` says how far, and `splits` in how many Spark partitions.
+    Of what `frame_of` asks for, the option `upto` says how far, and `splits` in how many Spark partitions.
     """
 
     @classmethod
@@ -201,31 +233,37 @@ class TaskAssignorSource(DataSource):
             raise ConfigException(f"The option {key} ({shown(given)}) of format {FORMAT!r} is not known. {_OPTIONS}")
         return given
 
+    @property
+    def _with_offsets(self) -> bool:
+        return self._choice("offsets", ("false", "true")) == "true"
+
     def schema(self) -> StructType:
         """The columns that Spark sees."""
-        return spark_schema(self._rows().schema, with_offsets=self._choice("offsets", ("false", "true")) == "true")
+        return spark_schema(self._rows().schema, with_offsets=self._with_offsets)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one query."""
         rows = self._rows()
-        ends = json.loads(self.options["ends"]) if "ends" in self.options else rows.ends
-        parts = rows.between({}, ends)
+        upto = json.loads(self.options["upto"]) if "upto" in self.options else rows.upto(rows.ends)
+        parts = rows.between(rows.upto({}), upto)
         if "splits" in self.options:
             pieces = [piece for part in parts.values() for piece in part]
             groups = even_shares(pieces, int(self.options["splits"]), lambda piece: piece.seal.rows)
         else:
             groups = list(parts.values())
-        return _Reader(groups, schema)
+        return _Reader(groups, schema, self._with_offsets)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """The reader of a stream."""
-        return _StreamReader(self, schema, self._choice("startingOffsets", ("earliest", "latest")) == "latest")
+        begins_late = self._choice("startingOffsets", ("earliest", "latest")) == "latest"
+        return _StreamReader(self, schema, begins_late, self._with_offsets)
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, groups: list[list[Piece]], schema: StructType) -> None:
+    def __init__(self, groups: list[list[Piece]], schema: StructType, with_offsets: bool) -> None:
         self.groups = groups
         self.schema = schema
+        self.with_offsets = with_offsets
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per group of files."""
@@ -233,40 +271,42 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one group of files."""
-        return _batches(partition.value, self.schema)
+        return _batches(partition.value, self.schema, self.with_offsets)
 
 
 class _StreamReader(DataSourceStreamReader):
-    def __init__(self, source: TaskAssignorSource, schema: StructType, begins_late: bool) -> None:
+    def __init__(self, source: TaskAssignorSource, schema: StructType, begins_late: bool, with_offsets: bool) -> None:
         self.source = source
         self.schema = schema
         self.begins_late = begins_late
+        self.with_offsets = with_offsets
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
+    def initialOffset(self) -> Place:  # noqa: N802 (Spark's name)
         """Where a new stream begins."""
-        return self.source._rows().ends if self.begins_late else {}  # noqa: SLF001 (they belong together)
+        rows = self.source._rows()  # noqa: SLF001 (they belong together)
+        return rows.upto(rows.ends if self.begins_late else {})
 
-    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 (Spark's name)
+    def latestOffset(self, *_: object) -> Place:  # noqa: N802 (Spark's name)
         """How far it goes now."""
-        return self.source._rows().ends  # noqa: SLF001
+        rows = self.source._rows()  # noqa: SLF001
+        return rows.upto(rows.ends)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One per part that has rows between two positions."""
+    def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
+        """One per part that has rows between two places."""
         found = self.source._rows().between(start, end)  # noqa: SLF001
         return [InputPartition(pieces) for pieces in found.values() if pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return _batches(partition.value, self.schema)
+        return _batches(partition.value, self.schema, self.with_offsets)
 
 
-def _batches(pieces: Iterable[Piece], schema: StructType) -> Iterator[pa.RecordBatch]:
+def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) -> Iterator[pa.RecordBatch]:
     wanted = to_arrow_schema(schema, timezone="UTC")
     for piece in pieces:
         table = piece.open()
-        if "partition" in wanted.names and "partition" not in table.schema.names:
+        if with_offsets:
             table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
-        if "offset" in wanted.names and "offset" not in table.schema.names:
             first = piece.position + piece.start
             table = table.append_column("offset", pa.array(np.arange(first, first + table.num_rows, dtype=np.int64)))
         for name in set(wanted.names) - set(table.schema.names):
@@ -310,13 +350,23 @@ def frame_of(
         for piece in pieces:
             piece.check()
     reader = spark.read.format(FORMAT).schema(spark_schema(rows.schema, with_offsets=with_offsets)).options(**options)
+    reader = reader.option("offsets", with_offsets)
     if splits is not None:
         reader = reader.option("splits", splits)
-    return reader.option("ends", json.dumps(rows.ends)).load()
+    return reader.option("upto", json.dumps(rows.upto(rows.ends))).load()
 
 
 def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
-    """The columns as Spark has them."""
+    """The columns as Spark has them.
+
+    Raises:
+        ConfigException: partition and offset are wanted, and the rows have columns of these names.
+    """
+    own = sorted({"partition", "offset"}.intersection(schema.names)) if with_offsets else []
+    if own:
+        raise ConfigException(
+            f"Partition and offset cannot be added to rows that have columns of these names: {own}. Maybe read them without."
+        )
     fields = [pa.field(field.name, _readable(field.type), field.nullable) for field in schema]
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]

@@ -80,7 +80,9 @@ def write_topic(
             context = spark.sparkContext
             tasks = min(partitions, context.defaultParallelism)
             written = context.parallelize(range(partitions), tasks).mapPartitions(gather).collect()
-            expected = [sum(chunk[number] for one in manifest for chunk in one.rows) for number in range(partitions)]
+            expected = [
+                sum(chunk[number].rows for one in manifest for chunk in one.chunks) for number in range(partitions)
+            ]
             rows = [sum(segment.seal.rows for segment in segments) for segments in written]
             if rows != expected:
                 raise TopicException(f"Topic {name}: {expected} rows came in, {rows} were written. Write it again.")
