@@ -202,6 +202,18 @@ def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: st
     assert len(first.owned) == len(second.owned) == PARTITIONS
 
 
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_when_a_failed_assignor_is_asked_again_is_said_as_it_will_be(is_attached: bool) -> None:
+    plugin = room.ConsumerAssignorPlugin(FaultySticky())
+    if is_attached:
+        plugin.rejoin_by(lambda: None)
+    plugin.answer(GroupTopics({"clicks": 4}), [ConsumerMember("a", ("clicks",))])
+    plugin.tell()
+    (said,) = plugin.failures
+    assert ("it is asked again in 60 s" in said) is is_attached
+    assert ("it is asked again at the next rebalance" in said) is not is_attached
+
+
 class FaultySticky(StickyAssignor):
     """Eager, and raises."""
 

@@ -47,6 +47,11 @@ def test_a_complete_assignment_breaks_no_rule() -> None:
     assert violations_of(stable(member("a", CLICKS_0), member("b", CLICKS_1)), {"clicks": 2}) == []
 
 
+def test_what_the_group_does_not_read_any_more_needs_no_owner() -> None:
+    """A topic of which it only has offsets is among the counts, too."""
+    assert violations_of(stable(member("a", CLICKS_0, CLICKS_1)), {"clicks": 2, "read-before": 3}) == []
+
+
 @pytest.mark.parametrize(
     ("partitions_of_a", "partitions_of_b", "said"),
     [

@@ -9,9 +9,9 @@ import pytest
 from task_assignor import TaskId, read_state
 from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import Unique, wait_until
+from tests.kafka.fixtures import Unique, make_topics, wait_until
 
-pytest.importorskip("kafka")
+kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
@@ -21,6 +21,18 @@ TOPOLOGY = """Topologies:
     Source: RIGHT (topics: [{name}-right])
     Processor: JOIN (stores: [{stores}])
 """
+
+
+def with_longer_name(servers: str, group: str, topic: str) -> None:
+    """A group whose name begins with that of another one, and its changelog."""
+    make_topics(servers, topic, partitions=4)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False)
+    try:
+        place = kafka.TopicPartition(topic, 0)
+        consumer.assign([place])
+        consumer.commit({place: kafka.OffsetAndMetadata(0, "", -1)})
+    finally:
+        consumer.close()
 
 
 def test_the_state_of_a_java_application_is_what_its_instances_run(
@@ -33,12 +45,16 @@ def test_the_state_of_a_java_application_is_what_its_instances_run(
         group.wait_until_settled()
         group.feed(40)
         group.expect_all_rows_once()
+        other = f"{name}-eu-totals-changelog"
+        with_longer_name(kafka_cluster.bootstrap_servers, f"{name}-eu", other)
         with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
             wait_until(lambda: cluster.describe_group(name).state == "Stable", "the group is stable")
             inferred = room.state_of_group(cluster, name, settings={"num.standby.replicas": "1"})
             inspection = room.inspect_group(cluster, name)
             changelogs = [
-                each for each in cluster.topics() if each.startswith(f"{name}-") and each.endswith("-changelog")
+                each
+                for each in cluster.topics()
+                if each.startswith(f"{name}-") and each.endswith("-changelog") and each != other
             ]
             stores = [each.removeprefix(f"{name}-").removesuffix("-changelog") for each in changelogs]
             described = TOPOLOGY.format(name=name, stores=", ".join(stores))
@@ -72,6 +88,7 @@ def test_the_state_of_a_java_application_is_what_its_instances_run(
         # Both sides of 40 pairs went through the changelogs; markers of transactions count as offsets.
         assert sum(found.columns.tasks.end_offset_sum.tolist()) >= 80
     assert exact.notes
+    assert any(other in note for note in inferred.notes)
 
 
 def test_the_command_writes_what_plan_takes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -22,6 +22,8 @@ from task_assignor import (
 )
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import SubTopologyShape
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.wire import encode_assignment
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
@@ -165,6 +167,23 @@ def test_no_fault_of_the_assignor_stops_the_group(join: Join, fault: str) -> Non
     wait_until(lambda: second.plugin.active_tasks, "the second gets its share")
     settle([first, second], "two share")
     assert [len(member.plugin.active_tasks) for member in (first, second)] == [2, 2]
+
+
+def test_who_is_given_nothing_has_no_tasks_any_more() -> None:
+    """As when a source topic is gone; else it would go on to say that it runs them."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "application.server": "h:1"})
+    told: list[tuple[Sequence[TaskId], Sequence[TaskId]]] = []
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    shapes = [SubTopologyShape("plain", ("clicks",))]
+    plugin = room.TaskAssignorPlugin(config, shapes, process, on_tasks=lambda *tasks: told.append(tasks))
+    for generation, topics in enumerate([GroupTopics({"clicks": 2}), GroupTopics({})]):
+        given = plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())])["a"]
+        plugin.on_assignment(ConsumerProtocolAssignment.decode(encode_assignment(given)), generation)
+    plugin.tell()
+    assert told == [((TaskId(0, 0), TaskId(0, 1)), ()), ((), ())]
+    assert (plugin.active_tasks, plugin.standby_tasks) == ((), ())
 
 
 def test_an_assignor_that_wants_to_try_again_is_asked_again_at_once(join: Join) -> None:

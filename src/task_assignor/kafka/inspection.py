@@ -97,10 +97,11 @@ def violations_of(group: GroupDescription, partition_counts: Mapping[str, int]) 
         for (topic, partition), names in sorted(((each.topic, each.partition), names) for each, names in owners.items())
         if len(names) > 1
     ]
+    # Of a topic that it does not read any more a group has offsets, and needs no owner.
     missing = [
         f"{topic}-{partition}"
-        for topic, count in sorted(partition_counts.items())
-        for partition in range(count)
+        for topic in group.topics
+        for partition in range(partition_counts.get(topic, 0))
         if TopicPartition(topic, partition) not in owners
     ]
     if missing and group.members:

@@ -180,7 +180,7 @@ def _inferred(
         raise GroupStateException(
             f"Nobody in the group {group.name!r} has a task, so its topology cannot be inferred. Maybe give the topology."
         )
-    logs = sorted(topic for topic in existing if topic.startswith(f"{group.name}-") and topic.endswith(_CHANGELOG))
+    logs = _changelogs(group.name, existing, cluster, notes)
     counts = cluster.partition_counts({*logs, *(topic for found in sources.values() for topic in found)})
     changelogs: dict[int, list[str]] = defaultdict(list)
     for topic in logs:
@@ -206,6 +206,19 @@ def _inferred(
         )
         for number, found in sorted(sources.items())
     }
+
+
+def _changelogs(name: str, existing: frozenset[str], cluster: Cluster, notes: list[str]) -> list[str]:
+    """The topics that are named like changelogs of an application, and not like those of one whose name begins with its name."""
+    logs = sorted(topic for topic in existing if topic.startswith(f"{name}-") and topic.endswith(_CHANGELOG))
+    longer = tuple(f"{each.name}-" for each in cluster.groups() if each.name.startswith(f"{name}-"))
+    others = [topic for topic in logs if topic.startswith(longer)]
+    if others:
+        notes.append(
+            f"Left out, since their names begin with those of other groups, too: {listed(others)}. If they are changelogs of "
+            "this one, give the topology."
+        )
+    return [topic for topic in logs if topic not in others]
 
 
 def _tasks(shapes: Mapping[int, SubTopologyShape], cluster: Cluster) -> dict[TaskId, TaskInfo]:

@@ -178,9 +178,14 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             if isinstance(error, GivenUpError)
             else f"failed with {failure(error)}"
         )
+        again = (
+            "at the next rebalance (after attach(consumer) it would be sooner)"
+            if self._ask_to_rejoin is None
+            else f"in {RETRY_S:g} s"
+        )
         sentence = (
             f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has went to the least loaded "
-            f"members, and it is asked again in {RETRY_S:g} s."
+            f"members, and it is asked again {again}."
         )
         self.failures.append(sentence)
         _log.error("%s", sentence, exc_info=None if isinstance(error, GivenUpError) else error)

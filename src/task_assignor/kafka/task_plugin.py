@@ -83,13 +83,14 @@ class TaskAssignorPlugin(StreamsPlugin):
         """Take the tasks, and plan the follow-up rebalance."""
         super().on_assignment(assignment, generation)
         info = self._read(self._given.user_data)
-        if info is None:
+        if info is None and (self._given.partitions or not self.active_tasks):
             # The leader could do no better than to leave everything as it is.
             return
-        self.active_tasks = tuple(sorted(set(info.active_tasks)))
-        self.standby_tasks = tuple(sorted(info.standby_tasks))
-        due_ms = followup_ms(info, self._sent)
-        if info.err_code:
+        # Who has lost its partitions without another word runs nothing; of what else it has, its copies stay.
+        self.active_tasks = () if info is None else tuple(sorted(set(info.active_tasks)))
+        self.standby_tasks = self.standby_tasks if info is None else tuple(sorted(info.standby_tasks))
+        due_ms = NO_REBALANCE if info is None else followup_ms(info, self._sent)
+        if info is not None and info.err_code:
             # KIP-924 has members try again; nothing is given to anybody until then.
             self.failures.append(f"The leader of the group answered with the error code {info.err_code}.")
             due_ms = int((time.time() + RETRY_S) * 1000)

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.transactions import TaskTransactions
 from task_assignor.runtime import (
@@ -27,6 +28,7 @@ from task_assignor.runtime import (
     ClientLost,
     CommitLogException,
     LocalProcessLauncher,
+    Processor,
     RunEvent,
     RuntimeOptions,
     StreamsApplication,
@@ -36,10 +38,11 @@ from task_assignor.runtime import (
     WindowedJoin,
 )
 from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import make_topics
+from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import (
     PARTITIONS,
     in_any_order,
@@ -322,6 +325,40 @@ def test_a_run_whose_folder_is_lost_goes_on_from_what_kafka_has(
     assert len(kept) == len(set(counting.rows.column("key").to_pylist()))
 
 
+def forget_records(counting: Counting, offsets: Callable[[int], int]) -> None:
+    """Have retention take the records of the source before an offset: what it is of an offset that the group has committed."""
+    group = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id})
+    asked = [TopicPartition(counting.source, partition) for partition in range(PARTITIONS)]
+    gone = [TopicPartition(each.topic, each.partition, offsets(each.offset)) for each in group.committed(asked, 60)]
+    group.close()
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    for done in admin.delete_records(gone).values():
+        done.result(60)
+
+
+def test_a_run_whose_folder_is_lost_has_its_state_though_all_that_it_read_is_gone(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(kafka_cluster, unique, rows=400)
+    counting.run(tmp_path / "run")
+    forget_records(counting, lambda committed: committed)
+    shutil.rmtree(tmp_path / "run")
+    counting.add(400)
+    counting.run(tmp_path / "other")
+    counting.check()
+
+
+def test_records_that_went_before_they_were_processed_are_missed_in_a_new_folder_too(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    counting = Counting(kafka_cluster, unique, rows=400)
+    counting.run(tmp_path / "run")
+    counting.add(400)
+    forget_records(counting, lambda committed: committed + 1)
+    with pytest.raises(CorruptLogException, match=rf"{counting.source}, partition \d, has no offset \d+ any more"):
+        counting.run(tmp_path / "other")
+
+
 def test_a_client_without_state_goes_on_from_a_snapshot_and_the_changes_after_it(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
@@ -368,6 +405,99 @@ def test_changelog_topics_of_another_size_or_policy_are_refused(
             made.result(60)
         with pytest.raises(TopicException, match=rf"{counting.changelog}' {complaint}"):
             counting.run(tmp_path / unique("run"))
+
+
+class Pass(Processor):
+    """Gives what it reads."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """The same rows."""
+        (rows,) = batch.values()
+        return rows
+
+
+def pass_on(
+    cluster: KafkaCluster, source: KafkaTopic, output: KafkaTopic, values: Sequence[bytes], folder: Path, **config: Any
+) -> None:
+    """Write values into a topic, whose rows are then passed on to another one, which has these settings."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    wanted = [NewTopic(source.name, 1, 1), NewTopic(output.name, 1, 1, config=config)]
+    for made in admin.create_topics(wanted).values():
+        made.result(60)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
+    for value in values:
+        producer.produce(source.name, value)
+    assert producer.flush(60) == 0
+    StreamsApplication(
+        Topology([SubTopology("pass", source.name, Pass, outputs=output.name)]),
+        settings(application_id=f"pass-{source.name}"),
+        topics_root=KafkaTopics({"bootstrap.servers": cluster.bootstrap_servers}, [source, output]),
+        run_dir=folder,
+        clients=1,
+        options=QUICK,
+        launcher=LocalProcessLauncher(start_method="forkserver"),
+    ).run()
+
+
+def test_rows_of_a_key_alone_come_back_that_of_none_too(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    schema = pa.schema([("k", pa.string())])
+    source, output = unique("source"), unique("keys")
+    values = [b'{"k":"a"}', b'{"k":null}', b'{"k":""}']
+    in_key = KafkaTopic(output, schema, "k", key_in="key")
+    pass_on(kafka_cluster, KafkaTopic(source, schema, "k"), in_key, values, tmp_path / "run")
+    assert records_of(kafka_cluster.bootstrap_servers, output) == [(b"a", b"{}"), (None, b"{}"), (b"", b"{}")]
+    log = KafkaTopics({"bootstrap.servers": kafka_cluster.bootstrap_servers}, [in_key]).open(output)
+    assert log.fetch(0, 0, log.end_offsets()[0]).rows.column("k").to_pylist() == ["a", None, ""]
+
+
+@pytest.mark.parametrize("time", ["null", '"1969-12-31T23:59:59.999Z"'])
+def test_a_time_that_a_record_cannot_have_is_not_lost(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, time: str
+) -> None:
+    """Kafka would put the time of now in its place."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
+    source, output = unique("source"), unique("timed")
+    values = [b'{"k":"a","at":"1970-01-01T00:00:00Z"}', f'{{"k":"b","at":{time}}}'.encode()]
+    timed = KafkaTopic(output, key="k", timestamp="at", timestamp_in="record")
+    complaint = rf"A row for the output '{output}' has .* as 'at', which cannot be the time of a record"
+    with pytest.raises(StreamsException, match=complaint):
+        pass_on(kafka_cluster, KafkaTopic(source, schema, "k", "at"), timed, values, tmp_path / "run")
+    assert records_of(kafka_cluster.bootstrap_servers, output) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"cleanup.policy": "compact"}, r"\(INVALID_RECORD\)\. Maybe the topic is compacted, and a row has no key"),
+        ({"max.message.bytes": "100"}, r"\(MSG_SIZE_TOO_LARGE\)\. Maybe a row is larger than the topic's max"),
+        ({"message.timestamp.after.max.ms": "1"}, r"\(INVALID_TIMESTAMP\)\. Maybe a row's time is further from now"),
+    ],
+)
+def test_what_brokers_refuse_is_not_tried_again_and_the_reason_is_said(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, config: dict[str, str], complaint: str
+) -> None:
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
+    source, output = unique("source"), KafkaTopic(unique("refused"), timestamp="at")
+    values = [b'{"k":"%b","at":"2999-12-31T00:00:00Z"}' % os.urandom(300).hex().encode()]
+    with pytest.raises(StreamsException, match=rf"The results of task 0_0 cannot be written: .*{complaint}") as refused:
+        pass_on(kafka_cluster, KafkaTopic(source, schema, "k", "at"), output, values, tmp_path / "run", **config)
+    assert "TaskMigrated" not in str(refused.value)
+
+
+def test_a_group_with_members_is_refused(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    counting = Counting(kafka_cluster, unique, rows=10)
+    member = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id, "client.id": "me"})
+    member.subscribe([counting.source])
+    wait_until(lambda: member.poll(0.1) is None and member.assignment(), "it is a member")
+    with pytest.raises(
+        KafkaClusterException, match=rf"The group {counting.application_id} has members \(me at 127.0.0.1"
+    ):
+        counting.run(tmp_path / "run")
+    member.close()
+    counting.run(tmp_path / "run")
+    counting.check()
 
 
 def test_outputs_that_are_no_topics_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_json_gives_back_what_was_written(values: list[tuple[object, ...]]) -> N
 @pytest.mark.parametrize(
     "value",
     [b"", b"null", b"[1]", b"1", b"{}{}", b"{", b'{"n": "1"}', b'{"n": 1.5}', b'{"text": 5}', b'{"n": 9223372036854775808}',
-     b'{"day": "31.1.2013"}', b'{"n": 1}}, {"v": {"n": 2}', b"\xff"],
+     b'{"day": "31.1.2013"}', b'{"n": 1}}, {"v": {"n": 2}', b"\xff", b'{"text": "\xff"}'],
 )  # fmt: skip
 @pytest.mark.parametrize("place", [0, 3])
 def test_json_that_is_not_what_it_should_be_is_refused(value: bytes, place: int) -> None:

@@ -1,16 +1,18 @@
-"""Changelog topics: created with the settings that they need where they are missing, and checked where they are there."""
+"""What must be there before a run: changelog topics, created where they are missing, with the right settings, and a group of no others."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, answers
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.text import listed
 
 _log = logging.getLogger(__name__)
 COMPACTED: Final = {"cleanup.policy": "compact"}
@@ -76,3 +78,28 @@ def check_settings(connection: Connection, names: Collection[str], windows: Coll
                 "matter, or keep those for ever that do not. Maybe kafka-configs --alter --entity-type topics --entity-name "
                 f"{resource.name} --add-config {must}."
             )
+
+
+def check_group(connection: Connection, name: str) -> None:
+    """See to it that nobody is in the group: brokers take offsets from a transaction even then, and what both do comes twice.
+
+    Raises:
+        KafkaClusterException: somebody is, or the cluster does not answer, or refuses.
+    """
+
+    def members(timeout: float) -> list[Any]:
+        try:
+            found = connection.admin.describe_consumer_groups([name], request_timeout=timeout)[name].result(timeout)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise
+        return list(found.members)
+
+    found = connection.ask(f"describe the group {name}", members)
+    if found:
+        who = listed(f"{each.client_id} at {each.host.lstrip('/')}" for each in found)
+        raise KafkaClusterException(
+            f"The group {name} has members ({who}): another application with this application.id is running, or was until now, and "
+            "its session has not ended. Maybe choose another application.id, or stop that one."
+        )

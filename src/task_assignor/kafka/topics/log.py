@@ -111,28 +111,8 @@ class KafkaLog:
             ) from error
 
     def _rows(self, records: Sequence[Any]) -> pa.Table:
-        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
-        values = [record.value() for record in records]
-        there = [place for place, value in enumerate(values) if value is not None]
-        if len(there) < len(values) and self._topic.key_in == "value":
-            absent = next(place for place, value in enumerate(values) if value is None)
-            raise SerializationException(
-                "it has no value (a tombstone), and the topic's key columns are in the value. Maybe key_in='key'",
-                absent,
-            )
-        try:
-            rows = self._topic.serde.deserialize([values[place] for place in there], self._in_value)
-        except SerializationException as error:
-            raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
-        if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
-            raise SerializationException(
-                f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"
-            )
-        if len(there) < len(values):
-            places = np.full(len(values), -1)
-            places[there] = np.arange(len(there))
-            rows = rows.take(pa.array(places, mask=places < 0))
-        columns.update(zip(rows.schema.names, rows.columns, strict=True))
+        # A table without columns would have no rows.
+        columns = self._in_values([record.value() for record in records]) if self._in_value.names else {}
         if self._topic.key_in == "key":
             fields = [self.spec.schema.field(name) for name in self._topic.key]
             columns.update(zip(self._topic.key, read_keys([record.key() for record in records], fields), strict=True))
@@ -145,6 +125,29 @@ class KafkaLog:
                 found = found.cast(pa.timestamp("ms", kind.tz))
             columns[self._topic.timestamp] = found.cast(kind)
         return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+
+    def _in_values(self, values: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """The columns that are in the values."""
+        there = [place for place, value in enumerate(values) if value is not None]
+        if len(there) < len(values) and self._topic.key_in == "value":
+            absent = next(place for place, value in enumerate(values) if value is None)
+            raise SerializationException(
+                "it has no value (a tombstone), and the topic's key columns are in the value. Maybe key_in='key'",
+                absent,
+            )
+        try:
+            rows = self._topic.serde.deserialize([value for value in values if value is not None], self._in_value)
+        except SerializationException as error:
+            raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
+        if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
+            raise SerializationException(
+                f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"
+            )
+        if len(there) < len(values):
+            places = np.full(len(values), -1)
+            places[there] = np.arange(len(there))
+            rows = rows.take(pa.array(places, mask=places < 0))
+        return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
 def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:

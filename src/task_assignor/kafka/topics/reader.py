@@ -146,7 +146,7 @@ class RecordReader:
             elif error.code() == _END_OF_PARTITION:
                 stream.reached = max(stream.reached, message.offset())
             elif error.code() in _NO_SUCH_OFFSET:
-                stream.error = self._gone(message.topic(), message.partition(), stream.reached)
+                stream.error = records_gone(message.topic(), message.partition(), stream.reached)
             elif not is_passing(error):
                 stream.error = KafkaClusterException(
                     f"Cannot read the topic {message.topic()}, partition {message.partition()}: {text_of(error)}."
@@ -165,14 +165,16 @@ class RecordReader:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
 
-    def _gone(self, topic: str, partition: int, offset: int) -> Exception:
-        return RecordsGoneException(
-            f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
-            "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
-            topic,
-            partition,
-            offset,
-        )
+
+def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneException:
+    """The error for an offset that a partition does not have any more."""
+    return RecordsGoneException(
+        f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
+        "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
+        topic,
+        partition,
+        offset,
+    )
 
 
 def committed_offsets(

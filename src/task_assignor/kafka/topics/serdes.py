@@ -160,6 +160,8 @@ def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     if column.null_count:
         raise ValueError("it is null")
     objects = pa.concat_arrays(column.chunks)
+    # Arrow takes whatever bytes are between quotes for a text.
+    objects.validate(full=True)
     return pa.table(dict(zip(plain.names, objects.flatten(), strict=True)), schema=plain).cast(schema)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, ClientSettings
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.creation import check_settings, create_changelogs
+from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
@@ -163,11 +163,12 @@ class KafkaTopics:
         Raises:
             TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
                 another number of partitions than its sub-topology has tasks, or other settings.
-            KafkaClusterException: the cluster does not answer, or refuses.
+            KafkaClusterException: the cluster does not answer, or refuses; or the group has members.
         """
         if not self._outputs(topology):
             return
         connection = self._clients().connection
+        check_group(connection, application_id)
         partitions = {
             name: len(found.partitions)
             for name in (*topology.sources, *self._outputs(topology))

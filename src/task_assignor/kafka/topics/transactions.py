@@ -26,7 +26,7 @@ from task_assignor.kafka.topics.connection import Connection, is_passing, text_o
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import first_offset, last_stable_offset
 from task_assignor.kafka.topics.purging import Needed, Purging
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException, TopicException
 from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
@@ -61,12 +61,21 @@ _BEGIN_ANEW: Final = frozenset(
     }
 )
 """Errors after which a transaction is over, and another try may succeed. The name PRODUCER_FENCED is a newer owner's doing."""
-_HAS_MEMBERS: Final = (
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-)
+_NO_RIGHT: Final = "Maybe the application's user lacks a right."
+_REFUSED: Final = {
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _NO_RIGHT,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _NO_RIGHT,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _NO_RIGHT,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_RIGHT,
+    KafkaError.INVALID_RECORD: "Maybe the topic is compacted, and a row has no key.",
+    KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
+    "message.timestamp.after.max.ms.",
+    KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe the names of its stores and outputs are too long for the brokers' "
+    "offset.metadata.max.bytes.",
+    KafkaError.POLICY_VIOLATION: "",
+}
+"""What brokers refuse however often it is tried -> advice."""
 
 
 class _Committed(
@@ -216,14 +225,18 @@ class TaskTransactions:
             for store in self._times
         }
         offsets = {topic: (start, committed.get(topic, (start, ""))[0]) for topic, (start, _) in order.ranges.items()}
+        # Of a task of which nothing is recorded, the state is what Kafka has, however little of its sources is still there.
+        is_new = order.base.batch < 0
         for topic, (start, end) in offsets.items():
+            if end < start and is_new:
+                raise records_gone(topic, partition, end)
             if end < start:
                 raise KafkaClusterException(
                     f"The group {group} has committed offset {end} of the topic {topic}, partition {partition}, but the run has "
                     f"recorded that task {self._task} has processed up to {start}. Maybe somebody has set the group's offsets "
                     "back; to process records again, run the application under another application.id with a new run_dir."
                 )
-        if all(start == end for start, end in offsets.values()):
+        if not is_new and all(start == end for start, end in offsets.values()):
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
@@ -251,7 +264,8 @@ class TaskTransactions:
 
     def _found(self, order: TaskOrder, offsets: Offsets, last: _Committed) -> Found:
         # Of one batch that was not recorded the changes are known; of several, all that there ever were will do.
-        is_one = last.begin == {topic: start for topic, (start, _) in offsets.items()}
+        is_known = order.base.batch >= 0 or not any(before for before, _ in last.stores.values())
+        is_one = is_known and last.begin == {topic: start for topic, (start, _) in offsets.items()}
         changelogs = {
             store: FileRef.of_topic(
                 self._changelogs[store], end - before, 0, self._task.partition, before if is_one else 0, end
@@ -360,13 +374,11 @@ class TaskTransactions:
             data, cuts = flat.tobytes(), bounds.tolist()
             keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
             places = partitions_of(rows, topic.key, partitions).tolist()
-        times = [-1] * rows.num_rows
-        if topic.timestamp is not None:
-            times = [
-                -1 if found is None or found < 0 else found
-                for found in timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
-            ]
-        return list(zip(values, keys, places, times, strict=True))
+            if topic.key_in == "key" and len(topic.key) == 1:
+                # Nothing else says that there was none.
+                there = rows.column(topic.key[0]).is_valid().to_pylist()
+                keys = [key if is_there else None for key, is_there in zip(keys, there, strict=True)]
+        return list(zip(values, keys, places, _times_of(rows, topic, output), strict=True))
 
     def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
         """Store -> where its changelog ends then; waits until all records of the transaction are written."""
@@ -479,19 +491,15 @@ class TaskTransactions:
             self.close()
         else:
             self._abort()
-        if found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort():
+        advice = _REFUSED.get(found.code())
+        if advice is None and (found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
             raise TaskMigratedException(
                 f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. Either another client has "
                 "taken the task over, or brokers were away for too long; if it happens again and again, another run may "
                 "have the same application.id."
             ) from error
-        advice = ""
-        if found.code() in _HAS_MEMBERS:
-            advice = f" Maybe the group {self._results.application_id} has members: another application with this application.id."
-        elif found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            advice = " Maybe a row is larger than the topic's max.message.bytes."
         raise KafkaClusterException(
-            f"The results of task {self._task} cannot be written: {text_of(found)}.{advice}"
+            f"The results of task {self._task} cannot be written: {text_of(found)}. {advice or ''}".rstrip()
         ) from error
 
     # Reading.
@@ -551,6 +559,24 @@ def _refusal(error: KafkaException | SystemError) -> KafkaException:
             raise error
         return error.__cause__
     return error
+
+
+def _times_of(rows: pa.Table, topic: KafkaTopic, output: str) -> list[int]:
+    """The time of each row's record, ms; -1: that at which it is written.
+
+    Raises:
+        TopicException: a row has none that a record can have, and the record is where it is kept.
+    """
+    if topic.timestamp is None:
+        return [-1] * rows.num_rows
+    found = timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
+    wrong = next((row for row, time in enumerate(found) if time is None or time < 0), None)
+    if wrong is not None and topic.is_timed_by_record:
+        raise TopicException(
+            f"A row for the output {output!r} has {rows.column(topic.timestamp)[wrong]} as {topic.timestamp!r}, which cannot be the "
+            f"time of a record of Kafka: that has one, from 1970 on. Maybe KafkaTopic({output!r}, timestamp_in='value')."
+        )
+    return [-1 if time is None or time < 0 else time for time in found]
 
 
 def _size(records: Sequence[tuple[Any, ...]]) -> int:
