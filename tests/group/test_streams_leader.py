@@ -318,6 +318,16 @@ def test_an_end_point_that_is_none_is_not_told_to_others() -> None:
     assert all(not each.info.partitions_by_host for each in found.members.values())
 
 
+@pytest.mark.parametrize(
+    ("end_point", "host"),
+    [("[::1]:8080", "::1"), ("::1:8080", "::1"), ("http://h:8080", "h"), ("[fe80::1%eth0]:8080", "fe80::1%eth0")],
+)
+def test_end_points_are_hosts_as_in_java(end_point: str, host: str) -> None:
+    """What `HostInfo.buildFromEndpoint` of Kafka 4.3 makes of them: a client in Java looks for that among the hosts."""
+    found = lead([a_member("a", a_process_id(1), host=end_point)]).members["a"].info
+    assert list(found.partitions_by_host) == [HostInfo(host, 8080)]
+
+
 # Internal topics
 
 

@@ -88,7 +88,7 @@ def _findings(settings: Mapping[str, str]) -> Iterator[Finding]:
     if chosen == RECORDING_CLASS or values[f"{PREFIX}record.dir"]:
         yield from _recording(settings, values[f"{PREFIX}record.dir"], values[f"{PREFIX}record.max.bytes"])
     if chosen in (PYTHON_CLASS, SHADOW_CLASS):
-        yield from _ask(values)
+        yield from _python(values)
         if values[f"{PREFIX}on.failure"] == "exception":
             yield Finding(
                 Verdict.WARNING, f"{PREFIX}on.failure=exception: without an answer all members of the group stop."
@@ -167,9 +167,32 @@ def _recording(settings: Mapping[str, str], folder: str | None, most: int) -> It
         yield Finding(Verdict.FINE, f"States and decisions are recorded in {where}, {most / 1e6:g} MB at most.")
 
 
-def _ask(values: Mapping[str, Any]) -> Iterator[Finding]:
+def _python(values: Mapping[str, Any]) -> Iterator[Finding]:
+    try:
+        command = words(values[f"{PREFIX}command"])
+    except ValueError:
+        yield Finding(
+            Verdict.ERROR,
+            f"{PREFIX}command ({values[f'{PREFIX}command']}) must be words, but a quote in it does not end.",
+        )
+    else:
+        yield from _ask(values, command)
+
+
+def words(command: str) -> list[str]:
+    """The words of a command as Java takes them: between blanks, which quotes keep; a backslash is a letter like others.
+
+    Raises:
+        ValueError: a quote does not end.
+    """
+    reading = shlex.shlex(command, posix=True)
+    reading.whitespace_split, reading.commenters, reading.escape = True, "", ""
+    return list(reading)
+
+
+def _ask(values: Mapping[str, Any], command: list[str]) -> Iterator[Finding]:
     """Say hello as the application would."""
-    address, command = values[f"{PREFIX}address"], shlex.split(values[f"{PREFIX}command"])
+    address = values[f"{PREFIX}address"]
     target = f"{PREFIX}address={address}" if address else f"{PREFIX}command={shlex.join(command)}"
     timeout = values[f"{PREFIX}timeout.ms"] / 1000
     start = time.monotonic()

@@ -32,12 +32,12 @@ from task_assignor.sdk import (
     AssignmentConfigs,
     HostInfo,
     ProcessId,
-    StreamsException,
     Subscription,
     TaskAssignor,
     TaskId,
     TopicPartition,
 )
+from task_assignor.sdk.config_keys import parse_host_info
 
 _log = logging.getLogger(__name__)
 MISSING_SOURCE_TOPIC: Final = 1
@@ -401,9 +401,8 @@ def _better(first: int, second: int) -> int:
 def _host(end_point: str | None) -> HostInfo | None:
     if not end_point:
         return None
-    host, colon, port = end_point.rpartition(":")
-    try:
-        return HostInfo(host, int(port)) if colon else None
-    except (StreamsException, ValueError):
+    # As its client reads it: one that does not find itself among the hosts asks for a rebalance at once, and again after it.
+    host = parse_host_info(end_point)
+    if host is None:
         _log.warning("The end point %r of a client is not host:port; nobody can ask it for its state.", end_point)
-        return None
+    return host
