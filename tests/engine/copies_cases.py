@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from task_assignor.engine.copies import Copies
 from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyProblem, Room, Rows, Total, Traffic
+from task_assignor.engine.copy_goals import CopyProblem, Room, Rows, Total
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk.columns import Int64Array
 
@@ -42,17 +42,17 @@ def problems(draw: st.DrawFn, shape: Shape) -> CopyProblem:
     pair = st.tuples(st.integers(0, items - 1), st.integers(0, owners - 1), st.integers(0, 3))
     claims = draw(st.lists(pair, max_size=3 * items, unique_by=lambda one: one[:2]))
     keys = draw(st.integers(0, shape.keys))
-    traffic = None
+    prices = None
     if draw(st.booleans()):
         costs = draw(st.sampled_from([(10, 1), (1, 0), (0, 1), (3, 2)]))
         table = column(0, 2, 9).reshape(3, 3)
-        traffic = Traffic(column(0, 2, items), column(0, 2, owners), Prices(table, *costs, costs))
+        prices = Prices(column(0, 2, items), column(0, 2, owners), table, *costs, costs)
     return CopyProblem(
         main_owner=main,
         room=Room.even(main, wanted, column(1, draw(st.sampled_from([1, 3])), owners)),
         claims=Pairs.of(*(np.array([row[part] for row in claims], dtype=np.int64) for part in range(3))),
         tags=column(-1, 2, owners * keys).reshape(owners, keys),
-        traffic=traffic,
+        prices=prices,
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from task_assignor.engine import copies, copy_cells
 from task_assignor.engine.copies import Copies, place_copies
 from task_assignor.engine.copy_flow import MOST_PAIRS, Prices
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows, Traffic
+from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples
@@ -73,8 +73,8 @@ def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool) -> 
 def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds_nothing() -> None:
     """Where no copy was before the flow finds nothing cheaper that can be dealt out; from where the copies are now it does."""
     table = np.array([[2, 0], [1, 0], [1, 2]])
-    traffic = Traffic(np.array([2, 0]), np.array([0, 1, 1, 1, 0]), Prices(table, 2, 2, (2, 2)))
-    problem = attrs.evolve(ask(np.array([4, 1]), 2, np.array([2, 1, 2, 2, 2])), traffic=traffic)
+    prices = Prices(np.array([2, 0]), np.array([0, 1, 1, 1, 0]), table, 2, 2, (2, 2))
+    problem = attrs.evolve(ask(np.array([4, 1]), 2, np.array([2, 1, 2, 2, 2])), prices=prices)
     found = answer(problem, by_cells=True)
 
     assert answer(again(problem, found), by_cells=True).owner.tolist() == found.owner.tolist()
@@ -110,9 +110,9 @@ def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be()
     """14 000 items, each with partitions on racks of its own, in 30 racks: too many for one flow, so rack goes by parts."""
     items, racks, random = 14_000, 30, np.random.default_rng(1)
     table = random.permuted(np.tile(np.repeat([1, 2, 3], [3, 9, 18]), (items, 1)), axis=1)
-    traffic = Traffic(np.arange(items), np.arange(racks), Prices(table, 10, 1, (10, 1)))
+    prices = Prices(np.arange(items), np.arange(racks), table, 10, 1, (10, 1))
     main = np.arange(items) % racks
-    problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), traffic=traffic)
+    problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), prices=prices)
     found = answer(problem)
 
     assert CopyGoal.COST not in found.exact
@@ -139,24 +139,34 @@ def test_the_path_for_large_sizes_is_nearly_as_good() -> None:
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @settings(max_examples=examples(40))
 def test_of_very_many_claims_as_many_are_kept_as_can_be(seed: int, states: int) -> None:
-    """Too many to choose among by costs: each item takes its best, then they make room for each other."""
+    """Each item takes its best, then they make room for each other: as many as one flow over single owners keeps."""
     draws = np.random.default_rng(seed)
     items, owners = int(draws.integers(1, 60)), int(draws.integers(2, 12))
     claims = np.unique(draws.integers(0, [items, owners], (states * items, 2)), axis=0)
-    main, wanted = draws.integers(0, owners, items), np.ones(items, dtype=np.int64)
+    main, wanted = np.full(items, -1), np.ones(items, dtype=np.int64)
     problem = CopyProblem(
         main_owner=main,
         room=Room.even(main, wanted, np.ones(owners, dtype=np.int64)),
         claims=Pairs.of(claims[:, 0], claims[:, 1], draws.integers(0, 3, len(claims))),
         tags=np.zeros((owners, 0), dtype=np.int64),
-        traffic=None,
     )
-    by_costs = copy_cells._kept(Rows(problem))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy_cells, "MOST_PAIRS", 0)
-        kept = copy_cells._kept(Rows(problem))
+    kept = copy_cells._kept(Rows(problem))
 
-    assert kept.sum() == by_costs.sum()
+    assert kept.sum() == problem.room.needs.sum() - total(problem, answer(problem)).away
+
+
+def test_of_several_claims_on_a_copy_the_cheap_one_is_kept() -> None:
+    """Two owners had copies of items; the second one's rack has a replica, though it is further behind."""
+    main, one = np.zeros(4, dtype=np.int64), np.ones(4, dtype=np.int64)
+    problem = CopyProblem(
+        main_owner=main,
+        room=Room(one, np.zeros(3, dtype=np.int64), np.full(3, 4)),
+        claims=Pairs.of([0, 0, 1, 1, 2, 2, 3, 3], [1, 2] * 4, [0, 1] * 4),
+        tags=np.zeros((3, 0), dtype=np.int64),
+        prices=Prices(main, np.array([0, 0, 1]), np.array([[1, 0]]), 10, 1, (10, 1)),
+    )
+
+    assert copy_cells._kept(Rows(problem)).tolist() == [False, True] * 4
 
 
 def _cases(items: int, owners: int) -> dict[str, tuple[Int64Array, Int64Array, Pairs]]:

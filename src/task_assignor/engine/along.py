@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.items import rank_within
-from task_assignor.sdk.arrays import order_by
+from task_assignor.engine.items import rank_within, starts_of
+from task_assignor.sdk.arrays import are_in, order_by
 from task_assignor.sdk.columns import Int64Array
 
 
-def along(at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array) -> Int64Array:
+def along(
+    at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array, weight: Int64Array | None = None
+) -> Int64Array:
     """(N,) where items are after those at tails of arcs have gone along these: smaller numbers on earlier arcs.
 
     Args:
@@ -17,9 +19,25 @@ def along(at: Int64Array, tail: Int64Array, head: Int64Array, flow: Int64Array) 
         tail: (A,) tails of arcs; all items there leave.
         head: (A,) their heads.
         flow: (A,) how many go along each.
+        weight: (N,) what each item counts for: it goes along the arc where its middle falls. None: 1.
     """
     order = order_by(tail)
-    return _sent(at, tail, np.repeat(head[order], flow[order]))
+    if weight is None:
+        return _sent(at, tail, np.repeat(head[order], flow[order]))
+    order = order[flow[order] > 0]
+    tail, head, flow = tail[order], head[order], flow[order]
+    items = np.flatnonzero(are_in(at, tail))
+    if not len(items):
+        return at
+    items = items[order_by(at[items])]
+    node, own, end = at[items], weight[items], np.cumsum(flow)
+    before = np.cumsum(own) - own
+    start = before[starts_of(node[1:] != node[:-1])] - (end - flow)[np.searchsorted(tail, node)]
+    arc = np.searchsorted(2 * end, 2 * (before - start) + own)
+    after = at.copy()
+    # What is past all that flows takes the last arc.
+    after[items] = head[np.minimum(arc, np.searchsorted(tail, node, side="right") - 1)]
+    return after
 
 
 def dealt(

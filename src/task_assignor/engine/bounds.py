@@ -29,27 +29,22 @@ class Bounds:
         high: (C,) most items.
         stateful: by owner, of stateful items alone.
         borne: by bearer, of the items of all its owners.
-        floor: (C,) share, rounded down.
-        ceil: (C,) share, rounded up.
     """
 
     low: Int64Array
     high: Int64Array
     stateful: Range
     borne: Range
-    floor: Int64Array
-    ceil: Int64Array
 
     @classmethod
     def of(cls, problem: Problem, claims: Pairs) -> Bounds:
         """The bounds of a problem with the claims that count."""
         owners, items = len(problem.weight), len(problem.is_stateful)
-        floor, ceil = problem.bounds()
-        low, high, least_stateful = floor, ceil, np.zeros(owners, dtype=np.int64)
+        (low, high), least_stateful = problem.bounds(), np.zeros(owners, dtype=np.int64)
         if problem.keep_all_claims:
             alone = claims.where(np.bincount(claims.item, minlength=items)[claims.item] == 1)
             low = np.bincount(alone.owner, minlength=owners)
-            high = np.maximum(ceil, np.bincount(claims.owner, minlength=owners))
+            high = np.maximum(high, np.bincount(claims.owner, minlength=owners))
             least_stateful = np.bincount(alone.owner[problem.is_stateful[alone.item]], minlength=owners)
         item_pool, owner_pool = problem.pools()
         pools = int(owner_pool.max(initial=0)) + 1
@@ -63,7 +58,7 @@ class Bounds:
             # With pools stateful items are probably spread like all.
             part = np.rint(high * (stateful / np.maximum(total, 1))[owner_pool]).astype(np.int64)
             middle = np.clip(part, least, most)
-        return cls(low, high, Range(least, most, middle), _borne(problem, low, high), floor, ceil)
+        return cls(low, high, Range(least, most, middle), _borne(problem, low, high))
 
 
 def _borne(problem: Problem, low: Int64Array, high: Int64Array) -> Range:

@@ -34,22 +34,6 @@ def labels_of_lists(items: int, item: Int64Array, value: Int64Array) -> Int64Arr
     return label
 
 
-def columns_of_lists(items: int, item: Int64Array, value: Int64Array) -> list[Int64Array]:
-    """Labels that are equal for items whose lists of values are: of their first values, their second ones, and so on.
-
-    Args:
-        items: number of items.
-        item: (M,) ascending.
-        value: (M,) from 0; the label is one more, 0 where a list has ended.
-    """
-    rank, columns = rank_within(item), []
-    for place in range(int(rank.max(initial=-1)) + 1):
-        column = np.zeros(items, dtype=np.int64)
-        column[item[rank == place]] = value[rank == place] + 1
-        columns.append(column)
-    return columns
-
-
 @attrs.frozen(eq=False)
 class Classes:
     """Items in classes.

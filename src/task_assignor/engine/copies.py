@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.copy_cells import place_by_cells
-from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Prices, Special, TooManyPairsError, bit_count
+from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
 from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, ascending, copies_of
 from task_assignor.engine.items import NOBODY
 from task_assignor.sdk.columns import Int64Array
@@ -73,7 +73,7 @@ def _copies(rows: Rows, holders: Int64Array, bound: int | None, exact: frozenset
 
 
 def _most_pairs(rows: Rows) -> int:
-    is_free = not rows.problem.keeps_tags and rows.problem.traffic is None
+    is_free = not rows.problem.keeps_tags and rows.problem.prices is None
     return min(MOST_PAIRS, MOST_PAIRS_IN_TURNS) if is_free and _needs_turns(rows) else MOST_PAIRS
 
 
@@ -134,7 +134,7 @@ class _Exactly:
             cover_key=key,
             is_new=True,
         )
-        prices = rows.prices if with_tags else Prices.nothing(*rows.prices.table.shape)
+        prices = rows.prices if with_tags else attrs.evolve(rows.prices, in_flows=(0, 0))
         return rows.table(*FreedFlow(freed, self.cells, prices, self.most_pairs).pairs(room.low, room.high))
 
     def _cover(self) -> tuple[Int64Array, Int64Array]:

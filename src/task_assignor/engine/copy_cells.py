@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.engine.claims import most_kept
-from task_assignor.engine.classes import Classes, columns_of_lists
 from task_assignor.engine.copy_deal import GOLDEN, deal
 from task_assignor.engine.copy_flow import (
     MOST_PAIRS,
@@ -21,7 +20,7 @@ from task_assignor.engine.copy_flow import (
     bit_count,
 )
 from task_assignor.engine.copy_goals import Rows, ascending, copies_of
-from task_assignor.engine.flow import Arcs, InfeasibleFlowError, Network, solve
+from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
@@ -39,75 +38,18 @@ def place_by_cells(rows: Rows) -> tuple[Int64Array, int | None] | None:
 
 
 def _kept(rows: Rows) -> BoolArray:
-    """(P,) which claims are kept: most of them; of one item those to be preferred, of one owner those of least rank."""
-    room = rows.problem.room
-    number = np.bincount(rows.claim_row, minlength=len(rows.item))
-    is_open = number[rows.claim_row] > rows.needs[rows.claim_row]
-    if int(is_open.sum()) * 2 > MOST_PAIRS:
-        # Too many that could have one copy or another: each has the best.
-        order = order_by(rows.claim_row, rows.claim_rank, rows.claim_owner)
-        best = np.empty(len(order), dtype=np.bool_)
-        best[order] = rank_within(rows.claim_row[order]) < rows.needs[rows.claim_row[order]]
-        plain, is_open = best, np.zeros_like(is_open)
-    else:
-        plain = ~is_open
-    chosen = np.flatnonzero(is_open)
-    first, of_row, count = _alike(rows, chosen)
-    representative = np.zeros(len(rows.item), dtype=np.bool_)
-    representative[first] = True
-    arc = chosen[representative[rows.claim_row[chosen]]]
-    bulk = np.bincount(rows.claim_owner[plain], minlength=rows.owners)
-    # Nodes: classes of items with a choice, what else owners claim, owners, hub, sink.
-    classes, owners = len(first), rows.owners
-    other, owner, hub = classes, classes + owners, classes + 2 * owners
-    sink, every = hub + 1, np.arange(owners)
-    supply = np.concatenate([count * rows.needs[first], bulk])
-    arcs = Arcs(goals=2)
-    of_class = of_row[rows.claim_row[arc]]
-    wished = arcs.add(of_class, owner + rows.claim_owner[arc], count[of_class], 0, rows.claim_place[arc])
-    stays = arcs.add(other + every, owner + every, bulk)
-    arcs.add(np.arange(owner), sink, supply, 1)
-    arcs.add(owner + every, sink, room.low)
-    arcs.add(owner + every, hub, room.high - room.low)
-    arcs.add(hub, sink, int(rows.needs.sum() - room.low.sum()))
-    supplies = np.concatenate([supply, np.zeros(owners + 1, dtype=np.int64), [-int(supply.sum())]])
-    change = 2 * (owners + 2) * (int(rows.claim_place.max(initial=0)) + 1)
-    flows = solve(Network(supplies, arcs, changes=(change,)))
-    kept = np.zeros(len(rows.claim_row), dtype=np.bool_)
-    order = order_by(rows.claim_owner, rows.claim_rank, rows.claim_row)
-    order = order[plain[order]]
-    kept[order] = rank_within(rows.claim_owner[order]) < flows[stays][rows.claim_owner[order]]
-    kept[_of_rows(rows, chosen, of_row, count, arc, flows[wished])] = True
-    return most_kept(Pairs.of(rows.claim_row, rows.claim_owner), kept, rows.needs, room.low, room.high)
-
-
-def _alike(rows: Rows, chosen: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(K,) first row, (R,) class (-1: none) and (K,) size of classes of rows that have equal claims among the chosen."""
-    has = np.unique(rows.claim_row[chosen])
-    number = np.full(len(rows.item), NOBODY, dtype=np.int64)
-    row, places = rows.claim_row[chosen], int(rows.claim_place.max(initial=0)) + 1
-    columns = columns_of_lists(len(number), row, rows.claim_owner[chosen] * places + rows.claim_place[chosen])
-    classes = Classes.alike(rows.needs[has], *(column[has] for column in columns))
-    number[has] = classes.of
-    return has[classes.first], number, classes.size
-
-
-def _of_rows(
-    rows: Rows, chosen: Int64Array, of_row: Int64Array, count: Int64Array, arc: Int64Array, flow: Int64Array
-) -> Int64Array:
-    """The claims that are kept, of a class's rows in turn: owner after owner."""
-    if not len(chosen):
-        return chosen
-    members = np.flatnonzero(of_row >= 0)
-    members = members[order_by(of_row[members])]
-    start = np.cumsum(count) - count
-    of_class = of_row[rows.claim_row[arc]]
-    order = order_by(of_class)
-    copies = flow[order]
-    of_copy, owner = np.repeat(of_class[order], copies), np.repeat(rows.claim_owner[arc][order], copies)
-    position = rank_within(of_copy)
-    row = members[start[of_copy] + position % count[of_copy]]
-    return rows.claim_of(row, owner)
+    """(P,) which claims are kept: most of them; first, of one item and of one owner, the cheap ones of least rank."""
+    room, item, owner = rows.problem.room, rows.claim_row, rows.claim_owner
+    traffic = rows.prices.table[rows.cost_row[item], rows.zone[owner]]
+    order = order_by(item, traffic, rows.claim_rank, owner)
+    best = order[rank_within(item[order]) < rows.needs[item[order]]]
+    best = best[order_by(owner[best], traffic[best], rows.claim_rank[best], item[best])]
+    place = rank_within(owner[best])
+    more = best[(place >= room.low[owner[best]]) & (place < room.high[owner[best]])]
+    kept = np.zeros(len(item), dtype=np.bool_)
+    kept[best[place < room.low[owner[best]]]] = True
+    kept[more[: int(rows.needs.sum() - room.low.sum())]] = True
+    return most_kept(Pairs.of(item, owner), kept, rows.needs, room.low, room.high)
 
 
 def _kept_and_dealt(rows: Rows, kept: BoolArray) -> Int64Array | None:
@@ -118,7 +60,7 @@ def _kept_and_dealt(rows: Rows, kept: BoolArray) -> Int64Array | None:
     row = np.repeat(np.arange(len(rows.item)), rows.needs - number)
     one = np.zeros(rows.owners, dtype=np.int64)
     nobody = np.full(len(row), NOBODY, dtype=np.int64)
-    left = np.maximum(room.low - used, 0), room.high - np.maximum(used, 0)
+    left = np.maximum(room.low - used, 0), room.high - used
     dealt = deal(holders, row, np.zeros_like(row), nobody, nobody < 0, one, left)
     return None if dealt is None else ascending(dealt)
 

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.classes import Classes, columns_of_lists
+from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by
@@ -107,21 +107,26 @@ class Prices:
     """What copies cost.
 
     Args:
+        row: (N,) row of the table of each item.
+        zone: (C,) column of each owner.
         table: (K, Z) traffic of a row of the table in a zone.
         traffic: cost of a unit of it.
         move: cost of a copy where none was before.
         in_flows: two smaller numbers that order all changes on a simple cycle as these two do.
     """
 
+    row: Int64Array
+    zone: Int64Array
     table: Int64Array
     traffic: int
     move: int
     in_flows: tuple[int, int]
 
     @classmethod
-    def nothing(cls, rows: int = 1, zones: int = 1) -> Prices:
+    def nothing(cls, items: int = 0, owners: int = 0) -> Prices:
         """All is free."""
-        return cls(np.zeros((rows, zones), dtype=np.int64), 0, 0, (0, 0))
+        row, zone = np.zeros(items, dtype=np.int64), np.zeros(owners, dtype=np.int64)
+        return cls(row, zone, np.zeros((1, 1), dtype=np.int64), 0, 0, (0, 0))
 
 
 def bit_count(bits: Bits) -> Int64Array:
@@ -186,7 +191,7 @@ class FreedFlow:
         chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
         places = int(special.place.max(initial=0)) + 1
         told = (special.cell[chosen] * 2 + special.is_away[chosen]) * places + special.place[chosen]
-        classes = Classes.alike(*columns, *columns_of_lists(len(number), special.row[chosen], told))
+        classes = Classes.alike(*columns, labels_of_lists(len(number), special.row[chosen], told))
         self.first, self.of_row, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
 

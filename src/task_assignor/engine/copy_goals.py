@@ -84,21 +84,6 @@ def copy_bounds(main_owner: Int64Array, wanted: Int64Array, owners: int) -> Copy
     return CopyBounds(needs, least, most, int(least.sum() + needs.sum()))
 
 
-@attrs.frozen(eq=False)
-class Traffic:
-    """What a copy costs where.
-
-    Args:
-        row: (N,) row of each item.
-        zone: (C,) zone of each owner.
-        prices: a row's traffic in each zone, and what moving costs.
-    """
-
-    row: Int64Array
-    zone: Int64Array
-    prices: Prices
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class CopyProblem:
     """Copies of N items for C owners.
@@ -110,7 +95,7 @@ class CopyProblem:
         tags: (C, G) number of each owner's value of each tag key; -1: it has none.
         keeps_tags: former copies are as many, and no item's holders may have fewer different tag values than with them;
             else they have as many as can be.
-        traffic: what copies cost; None: nothing.
+        prices: what copies cost; None: nothing.
     """
 
     main_owner: Int64Array
@@ -118,7 +103,7 @@ class CopyProblem:
     claims: Pairs
     tags: Int64Array
     keeps_tags: bool = False
-    traffic: Traffic | None = None
+    prices: Prices | None = None
 
 
 class Total(NamedTuple):
@@ -158,9 +143,8 @@ class Rows:
             if problem.keeps_tags
             else np.full(len(self.item), self.value.shape[1] * (self.most + 1))
         )
-        self.cost_row = np.zeros_like(self.item) if problem.traffic is None else problem.traffic.row[self.item]
-        self.prices = Prices.nothing() if problem.traffic is None else problem.traffic.prices
-        self.zone = np.zeros(self.owners, dtype=np.int64) if problem.traffic is None else problem.traffic.zone
+        self.prices = problem.prices or Prices.nothing(len(problem.main_owner), self.owners)
+        self.cost_row, self.zone = self.prices.row[self.item], self.prices.zone
 
     def present(self, holders: Int64Array) -> Bits:
         """(R, W) tag values of the holders."""

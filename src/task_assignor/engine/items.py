@@ -71,13 +71,9 @@ class Pairs:
 
 
 def quotas(weight: Int64Array, items: int) -> tuple[Int64Array, Int64Array]:
-    """(C,) floor and ceil of each owner's share of the items by weight."""
-    total = int(weight.sum())
-    if items * int(weight.max(initial=0)) < 2**62:
-        scaled = weight * items
-        return scaled // total, -(-scaled // total)
-    exact = [int(one) * items for one in weight]
-    return np.array([one // total for one in exact]), np.array([-(-one // total) for one in exact])
+    """(C,) floor and ceil of each owner's share of the items by weight: weights are below 2^31, and items fit into memory."""
+    scaled, total = weight * items, int(weight.sum())
+    return scaled // total, -(-scaled // total)
 
 
 def sums(keys: Int64Array, values: Int64Array, count: int) -> Int64Array:

@@ -82,11 +82,6 @@ class Nodes:
         return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
 
     @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.first_hub
-
-    @property
     def first_class(self) -> int:
         """First node of classes."""
         return self.sink + 1
@@ -207,9 +202,7 @@ class ActivesNetwork:
         Where bearers bear several owners' loads, these are even before all else.
         """
         ranges = self.bounds.stateful, self.bounds.borne
-        corners: tuple[Int64Array, ...] = ()
-        if self.problem.keep_all_claims:
-            corners = self.bounds.floor, self.bounds.ceil
+        corners = self.problem.bounds() if self.problem.keep_all_claims else ()
         loads = [one.middle for one in ranges]
         while True:
             stateful = Steps.around(loads[0], ranges[0].low, ranges[0].high)
@@ -239,7 +232,7 @@ class ActivesNetwork:
         first = arcs.add(self.trunk.tail, self.trunk.head, everything, 0, self.trunk.cost).start
         prices = self._add_steps(arcs, stateful, every)
         supplies = np.zeros(nodes.first_class + len(self.shared), dtype=np.int64)
-        supplies[: nodes.rows] = np.bincount(nodes.row, minlength=nodes.rows)
+        supplies[: nodes.first_hub] = np.bincount(nodes.row, minlength=nodes.first_hub)
         supplies[nodes.first_owner + np.arange(owners)] = -bounds.low
         supplies[nodes.sink] = int(bounds.low.sum()) - len(nodes.kind)
         # A simple path or cycle meets each node once, and between two places or owners one that is neither.
@@ -274,7 +267,7 @@ class ActivesNetwork:
         else:
             last = of_every
             if self.problem.keep_all_claims:
-                floor, ceil = bounds.floor[every.owner], bounds.ceil[every.owner]
+                floor, ceil = (share[every.owner] for share in self.problem.bounds())
                 outside = np.where(every.start < floor, 0, np.where(every.start < ceil, 1, 2))
         width = stateful.end - stateful.start
         arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, of_stateful)
@@ -303,7 +296,7 @@ class ActivesNetwork:
         is_open = may_leave.copy()
         is_open[of_class[self.is_shared & is_free[kept]]] = True
         supply = supplies[: nodes.first_class].copy()
-        supply[: nodes.rows] = 0
+        supply[: nodes.first_hub] = 0
         return Best(
             classes,
             self.claims,

@@ -17,9 +17,10 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.along import along
 from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
-from task_assignor.engine.items import NOBODY, rank_within, sums
+from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
@@ -65,7 +66,7 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
-    cost = graph.cost(flows)
+    cost = exact_dot(flows, graph.arcs.columns()[3][0])
     if problem.item_weight is None:
         costs = problem.item_costs(place)
         if (costs < 0).any() or cost != exact_dot(costs, np.ones_like(costs)):
@@ -92,9 +93,9 @@ class _Graph:
         alone = classes_of_row[class_row] == 1
         at_row = alone | (class_owner < 0)
         own_node = np.flatnonzero(~at_row)
-        node_of_class = class_row.copy()
+        self.node_of_class = node_of_class = class_row.copy()
         node_of_class[own_node] = rows + np.arange(len(own_node))
-        self.first_hub = rows + len(own_node)
+        self.first_class, self.first_hub = rows, rows + len(own_node)
         self.first_cell = self.first_hub + (int(problem.cell_hub.max(initial=-1)) + 1)
         self.first_place = self.first_cell + len(problem.cell_hub)
         self.first_pool = self.first_place + (places if problem.place_pool is not None else 0)
@@ -115,8 +116,7 @@ class _Graph:
         owned = class_owner >= 0
         stay_cost = problem.costs(class_row, np.maximum(class_owner, 0))
         stays = np.flatnonzero(owned & (stay_cost >= 0))
-        self.class_of_stay = stays
-        self.stay = self._add(
+        self._add(
             node_of_class[stays],
             self.first_place + class_owner[stays],
             counts[stays],
@@ -135,14 +135,13 @@ class _Graph:
         # A simple cycle changes the number of moves by at most one per class on it, and enters each place at most once.
         self.most_moves = min(len(keys), 2 * places)
 
-    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, moves: Any = 0) -> slice:
-        where = self.arcs.add(tails, heads, capacities, costs, moves)
+    def _add(self, tails: Any, heads: Any, capacities: Any, costs: Any, moves: Any = 0) -> None:
+        self.arcs.add(tails, heads, capacities, costs, moves)
         if len(self.arcs) > MOST_ARCS:
             raise FlowError(
                 f"The flow model needs more than {MOST_ARCS} arcs. Maybe use fewer classes of tasks, or "
                 "fewer exceptions for pairs of class and client."
             )
-        return where
 
     def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
         """Arcs from rows to cells, to the hub, and to single places."""
@@ -166,25 +165,22 @@ class _Graph:
         entry_row = np.concatenate([problem.entry_row[chosen], whole_row])
         entry_cell = np.concatenate([problem.entry_cell[chosen], whole_cell])
         entry_cost = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
-        self.entry_row, self.entry_cell = entry_row, entry_cell
-        self.entry = self._add(
-            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], tie[entry_row]
-        )
-        self.hub_row = by_hub
-        self.to_hub = self._add(
-            by_hub,
-            self.first_hub + problem.row_hub[by_hub],
-            supply[by_hub],
-            dearest[by_hub] + move[by_hub],
-            tie[by_hub],
-        )
-        self.direct_row, self.direct_place = direct_row, direct_place
-        self.direct = self._add(
+        self._add(
             direct_row,
             self.first_place + direct_place,
             supply[direct_row],
             direct_cost + move[direct_row],
             tie[direct_row],
+        )
+        self._add(
+            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], tie[entry_row]
+        )
+        self._add(
+            by_hub,
+            self.first_hub + problem.row_hub[by_hub],
+            supply[by_hub],
+            dearest[by_hub] + move[by_hub],
+            tie[by_hub],
         )
 
     def _add_places(self) -> None:
@@ -192,10 +188,10 @@ class _Graph:
         problem = self.problem
         cells, places = np.arange(len(problem.cell_hub)), np.arange(len(problem.place_cell))
         total = int(self.weight.sum())
-        self.hub_cell = self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, total, 0, 0)
+        self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, total, 0, 0)
         limit = problem.upper[problem.pools] if problem.place_upper is None else problem.place_upper
         price = np.zeros(len(places), dtype=np.int64) if problem.place_cost is None else problem.place_cost
-        self.cell_place = self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, price, 0)
+        self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, price, 0)
         if problem.place_pool is not None:
             self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
         spare = problem.upper - problem.lower
@@ -207,89 +203,19 @@ class _Graph:
         others = self.sink + 1 - self.first_hub
         return Network(self.supplies, self.arcs, longest_path=4 * (others + 1), changes=(self.most_moves,))
 
-    def cost(self, flows: Int64Array) -> int:
-        """Cost of a flow by the first goal."""
-        return exact_dot(flows, self.arcs.columns()[3][0])
-
     def places(self, flows: Int64Array) -> Int64Array:
         """One place per item, made of the flow: in item order those that stay come first, then by cell and place."""
-        problem = self.problem
-        items = np.arange(len(problem.item_row))
-        # Staying is the only way of a class here; those that it has no room for are the movers.
-        stays = np.zeros(len(items), dtype=np.bool_)
-        order = order_by(self.item_class)
-        chosen = flows[self.stay] > 0
-        way = _ways(
-            self.item_class[order], self.weight[order], self.class_of_stay[chosen], flows[self.stay][chosen], last=False
-        )
-        stays[order] = way >= 0
-        place = np.where(stays, problem.item_owner, NOBODY)
-
-        # One way out per unit that leaves a row: -1 - place for a place, the cell's number, or the number past them: hub.
-        past = len(problem.cell_hub)
-        movers = _sorted_by(problem.item_row, np.flatnonzero(~stays))
-        way = np.concatenate([-1 - self.direct_place, self.entry_cell, np.full(len(self.hub_row), past)])
-        of_row = np.concatenate([self.direct_row, self.entry_row, self.hub_row])
-        amount = np.concatenate([flows[self.direct], flows[self.entry], flows[self.to_hub]])
-        used = np.flatnonzero(amount)
-        order = used[order_by(of_row[used], way[used] >= 0, np.abs(way[used]))]
-        taken = _ways(problem.item_row[movers], self.weight[movers], of_row[order], amount[order])
-        movers, ways = movers[taken >= 0], way[order][taken[taken >= 0]]
-        place[movers[ways < 0]] = -1 - ways[ways < 0]
-        cell = np.full(len(items), NOBODY, dtype=np.int64)
-        cell[movers[(ways >= 0) & (ways < past)]] = ways[(ways >= 0) & (ways < past)]
-
-        hub = np.full(len(items), NOBODY, dtype=np.int64)
-        hub[movers[ways == past]] = problem.row_hub[problem.item_row[movers[ways == past]]]
-        self._hand_on(hub, cell, problem.cell_hub, flows[self.hub_cell])
-        self._hand_on(cell, place, problem.place_cell, flows[self.cell_place])
+        problem, (tail, head, _, _) = self.problem, self.arcs.columns()
+        weight = None if problem.item_weight is None else self.weight
+        at = self.node_of_class[self.item_class]
+        # Along arcs out of classes, rows, hubs, cells.
+        bounds = [(self.first_class, self.first_hub), (0, self.first_class)]
+        bounds += [(self.first_hub, self.first_cell), (self.first_cell, self.first_place)]
+        for low, high in bounds:
+            here = (tail >= low) & (tail < high)
+            at = along(at, tail[here], head[here], flows[here], weight)
+        place: Int64Array = np.maximum(at - self.first_place, NOBODY)
         return place
-
-    def _hand_on(self, source: Int64Array, target: Int64Array, of_source: Int64Array, amounts: Int64Array) -> None:
-        """From hubs to cells, from cells to places: items by number, targets by number, as much as flows."""
-        items = _sorted_by(source, np.flatnonzero(source >= 0))
-        order = _sorted_by(of_source, np.flatnonzero(amounts))
-        taken = _ways(source[items], self.weight[items], of_source[order], amounts[order])
-        target[items[taken >= 0]] = order[taken[taken >= 0]]
-
-
-def _sorted_by(keys: Int64Array, items: Int64Array) -> Int64Array:
-    """The items sorted by key, then number."""
-    return items[order_by(keys[items])]
-
-
-def _ways(
-    item_group: Int64Array, weight: Int64Array, way_group: Int64Array, amount: Int64Array, last: bool = True
-) -> Int64Array:
-    """Deal the items of each group out over its ways, in order, as much as each way takes; both are sorted by group.
-
-    An item goes where its middle falls. Without weights that deals out exactly; with weights an item that is past the
-    amounts takes the last way of its group (if `last`).
-
-    Returns:
-        (N,) number of the way; -1: none.
-    """
-    if not len(way_group):
-        return np.full(len(item_group), NOBODY, dtype=np.int64)
-    middle = 2 * _within(item_group, weight) - weight
-    end = 2 * _within(way_group, amount)
-    span = max(int(middle.max(initial=0)), int(end.max())) + 1
-    if span > 2**62 // (int(max(item_group.max(initial=0), way_group.max())) + 1):
-        raise FlowError("The weights of the tasks are too large. Maybe use smaller ones of the same proportions.")
-    found = np.searchsorted(way_group * span + end, item_group * span + middle)
-    inside = way_group[np.minimum(found, len(way_group) - 1)] == item_group
-    inside &= found < len(way_group)
-    before = np.maximum(found - 1, 0)
-    past = last & ~inside & (way_group[before] == item_group)
-    return np.where(inside, found, np.where(past, before, NOBODY))
-
-
-def _within(groups: Int64Array, amounts: Int64Array) -> Int64Array:
-    """Running sums within groups."""
-    running = np.cumsum(amounts)
-    first = np.arange(len(groups)) - rank_within(groups)
-    within: Int64Array = running - (running - amounts)[first]
-    return within
 
 
 def _exceptions(
@@ -341,11 +267,7 @@ def _exceptions(
     whole_cell = np.tile(np.arange(len(problem.cell_hub)), len(rows))
     fine = problem.cell_hub[whole_cell] == problem.row_hub[whole_row]
     fine &= ~np.isin(whole_row * len(problem.cell_hub) + whole_cell, apart)
-    return (
-        rows,
-        whole_row[fine],
-        whole_cell[fine],
-        np.concatenate(direct_row),
-        np.concatenate(direct_place),
-        np.concatenate(direct_cost),
-    )
+    direct = [np.concatenate(parts) for parts in (direct_row, direct_place, direct_cost)]
+    order = order_by(direct[0], direct[1])
+    row, place, cost = (column[order] for column in direct)
+    return rows, whole_row[fine], whole_cell[fine], row, place, cost

@@ -55,9 +55,8 @@ class StateNetwork:
         self.row = self.nodes.row[best.classes.first]
         self.kind = self.nodes.kind[best.classes.first]
         self.useful = self._useful(network.problem.state)
-        number = np.bincount(self.useful.item, minlength=len(self.nodes.kind))
-        self.number = number
-        self.choices = int(number[number > 1].sum())
+        self.number = np.bincount(self.useful.item, minlength=len(self.nodes.kind))
+        self.choices = int(self.number[self.number > 1].sum())
 
     def owners(self, tried: Int64Array | None = None) -> Int64Array:
         """(N,) owner of each item.
@@ -224,7 +223,7 @@ class StateNetwork:
         is_away = np.zeros(len(owner), dtype=np.bool_)
         is_away[self.useful.item] = True
         is_away[self.useful.item[owner[self.useful.item] == self.useful.owner]] = False
-        kept = Pairs.of(best.claims.item, best.claims.owner).have(best.classes.of, owner)
+        kept = best.claims.have(best.classes.of, owner)
         return np.flatnonzero(is_away & ~kept)
 
     def _has_open_place(self, state: Pairs) -> BoolArray:
@@ -247,7 +246,6 @@ class StateNetwork:
         def is_way(tail: Int64Array, head: Int64Array) -> BoolArray:
             return are_in(tail * width + head, known)
 
-        owners = len(nodes.cell)
-        is_claim = are_in(of_class * owners + state.owner, best.claims.item * owners + best.claims.owner)
+        is_claim = best.claims.have(of_class, state.owner)
         by_hub = is_way(row, nodes.hub[row]) & is_way(nodes.hub[row], cell)
         return ~is_claim & (by_hub | is_way(row, cell))

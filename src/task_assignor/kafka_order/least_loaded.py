@@ -89,23 +89,12 @@ def deal_by_load(counts: Int64Array, threads: Int64Array, count: int) -> Int32Ar
     """
     if not count:
         return np.zeros(0, dtype=np.int32)
-    # A level up to which the series hold enough entries, hardly more.
-    low, high = float((counts / threads).min()), float(((counts + count) / threads).max())
-    while high - low > max(high * 1e-12, 0.5 / float(threads.max())):
-        middle = (low + high) / 2
-        if int(_entries_up_to(counts, threads, middle).sum()) >= count:
-            high = middle
-        else:
-            low = middle
-    # One more of each, so that rounding at the edge cannot leave out an entry that should be in.
-    entries = np.minimum(_entries_up_to(counts, threads, high) + 1, count)
+    # The load that all who are chosen would have in the end if tasks could be split: of the lightest clients so many are
+    # chosen that it is least. One more of each, so that rounding cannot leave out an entry that should be in.
+    lightest = np.argsort(counts / threads)
+    level = ((count + np.cumsum(counts[lightest])) / np.cumsum(threads[lightest])).min()
+    entries = np.clip(np.floor(level * threads).astype(np.int64) - counts + 2, 0, count)
     client = np.repeat(np.arange(len(counts)), entries)
     turn = np.arange(len(client)) - np.repeat(np.cumsum(entries) - entries, entries)
     order = np.lexsort((client, (counts[client] + turn) / threads[client]))
     return client[order[:count]].astype(np.int32)
-
-
-def _entries_up_to(counts: Int64Array, threads: Int64Array, level: float) -> Int64Array:
-    """(C,) how many entries of each client's series are not above `level`."""
-    entries: Int64Array = np.floor(level * threads).astype(np.int64) - counts + 1
-    return np.maximum(entries, 0)

@@ -15,7 +15,7 @@ from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_actives import check_cost, selected_tasks
 from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, strategy_problem
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
-from task_assignor.utils.standbys import tag_values, traffic_of
+from task_assignor.utils.standbys import prices_of, tag_values
 
 
 def optimize_standbys(
@@ -70,7 +70,7 @@ def optimize_standbys(
     assert non_overlap_cost is not None
     held = Pairs.of(row.reshape(-1), before.standby_client[movable])
     counts = np.bincount(held.owner, minlength=len(columns.clients))
-    traffic = traffic_of(columns, distinct, (traffic_cost, non_overlap_cost), partitions)
+    prices = prices_of(columns, distinct, (traffic_cost, non_overlap_cost), partitions)
     found = place_copies(
         CopyProblem(
             main_owner=before.active_owner[distinct].astype(np.int64),
@@ -78,10 +78,10 @@ def optimize_standbys(
             claims=held,
             tags=tag_values(columns, configs.rack_aware_assignment_tags),
             keeps_tags=True,
-            traffic=traffic,
+            prices=prices,
         )
     )
-    traffic_before = int(traffic.prices.table[traffic.row[held.item], traffic.zone[held.owner]].sum())
+    traffic_before = int(prices.table[prices.row[held.item], prices.zone[held.owner]].sum())
     # Pairs are sorted by task, then client, as the ones in `held` are by task.
     client = before.standby_client.copy()
     client[movable] = found.owner

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from task_assignor.engine.copies import place_copies
 from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyProblem, Room, Traffic
+from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.arrays import csr_pairs, offsets_of, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array
@@ -108,7 +108,7 @@ def _problem(
         room=Room.even(owner, wanted, columns.clients.num_processing_threads),
         claims=previous_state_of_units(columns, unit),
         tags=tag_values(columns, configs.rack_aware_assignment_tags),
-        traffic=None if costs is None else traffic_of(columns, np.arange(len(unit)), costs),
+        prices=None if costs is None else prices_of(columns, np.arange(len(unit)), costs),
     )
 
 
@@ -124,9 +124,9 @@ def _of_tasks(
     return task[order], client[order]
 
 
-def traffic_of(
+def prices_of(
     columns: StateColumns, tasks: AnyIntArray, costs: tuple[int, int], partitions: Partitions = "changelog"
-) -> Traffic:
+) -> Prices:
     """What copies of the tasks cost on the clients' racks, which all are known.
 
     Args:
@@ -139,8 +139,8 @@ def traffic_of(
     # Each client is met at most once on a simple cycle, by two arcs.
     most = 2 * (clients + 1)
     small = small_costs(*costs, int(rows.partitions.max(initial=1)) * most, most)
-    prices = Prices(rows.table(), *costs, min(costs, small, key=max))
-    return Traffic(rows.row, columns.clients.rack.astype(np.int64), prices)
+    rack = columns.clients.rack.astype(np.int64)
+    return Prices(rows.row, rack, rows.table(), *costs, min(costs, small, key=max))
 
 
 def tag_values(columns: StateColumns, tags: Iterable[str]) -> Int64Array:
