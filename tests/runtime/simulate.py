@@ -55,6 +55,7 @@ def simulate(seed: int) -> World:
         clocks=chance.choice((0, 0.2)),
         checks=chance.choice((0.05, 0.05, 0.05, 1.0)),
         slow_batches=chance.choice((0, 0, 0.1)),
+        markers=chance.choice((0, 3, 10)),
     )
     world.run()
     errors = [finished.error for finished in world.finished]

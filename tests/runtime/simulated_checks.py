@@ -188,7 +188,8 @@ def check_everything_is_done(world: World) -> None:
         assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
         assert len(world.work.files) == sum(map(len, world.committed.values())), "batches were done in vain"
     world.storage.mend()
-    check_outputs(world.storage, world.committed)
+    check_outputs(world.storage, world.committed, world.markers.held)
+    assert not world.markers.asked, "nobody heard what became of a marker"
     told = [record.number for record in CommitLog(RUN, storage=world.storage).records()]
     assert told == list(range(len(world.commits))), "the history does not say what was committed"
     read: dict[tuple[str, int], int] = {}

@@ -10,6 +10,7 @@ import msgspec
 
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException, CommitLogException, TopicException
+from task_assignor.runtime.machines.client_task import Share, ShareDone, SnapshotFailed
 from task_assignor.runtime.machines.client_values import LeaveRequested
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import (
@@ -86,6 +87,7 @@ class Faults:
             actions.append(self._storage_fault)
         if world.mishaps > 0 and world.clients and world.random.random() < 0.03:
             actions.append(self._mishap)
+        actions += world.markers.may_happen()
         if self._sleeping and world.random.random() < 0.05:
             actions.append(self._wake)
         return actions
@@ -97,6 +99,23 @@ class Faults:
         return (
             bool(storage.damaged) or storage.is_full or (was_faster and "has been made by somebody else" in str(error))
         )
+
+    def share(self, client: SimulatedClient, share: Share) -> None:
+        """The client may be killed when the files are there, before it tells of it."""
+        world = self._world
+        client.shares.remove(share)
+        try:
+            snapshot = world.work.shared.put(share)
+        except OSError as error:
+            world.tell_client(client, ShareDone(share.task, SnapshotFailed(str(error))))
+            return
+        if world.faults > 0 and world.random.random() < 0.05:
+            world.faults -= 1
+            world.kill(client)
+        else:
+            failed = world.random.random() < 0.1
+            shared = SnapshotFailed("no answer") if failed else self.garbled_snapshot(client, snapshot)
+            world.tell_client(client, ShareDone(share.task, shared))
 
     # Clients and their connections.
 

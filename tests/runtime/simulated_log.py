@@ -54,7 +54,6 @@ def new_coordinator(world: World) -> Coordinator:
     world.log = log
     assert log.last == opening.number == len(world.commits) - 1, "records were lost"
     return Coordinator(
-        APPLICATION,
         RUN,
         world.leader,
         progress,
@@ -95,6 +94,7 @@ def take(world: World, record: CommitRecord) -> None:
         assert record.rebalance.generation not in {found.generation for found in world.rebalances}
         world.rebalances.append(record.rebalance)
     check_commit(world, record)
+    world.markers.take(record)
     world.commits.append(record)
 
 
@@ -104,4 +104,4 @@ def write_checkpoint(world: World, log: CommitLog, number: int, state: SavedProg
     with suppress(OSError, StreamsException):
         log.write_checkpoint(number, state)
     if not world.storage.damaged:
-        check_outputs(world.storage, world.committed)
+        check_outputs(world.storage, world.committed, world.markers.held)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.compaction import Compaction, Upkeep
-from task_assignor.runtime.machines.output_files import OutputFiles, files_after
+from task_assignor.runtime.machines.output_files import OutputFiles
+from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
@@ -37,10 +38,10 @@ class Merging(Compaction):
         super().__init__(storage, upkeep)
         self._counts = storage.counts
 
-    def merge(self, files: OutputFiles, number: int, epoch: int) -> list[str]:
+    def merge(self, files: OutputFiles, number: int, epoch: int, cuts: Sequence[int]) -> list[str]:
         """As the real one, but for tables."""
         replaced: list[str] = []
-        for merge in files.merges(number, epoch):
+        for merge in files.merges(number, epoch, cuts=cuts):
             data = b"".join(self._storage.open(one.file.path).to_pybytes() for one in merge.files)
             self._storage.put_all({merge.path: data})
             rows = sum(one.file.seal.rows for one in merge.files)
@@ -50,13 +51,16 @@ class Merging(Compaction):
         return replaced
 
 
-def check_outputs(storage: MemoryStorage, committed: Mapping[TaskId, Rows]) -> None:
-    """Readers see what was committed, in its order, each row once; so does who has listed the checkpoint before."""
-    log = CommitLog("run", storage=storage)
-    newest = log.checkpoint()
-    files, _ = files_after(newest, list(log.records_after(newest)))
-    seen: dict[TaskId, Rows] = {}
-    for output in ("out-0", "out-1", "out-2"):
-        for one in files.of(output):
-            seen[one.task] = seen.get(one.task, ()) + _rows_in(storage.objects[one.file.path])
-    assert seen == {task: rows for task, rows in committed.items() if rows}
+def check_outputs(
+    storage: MemoryStorage, committed: Mapping[TaskId, Rows], held: Mapping[str, Mapping[TaskId, Rows]]
+) -> None:
+    """Readers see what was committed, in its order, each row once; and at each marker what was committed then."""
+    files, markers = CommitLog("run", storage=storage).outputs_and_markers()
+    assert [marker.name for marker in markers] == list(held)[-KEPT_MARKERS:]
+    cuts: list[tuple[int | None, Mapping[TaskId, Rows]]] = [(marker.commit, held[marker.name]) for marker in markers]
+    for commit, known in [*cuts, (None, committed)]:
+        seen: dict[TaskId, Rows] = {}
+        for output in ("out-0", "out-1", "out-2"):
+            for one in files.of(output, commit):
+                seen[one.task] = seen.get(one.task, ()) + _rows_in(storage.objects[one.file.path])
+        assert seen == {task: rows for task, rows in known.items() if rows}

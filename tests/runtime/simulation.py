@@ -14,7 +14,7 @@ from functools import partial
 from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.client import ClientMachine
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share, ShareDone, SnapshotFailed
+from task_assignor.runtime.machines.client_task import Job, JobKind, Share
 from task_assignor.runtime.machines.client_values import (
     Answered,
     ClientEvent,
@@ -43,6 +43,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     EndsMoved,
     Finished,
     FromClient,
+    LookAtSources,
     NothingWaits,
     SendToClient,
     StopRequested,
@@ -50,7 +51,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.machines.events import ClientLost, RunEvent
+from task_assignor.runtime.machines.events import ClientLost, MarkerRefused, RunEvent
 from task_assignor.runtime.machines.protocol import (
     Alive,
     EndProcess,
@@ -71,6 +72,7 @@ from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, 
 from tests.runtime.simulated_faults import Faults
 from tests.runtime.simulated_leader import WhimsicalLeader
 from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
+from tests.runtime.simulated_markers import SimulatedMarkers
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, sent
 
@@ -103,6 +105,7 @@ class World:
         slow_links: how many connections are slow, so that much may happen before a message comes.
         clocks: how likely it is that with a heartbeat something of a task is due by the clock.
         stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
+        markers: how many are asked for.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class World:
         slow_links: float = 0.0,
         stop_timeout_ms: int = 5_000,
         clocks: float = 0.0,
+        markers: int = 0,
     ) -> None:
         self.random = random.Random(seed)
         self.is_quiet = not (faults or mishaps or storage_faults)
@@ -158,6 +162,7 @@ class World:
         self.partitions = {"left": partitions[0], "right": partitions[0], "alone": partitions[1], "fed": partitions[2]}
         self.work = Work(self.random, self.commits, self.storage, self.partitions["fed"])
         self.faults_that = Faults(self)
+        self.markers = SimulatedMarkers(self, markers)
         self.committed: dict[TaskId, Lineage] = {}
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
@@ -307,7 +312,7 @@ class World:
                 if job not in client.hanging and (job not in client.slow or self.random.random() < 0.01):
                     actions.append(partial(self._finish_job, client, job))
             actions += [partial(self._sync, client, result) for result in client.syncs]
-            actions += [partial(self._share, client, share) for share in client.shares]
+            actions += [partial(self.faults_that.share, client, share) for share in client.shares]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
         if self.is_growing and self.random.random() < 0.2:
@@ -387,6 +392,7 @@ class World:
             connection.to_client.append(None)
         self.faults_that.put_to_sleep(is_dead=is_dead)
         self.questions, self.hangs = [], set()
+        self.markers.forget()
         known, has_lost = self.coordinator.progress, self.coordinator.has_accepted
         while True:
             try:
@@ -510,6 +516,8 @@ class World:
                 case AskAssignor():
                     check_states(self, instruction)
                     self.questions.append(instruction)
+                case LookAtSources(name):
+                    self.markers.looks.append(name)
                 case StoreCommit(record):
                     if not store(self, record):
                         return
@@ -520,6 +528,8 @@ class World:
                 case Announce(happened):
                     if isinstance(happened, ClientLost):
                         check_loss(self, happened)
+                    elif isinstance(happened, MarkerRefused):
+                        self.markers.refuse(happened)
                     self.events.append(happened)
                 case Finished():
                     self.finished.append(instruction)
@@ -577,22 +587,6 @@ class World:
                         self.left += 1
 
     # Work.
-
-    def _share(self, client: SimulatedClient, share: Share) -> None:
-        """The client may be killed when the files are there, before it tells of it."""
-        client.shares.remove(share)
-        try:
-            snapshot = self.work.shared.put(share)
-        except OSError as error:
-            self.tell_client(client, ShareDone(share.task, SnapshotFailed(str(error))))
-            return
-        if self.faults > 0 and self.random.random() < 0.05:
-            self.faults -= 1
-            self.kill(client)
-        else:
-            failed = self.random.random() < 0.1
-            shared = SnapshotFailed("no answer") if failed else self.faults_that.garbled_snapshot(client, snapshot)
-            self.tell_client(client, ShareDone(share.task, shared))
 
     def _finish_job(self, client: SimulatedClient, job: Job) -> None:
         client.jobs.remove(job)

@@ -27,7 +27,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.shells.signals import stopping_on_signals
-from task_assignor.runtime.shells.watcher import Watcher
+from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.runtime.topics import Topic
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import (
@@ -260,9 +260,11 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
         told.wait_for(lambda found: len(found) == 1)
         append_topic(tmp_path, "b", rows)
         told.wait_for(lambda found: len(found) == 2)
+        watcher.look("marker")
+        told.wait_for(lambda found: len(found) == 3)
     finally:
         watcher.stop()
-    assert told.found == [{"a": [3], "b": [3]}, {"b": [6]}]
+    assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
 
 
 def test_a_watcher_gives_up_when_a_topic_has_gone_for_good(tmp_path: Path) -> None:

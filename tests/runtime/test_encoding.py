@@ -72,8 +72,8 @@ def test_a_record_is_for_people_too() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"formatVersion": 5}, "formatVersion 5 is not 8"),
-        ({"formatVersion": "x"}, "formatVersion 'x' is not 8"),
+        ({"formatVersion": 5}, "formatVersion 5 is not 9"),
+        ({"formatVersion": "x"}, "formatVersion 'x' is not 9"),
         ({"number": -1}, r"Expected `int` >= 0 - at `\$.number`"),
         ({"number": "1"}, r"Expected `int`, got `str` - at `\$.number`"),
         ({"epoch": None}, r"at `\$.epoch`"),
@@ -88,7 +88,7 @@ def test_what_is_no_record_is_named(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         decode(json.dumps(document).encode(), CommitRecord)
     document.pop("formatVersion")
-    with pytest.raises(ValueError, match="formatVersion None is not 8"):
+    with pytest.raises(ValueError, match="formatVersion None is not 9"):
         decode(json.dumps(document).encode(), CommitRecord)
 
 

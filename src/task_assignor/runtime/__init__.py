@@ -6,7 +6,7 @@ from task_assignor.runtime.packages import check_packages
 
 check_packages()
 
-from task_assignor.runtime.application import RunResult, StreamsApplication
+from task_assignor.runtime.application import StreamsApplication
 from task_assignor.runtime.bad_records import DeadLetters
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.context import TaskContext
@@ -30,6 +30,8 @@ from task_assignor.runtime.machines.events import (
     ClientLeft,
     ClientLost,
     ClientProgress,
+    MarkerReached,
+    MarkerRefused,
     Rebalanced,
     ResultRefused,
     RunEvent,
@@ -41,17 +43,25 @@ from task_assignor.runtime.machines.events import (
     SourcesGrown,
     TaskRestored,
 )
-from task_assignor.runtime.machines.records import ClientTasks, CommitRecord, FileRef, RebalanceRecord, TaskCommit
+from task_assignor.runtime.machines.records import (
+    ClientTasks,
+    CommitRecord,
+    FileRef,
+    Marker,
+    RebalanceRecord,
+    TaskCommit,
+)
 from task_assignor.runtime.metrics import METRICS, Metric, Metrics, Sample
 from task_assignor.runtime.metrics_export import metrics_in_file, metrics_on_port, metrics_to_opentelemetry
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.outputs import committed_files, output_schema, read_output
+from task_assignor.runtime.outputs import committed_files, list_markers, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
 from task_assignor.runtime.processors.aggregation import Aggregation
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_aggregation import SessionWindows, TimeWindows, WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
+from task_assignor.runtime.recorder import RunResult
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import (
     ClientBootstrap,
@@ -103,6 +113,9 @@ __all__ = [
     "Launcher",
     "LocalProcessLauncher",
     "Log",
+    "Marker",
+    "MarkerReached",
+    "MarkerRefused",
     "Metric",
     "Metrics",
     "Output",
@@ -148,6 +161,7 @@ __all__ = [
     "WindowedJoin",
     "append_topic",
     "committed_files",
+    "list_markers",
     "list_topics",
     "metrics_in_file",
     "metrics_on_port",

@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import attrs
 import msgspec
 import pyarrow as pa
 
@@ -31,21 +30,13 @@ from task_assignor.runtime.commits import (
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.event_lines import EventLines
 from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
-from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.events import (
-    BatchesCommitted,
-    ClientLost,
-    Rebalanced,
-    ResultRefused,
     RunEvent,
     RunFailed,
-    RunStopping,
-    TaskRestored,
 )
 from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
@@ -54,19 +45,19 @@ from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.outputs import read_output
+from task_assignor.runtime.recorder import Recorder, RunResult
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
-from task_assignor.runtime.shells.server import Clock, CoordinatorServer
+from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
-from task_assignor.sdk.text import counted, duration, is_url
+from task_assignor.sdk.text import is_url
 
 _log = logging.getLogger(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -75,146 +66,6 @@ _LEAVE_S, _HURRY_S = 2.0, 0.5
 """So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
 _POLL_MS = {False: 20, True: 200}
 """How often it is looked whether topics have grown; by whether they are elsewhere, where each look is a request."""
-_MEASURED_EVERY_S = 60.0
-"""So often the metrics are written to the log of the run; and at its end."""
-
-
-@attrs.frozen
-class RunResult:
-    """What came of a run; printed, it is a summary.
-
-    Args:
-        application_id: `application.id`.
-        run_dir: folder of the run, a path or a URL: commit log, output, changelogs.
-        batches: committed batches of all tasks, earlier runs in the same folder included.
-        rows_in: rows that this run read.
-        rows_out: rows that this run gave to outputs.
-        seconds: from the first assignment to the last commit.
-        rebalances: all rebalances, with their reasons.
-        restores: every time a task's state was brought up to date after an assignment.
-        lost_clients: clients that left before the end.
-        refused_results: late answers that were thrown away.
-        stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did
-            not.
-    """
-
-    application_id: str
-    run_dir: str
-    batches: int
-    rows_in: int
-    rows_out: int
-    seconds: float
-    rebalances: tuple[Rebalanced, ...]
-    restores: tuple[TaskRestored, ...]
-    lost_clients: tuple[ClientLost, ...]
-    refused_results: tuple[ResultRefused, ...]
-    stopped: str = ""
-
-    def __str__(self) -> str:
-        lost = f", {counted(len(self.lost_clients), 'client')} lost" if self.lost_clients else ""
-        refused = f", {counted(len(self.refused_results), 'late answer')} refused" if self.refused_results else ""
-        stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
-        return (
-            f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
-            f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
-            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
-        )
-
-    @property
-    def commits(self) -> CommitLog:
-        """The committed batches."""
-        return CommitLog(self.run_dir)
-
-    def table(self, output: str) -> pa.Table:
-        """All committed rows of an output."""
-        return read_output(self.run_dir, output)
-
-
-class _Recorder:
-    """Keeps what the result needs, and passes every event on."""
-
-    def __init__(
-        self,
-        on_event: Callable[[RunEvent], None] | None,
-        on_line: Callable[[str], None] | None,
-        metrics: Metrics,
-        log: RunLog,
-        manifests: Manifests,
-    ) -> None:
-        self._on_event = on_event
-        self._manifests = manifests
-        self._metrics = metrics
-        self._sinks = [log.line] if on_line is None else [log.line, on_line]
-        self._lines = EventLines(self._line)
-        self._clock = Clock()
-        self._measured = time.monotonic()
-        self.events: list[RunEvent] = []
-        self.rows_in = 0
-        self.rows_out = 0
-        self.stopped = ""
-        self.first: float | None = None
-        self.last = 0.0
-
-    def __call__(self, event: RunEvent) -> None:
-        match event:
-            case Rebalanced():
-                self.first = self.first or time.monotonic()
-            case BatchesCommitted():
-                self.rows_in += event.rows_in
-                self.rows_out += event.rows_out
-            case RunStopping():
-                self.stopped = event.reason
-        if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
-            self.events.append(event)
-        self.last = time.monotonic()
-        _log.info("%s", event)
-        self._metrics.take(event)
-        self._lines.take(event, self._clock.now_ms())
-        if self._on_event is not None:
-            self._on_event(event)
-
-    def committed(self, record: CommitRecord, seconds: float) -> None:
-        """A record was written, in this time."""
-        self._metrics.commit_took(seconds)
-        self._manifests.take(record)
-
-    def checkpointed(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint was written. Called in another thread."""
-        self._manifests.take_checkpoint(checkpoint)
-
-    def poll(self) -> None:
-        """Time has passed."""
-        self._lines.poll(self._clock.now_ms())
-        if time.monotonic() - self._measured >= _MEASURED_EVERY_S:
-            self._measure()
-
-    def end(self) -> None:
-        """The run is over."""
-        self._measure()
-        self._metrics.end()
-
-    def _measure(self) -> None:
-        self._measured = time.monotonic()
-        self._lines.tell("Metrics", self._clock.now_ms(), {"metrics": self._metrics.to_json()})
-
-    def _line(self, text: str) -> None:
-        for sink in self._sinks:
-            sink(text)
-
-    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
-        return RunResult(
-            application_id,
-            run_dir,
-            batches,
-            self.rows_in,
-            self.rows_out,
-            0.0 if self.first is None else self.last - self.first,
-            tuple(event for event in self.events if isinstance(event, Rebalanced)),
-            tuple(event for event in self.events if isinstance(event, TaskRestored)),
-            tuple(event for event in self.events if isinstance(event, ClientLost)),
-            tuple(event for event in self.events if isinstance(event, ResultRefused)),
-            self.stopped,
-        )
 
 
 class StreamsApplication:
@@ -329,6 +180,29 @@ class StreamsApplication:
             server.request_stop(reason)
         return server is not None
 
+    def request_marker(self, name: str) -> bool:
+        """Have a commit by which everything is done that is in the sources now: a cut over all tasks, and no task waits for it.
+
+        When it is there `MarkerReached` tells it, else `MarkerRefused` why it is not; `read_output(run_dir, output, name)`
+        reads an output as it was then. In a run to the present ends of the topics, they are what it is to reach. May be
+        called from any thread, and from the callback.
+
+        Args:
+            name: its name; no other marker of the run may have it. The newest 32 are kept.
+
+        Returns:
+            Whether there is a run.
+
+        Raises:
+            ConfigException: it is no name.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigException(f"The name of a marker ({name!r}) must be a text that is not empty.")
+        server = self._server
+        if server is not None:
+            server.request_marker(name)
+        return server is not None
+
     def run(
         self,
         on_event: Callable[[RunEvent], None] | None = None,
@@ -388,7 +262,7 @@ class StreamsApplication:
             for name, topic in self._topics.items():
                 topic.check(progress.offsets(name))
             log = RunLog(self._layout.storage, self._application_id, opening.epoch)
-            recorder = _Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
+            recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
             try:
                 self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
             finally:
@@ -426,7 +300,7 @@ class StreamsApplication:
         commits: CommitLog,
         opening: CommitRecord,
         progress: Progress,
-        recorder: _Recorder,
+        recorder: Recorder,
         log: RunLog,
         *,
         is_continuous: bool,
@@ -453,7 +327,6 @@ class StreamsApplication:
                 self._gone.add,
             )
             coordinator = Coordinator(
-                self._application_id,
                 run_id,
                 leader,
                 progress,

@@ -178,7 +178,8 @@ class Checkpoints:
         records = [one.record for one in replaced]
         self._list_replaced(before)
         files, written = files_after(before, records)
-        merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch)
+        cuts = [marker.commit for marker in checkpoint.state.markers]
+        merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch, cuts)
         history = [*before.history]
         parts = [gzip.compress(b"".join(one.document for one in replaced), _LEVEL, mtime=0)]
         first, last = records[0].number, records[-1].number

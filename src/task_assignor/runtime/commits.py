@@ -28,12 +28,14 @@ from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.encoding import VERSION, Value
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
+from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import (
     FORMAT_VERSION,
     OUTPUT,
     REPARTITION,
     CommitRecord,
     FileRef,
+    Marker,
     RebalanceRecord,
     Seal,
     changelog_path,
@@ -185,9 +187,19 @@ class CommitLog:
         Raises:
             CommitLogException: a checkpoint or a record is missing or cannot be read.
         """
+        return self.outputs_and_markers()[0]
 
-        def read(checkpoint: Checkpoint) -> OutputFiles:
-            return files_after(checkpoint, self.records_after(checkpoint))[0]
+    def outputs_and_markers(self) -> tuple[OutputFiles, tuple[Marker, ...]]:
+        """The files that hold the rows of outputs, and the markers as of which they can be read, oldest first.
+
+        Raises:
+            CommitLogException: a checkpoint or a record is missing or cannot be read.
+        """
+
+        def read(checkpoint: Checkpoint) -> tuple[OutputFiles, tuple[Marker, ...]]:
+            records = list(self.records_after(checkpoint))
+            new = (marker for record in records for marker in record.markers)
+            return files_after(checkpoint, records)[0], (*checkpoint.state.markers, *new)[-KEPT_MARKERS:]
 
         return self._at_newest(read)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
@@ -47,13 +47,14 @@ class Compaction:
         self._left: set[str] = set()
         """Files that cannot be merged; that was told."""
 
-    def merge(self, files: OutputFiles, number: int, epoch: int) -> list[str]:
+    def merge(self, files: OutputFiles, number: int, epoch: int, cuts: Sequence[int]) -> list[str]:
         """Merge what is due. New files count when the checkpoint is written that names them.
 
         Args:
             files: the files that count; those that were merged are replaced in it.
             number: number of the checkpoint.
             epoch: that of the coordinator.
+            cuts: commits, ascending, as of which outputs can be read.
 
         Returns:
             The files that were replaced.
@@ -64,7 +65,7 @@ class Compaction:
         replaced: list[str] = []
         while True:
             left = len(self._left)
-            for merge in files.merges(number, epoch, self._upkeep.merged_bytes, self._left):
+            for merge in files.merges(number, epoch, self._upkeep.merged_bytes, self._left, cuts):
                 if self._merge(files, merge):
                     replaced += (one.file.path for one in merge.files)
             if len(self._left) == left:

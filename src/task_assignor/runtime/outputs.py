@@ -16,13 +16,30 @@ from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed, 
 from task_assignor.runtime.errors import CommitLogException, CorruptLogException
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import OutputFile
+from task_assignor.runtime.machines.progress import KEPT_MARKERS
+from task_assignor.runtime.machines.records import Marker
 
 
-def committed_outputs(run_dir: str | Path, output: str) -> list[OutputFile]:
-    """The files of an output that count, by task, then batch.
+def list_markers(run_dir: str | Path) -> tuple[Marker, ...]:
+    """The markers of a run that outputs can be read by, oldest first; `StreamsApplication.request_marker` asks for one.
 
     Raises:
-        CommitLogException: there is no such run or output, or a commit record cannot be read.
+        CommitLogException: there is no such run, or a commit record cannot be read.
+    """
+    read_application(RunLayout(run_dir))
+    return CommitLog(run_dir).outputs_and_markers()[1]
+
+
+def committed_outputs(run_dir: str | Path, output: str, marker: str | None = None) -> list[OutputFile]:
+    """The files of an output that count, by task, then batch.
+
+    Args:
+        run_dir: folder of the run.
+        output: the output.
+        marker: name of the marker as of which they are wanted; None: as they are now.
+
+    Raises:
+        CommitLogException: there is no such run, output or marker, or a commit record cannot be read.
     """
     layout = RunLayout(run_dir)
     known = read_application(layout).outputs
@@ -30,26 +47,39 @@ def committed_outputs(run_dir: str | Path, output: str) -> list[OutputFile]:
         raise CommitLogException(
             f"The run in {run_dir} has no output {output!r}; its outputs: {', '.join(sorted(known))}."
         )
-    files = CommitLog(run_dir).output_files()
+    files, found = CommitLog(run_dir).outputs_and_markers()
     topic = files.topic(output)
     if topic:
         raise CommitLogException(
             f"The output {output!r} of the run in {run_dir} is the topic {topic!r} of "
             f"{read_application(layout).topics_root}. Maybe read it from there, with isolation.level=read_committed."
         )
-    return list(files.of(output))
+    if marker is None:
+        return list(files.of(output))
+    commits = [one.commit for one in found if one.name == marker]
+    if not commits:
+        names = ", ".join(repr(one.name) for one in found) or "none"
+        raise CommitLogException(
+            f"The run in {run_dir} has no marker {marker!r}; its markers: {names}. The newest {KEPT_MARKERS} are kept."
+        )
+    return list(files.of(output, commits[-1]))
 
 
-def committed_files(run_dir: str | Path, output: str) -> list[str]:
+def committed_files(run_dir: str | Path, output: str, marker: str | None = None) -> list[str]:
     """Paths or URLs of the files of an output that count, by task, then batch.
 
     While the run goes on small files are merged into larger ones; those that are listed here stay for `output_retention_ms`.
 
+    Args:
+        run_dir: folder of the run.
+        output: the output.
+        marker: name of the marker as of which they are wanted; None: as they are now.
+
     Raises:
-        CommitLogException: there is no such run or output, or a commit record cannot be read.
+        CommitLogException: there is no such run, output or marker, or a commit record cannot be read.
     """
     storage = RunLayout(run_dir).storage
-    return [storage.locate(found.file.path) for found in committed_outputs(run_dir, output)]
+    return [storage.locate(found.file.path) for found in committed_outputs(run_dir, output, marker)]
 
 
 def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
@@ -76,7 +106,9 @@ def _declared(run_dir: str | Path, output: str) -> pa.Schema | None:
     return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
 
 
-def _open(run_dir: str | Path, output: str, files: Sequence[OutputFile]) -> list[pa.Table] | None:
+def _open(
+    run_dir: str | Path, output: str, files: Sequence[OutputFile], marker: str | None = None
+) -> list[pa.Table] | None:
     """The tables of some files; None: one was merged with others meanwhile, so that there is another list of files now.
 
     Raises:
@@ -88,21 +120,26 @@ def _open(run_dir: str | Path, output: str, files: Sequence[OutputFile]) -> list
             open_committed(layout, found.file, "output", output, found.task.partition, found.first) for found in files
         ]
     except CorruptLogException:
-        if set(files) <= set(committed_outputs(run_dir, output)):
+        if set(files) <= set(committed_outputs(run_dir, output, marker)):
             raise
         return None
 
 
-def read_output(run_dir: str | Path, output: str) -> pa.Table:
+def read_output(run_dir: str | Path, output: str, marker: str | None = None) -> pa.Table:
     """All committed rows of an output, by task, then as the task gave them; uncommitted files are not looked at.
 
+    Args:
+        run_dir: folder of the run.
+        output: the output.
+        marker: name of the marker as of which they are wanted; None: as they are now.
+
     Raises:
-        CommitLogException: there is no such run or output, or a commit record cannot be read.
+        CommitLogException: there is no such run, output or marker, or a commit record cannot be read.
         CorruptLogException: a committed file is missing or is not what was committed.
     """
     tables = None
     while tables is None:
-        tables = _open(run_dir, output, committed_outputs(run_dir, output))
+        tables = _open(run_dir, output, committed_outputs(run_dir, output, marker), marker)
     declared = _declared(run_dir, output)
     if not tables:
         return pa.table({}) if declared is None else declared.empty_table()

@@ -8,7 +8,7 @@ import msgspec
 
 from task_assignor.runtime.machines.encoding import VERSION, Count, Number, Value
 from task_assignor.runtime.machines.protocol import Recovery
-from task_assignor.runtime.machines.records import FORMAT_VERSION, FileRef, Seal
+from task_assignor.runtime.machines.records import FORMAT_VERSION, FileRef, Marker, Seal
 from task_assignor.sdk import TaskId
 
 
@@ -59,11 +59,13 @@ class SavedProgress(Value, frozen=True):
         batches: batches of all tasks that count.
         repartitions: what can be read of each repartition topic.
         tasks: the tasks.
+        markers: the newest markers.
     """
 
     batches: Count = 0
     repartitions: Mapping[str, SavedRepartition] = msgspec.field(default_factory=dict)
     tasks: Mapping[TaskId, SavedTask] = msgspec.field(default_factory=dict)
+    markers: tuple[Marker, ...] = ()
 
 
 class SavedOutputFile(Value, frozen=True, array_like=True):
@@ -72,6 +74,7 @@ class SavedOutputFile(Value, frozen=True, array_like=True):
     Args:
         first: number of the first batch in it.
         last: number of the last.
+        commit: number of the commit of the last.
         path: where it is.
         seal: what it is.
         kind: number of its columns in `SavedOutputs.columns`.
@@ -79,6 +82,7 @@ class SavedOutputFile(Value, frozen=True, array_like=True):
 
     first: Count
     last: Count
+    commit: Count
     path: str
     seal: Seal
     kind: Count

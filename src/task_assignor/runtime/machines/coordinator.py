@@ -17,17 +17,17 @@ the answer to the last one is accepted. What was accepted is committed together 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, starmap
-from typing import Any
 
 import msgspec
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
 from task_assignor.runtime.machines.coordinator_checks import check_nothing_is_overlooked
+from task_assignor.runtime.machines.coordinator_commits import Commits
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
-from task_assignor.runtime.machines.coordinator_orders import Orders, events_of, grown, refused
+from task_assignor.runtime.machines.coordinator_orders import Orders, grown, refused
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -39,23 +39,24 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,
-    DeleteFiles,
     EndsMoved,
     Finished,
     FromClient,
     LauncherFailed,
     LeaveWanted,
+    LookAtSources,
+    MarkerWanted,
     NothingWaits,
     SendToClient,
     SourcesFailed,
     StopRequested,
-    StoreCheckpoint,
     StoreCommit,
     Tick,
 )
 from task_assignor.runtime.machines.events import (
     ClientLeft,
     ClientLost,
+    MarkerRefused,
     RunFailed,
     RunFinished,
     RunStopping,
@@ -97,7 +98,6 @@ class Coordinator:
     """The decisions of a run. `handle` is the only thing that changes it.
 
     Args:
-        application_id: `application.id`.
         run_id: identity of the run folder; clients of another one are refused.
         leader: computes assignments.
         progress: what is committed and what is still to be read.
@@ -111,7 +111,6 @@ class Coordinator:
 
     def __init__(
         self,
-        application_id: str,
         run_id: str,
         leader: GroupLeader,
         progress: Progress,
@@ -124,23 +123,19 @@ class Coordinator:
         is_continuous: bool = False,
     ) -> None:
         self._processors = processors or {}
-        self._application_id = application_id
         self._leader = leader
         self._progress = progress
         self._options = options
         self._expected_clients = expected_clients
-        self._epoch = opening.epoch
         self._generation = opening.generation
-        self._checkpoint = progress.checkpoint
-        """The record at which a checkpoint was last due."""
         self._phase = CoordinatorPhase.GATHERING
         self._members = Members(run_id, opening.epoch)
         self._rebalances = Rebalances(leader.assignor_name, options)
         self._orders = Orders()
+        self._commits = Commits(opening, progress, self._orders, self._members, options.checkpoint_every_commits)
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
         self._waiting_since_ms = self._started_ms = self._now_ms = now_ms
-        self._rows_in = self._rows_out = 0
         self._stop_reason = ""
         self._stop_by_ms: int | None = None
         """When open orders are left undone, because somebody wants the run to end."""
@@ -152,11 +147,6 @@ class Coordinator:
     def phase(self) -> CoordinatorPhase:
         """Where the run is."""
         return self._phase
-
-    @property
-    def generation(self) -> int:
-        """The newest generation."""
-        return self._generation
 
     @property
     def members(self) -> Members:
@@ -197,10 +187,12 @@ class Coordinator:
                 instructions = self._tick(now_ms)
             case NothingWaits(now_ms):
                 instructions = chain(self._commit(now_ms), self._go_on(now_ms))
-            case EndsMoved(ends, now_ms):
-                instructions = self._move_ends(ends, now_ms)
+            case EndsMoved():
+                instructions = self._move_ends(event)
             case StopRequested(reason, now_ms):
                 instructions = self._request_stop(reason, now_ms)
+            case MarkerWanted(name, now_ms):
+                instructions = self._want_marker(name, now_ms)
             case LauncherFailed(error, now_ms) | SourcesFailed(error, now_ms):
                 instructions = self._fail(error, now_ms)
             case LeaveWanted(client, reason, now_ms):
@@ -408,13 +400,15 @@ class Coordinator:
         if self._phase is not CoordinatorPhase.RUNNING:
             return
         yield from self._give_orders(self._progress.take_fed(), now_ms)
+        yield from self._commits.mark(self._generation, now_ms)
         if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         if self._is_done:
             is_whole = not (self._is_continuous or self._progress.remaining_rows())
             if is_whole:
                 seconds = (now_ms - self._started_ms) / 1000
-                yield Announce(RunFinished(self._progress.batches, self._rows_in, self._rows_out, seconds))
+                rows = (self._commits.rows_in, self._commits.rows_out)
+                yield Announce(RunFinished(self._progress.batches, *rows, seconds))
             yield from self._stop("all rows are processed" if is_whole else self._stop_reason, None, now_ms)
 
     @property
@@ -455,7 +449,8 @@ class Coordinator:
         self._generation += 1
         news = self._members.assign(outcome.assignments, self._generation, self._progress)
         clients = self._members.tasks_of(question.members)
-        yield StoreCommit(self._record(now_ms, rebalance=RebalanceRecord(self._generation, question.reason, clients)))
+        rebalance = RebalanceRecord(self._generation, question.reason, clients)
+        yield StoreCommit(self._commits.record(self._generation, now_ms, rebalance=rebalance))
         told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
         yield Announce(msgspec.structs.replace(told, restoring=self._members.rows_to_restore(self._progress)))
         yield from starmap(SendToClient, news)
@@ -481,15 +476,18 @@ class Coordinator:
         for connection, orders in new.items():
             yield SendToClient(connection, Process(tuple(orders)))
 
-    def _move_ends(self, ends: Mapping[str, Sequence[int]], now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Sources have grown: their tasks may go on."""
+    def _move_ends(self, moved: EndsMoved) -> Iterator[CoordinatorInstruction]:
+        """Sources have grown: their tasks may go on; and it is known what markers are to reach."""
         try:
-            tasks = self._progress.move_ends(ends)
+            tasks = self._progress.move_ends(moved.ends)
             if tasks:
                 yield Announce(grown(self._progress, tasks))
-            yield from self._give_orders(tasks, now_ms)
+            yield from self._give_orders(tasks, moved.now_ms)
         except CommitLogException as error:
-            yield from self._fail(error, now_ms)
+            yield from self._fail(error, moved.now_ms)
+        if moved.markers:
+            self._commits.markers.aim(moved.markers, self._progress)
+            yield from self._go_on(moved.now_ms)
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._phase is CoordinatorPhase.STOPPING:
@@ -529,26 +527,21 @@ class Coordinator:
         self._orders.accept_snapshot(snapshot)
 
     def _commit(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        """Commit everything that was accepted, then tell those that have copies of it."""
-        if not self._orders.has_accepted or self._phase is not CoordinatorPhase.RUNNING:
-            return
-        tasks, snapshots, seconds = self._orders.take_accepted(now_ms)
-        record = self._record(now_ms, tasks=tasks, snapshots=snapshots)
-        yield StoreCommit(record)
-        if unwanted := self._progress.publish(record):
-            yield DeleteFiles(unwanted)
-        self._rows_in += record.rows_in
-        self._rows_out += record.rows_out
-        yield from map(Announce, events_of(record, seconds, self._progress))
-        yield from starmap(SendToClient, self._members.news_of(record, self._progress))
-        if record.number - self._checkpoint >= self._options.checkpoint_every_commits:
-            self._checkpoint = record.number
-            yield StoreCheckpoint(record.number, self._progress.saved())
+        """Commit everything that was accepted, and the markers that are reached by it."""
+        if self._phase is CoordinatorPhase.RUNNING:
+            yield from self._commits.commit(self._generation, now_ms)
 
-    def _record(self, now_ms: int, **content: Any) -> CommitRecord:
-        number = self._progress.last_commit + 1
-        self._progress.begin_commit(number)
-        return CommitRecord(number, self._application_id, self._epoch, self._generation, now_ms, **content)
+    def _want_marker(self, name: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
+        """Somebody asks for a cut over all tasks. No task waits for it."""
+        is_over = self._phase is CoordinatorPhase.STOPPING
+        problem = "the run is over" if is_over else self._commits.markers.want(name, self._progress, now_ms)
+        if problem:
+            yield Announce(MarkerRefused(name, problem))
+        elif self._is_continuous:
+            yield LookAtSources(name)
+        else:
+            self._commits.markers.aim((name,), self._progress)
+            yield from self._go_on(now_ms)
 
     # The end.
 
@@ -575,6 +568,10 @@ class Coordinator:
         self._phase = CoordinatorPhase.STOPPING
         self._orders.clear()
         self._rebalances.close()
+        yield from (
+            Announce(MarkerRefused(name, f"the run ended before: {reason}"))
+            for name in self._commits.markers.take_all()
+        )
         for member in self._members:
             if member.stops_since_ms is None:
                 member.stops_since_ms = now_ms
@@ -598,3 +595,4 @@ class Coordinator:
             check_nothing_is_overlooked(*known, self._now_ms, is_stopping=bool(self._stop_reason))
             assert not self._orders.poison(self._options.max_attempts), "what takes its clients with it goes on"
             assert not self._is_done, "the end is overlooked"
+            assert not self._commits.markers.take_reached(self._progress, self._now_ms), "a marker is overlooked"

@@ -74,12 +74,14 @@ class EndsMoved:
     """Sources have grown.
 
     Args:
-        ends: source topic -> end offset of each partition, of those that were looked at.
+        ends: source topic -> end offset of each partition, of those that have moved.
         now_ms: time.
+        markers: markers since which all of them were looked at.
     """
 
     ends: Mapping[str, Sequence[int]]
     now_ms: int
+    markers: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -95,6 +97,14 @@ class StopRequested:
     """Somebody wants the run to end before all rows are processed: after the batches that are being processed."""
 
     reason: str
+    now_ms: int
+
+
+@attrs.frozen
+class MarkerWanted:
+    """Somebody asks for a cut over all tasks that has everything in it that is there now."""
+
+    name: str
     now_ms: int
 
 
@@ -157,6 +167,7 @@ CoordinatorEvent = (
     | EndsMoved
     | SourcesFailed
     | StopRequested
+    | MarkerWanted
     | LauncherFailed
     | LeaveWanted
     | ClientsExpected
@@ -197,6 +208,13 @@ class AskAssignor:
     clients: tuple[GroupClient, ...]
     end_offset_sums: Mapping[TaskId, int]
     now_ms: int
+
+
+@attrs.frozen
+class LookAtSources:
+    """Look how far all sources reach, and bring an `EndsMoved` that names the marker."""
+
+    marker: str
 
 
 @attrs.frozen
@@ -241,5 +259,13 @@ class Finished:
 
 
 CoordinatorInstruction = (
-    SendToClient | CloseConnection | AskAssignor | StoreCommit | StoreCheckpoint | DeleteFiles | Announce | Finished
+    SendToClient
+    | CloseConnection
+    | AskAssignor
+    | LookAtSources
+    | StoreCommit
+    | StoreCheckpoint
+    | DeleteFiles
+    | Announce
+    | Finished
 )

@@ -174,6 +174,34 @@ class BatchesCommitted(Value, frozen=True):
     lags: Mapping[TaskId, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
 
+class MarkerReached(Value, frozen=True):
+    """Everything is done that was there when a marker was asked for; outputs can be read as they are now.
+
+    Args:
+        name: its name.
+        commit: number of the commit.
+        offsets: topic -> per partition the offset up to which its rows are in it.
+        seconds: since it was asked for.
+    """
+
+    name: str
+    commit: int
+    offsets: Mapping[str, tuple[int, ...]]
+    seconds: float
+
+
+class MarkerRefused(Value, frozen=True):
+    """There is no marker, although somebody has asked for one.
+
+    Args:
+        name: its name.
+        reason: why.
+    """
+
+    name: str
+    reason: str
+
+
 class SourcesGrown(Value, frozen=True):
     """Tasks have more to read than before; at the beginning of a run, all of them.
 
@@ -267,6 +295,8 @@ RunEvent = (
     | SnapshotCommitted
     | SnapshotRefused
     | BatchesCommitted
+    | MarkerReached
+    | MarkerRefused
     | SourcesGrown
     | ClientProgress
     | ResultRefused

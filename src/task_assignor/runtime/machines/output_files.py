@@ -8,6 +8,7 @@ the rows of a task nor their order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -30,12 +31,14 @@ class OutputFile:
         task: the task.
         first: number of the first batch.
         last: number of the last.
+        commit: number of the commit of the last.
         file: the file.
     """
 
     task: TaskId
     first: int
     last: int
+    commit: int
     file: FileRef
 
     @property
@@ -87,25 +90,30 @@ class OutputFiles:
                 if file.topic:
                     self._topics[output] = file.topic
                 else:
-                    found = OutputFile(task, commit.batch, commit.batch, file)
+                    found = OutputFile(task, commit.batch, commit.batch, record.number, file)
                     self._files.setdefault(output, {}).setdefault(task, []).append(found)
 
     def topic(self, output: str) -> str:
         """The topic elsewhere that an output is; "": it is files."""
         return self._topics.get(output, "")
 
-    def of(self, output: str) -> Iterator[OutputFile]:
-        """The files of an output."""
+    def of(self, output: str, commit: int | None = None) -> Iterator[OutputFile]:
+        """The files of an output; as they were after a commit, if one is given that is a marker."""
         found = self._files.get(output, {})
         for task in sorted(found):
-            yield from found[task]
+            yield from (one for one in found[task] if commit is None or one.commit <= commit)
 
     def paths(self) -> Iterator[str]:
         """Names of all files."""
         return (file.file.path for output in self._files for file in self.of(output))
 
     def merges(
-        self, number: int, epoch: int, limit: int = MERGED_BYTES, but: Collection[str] = frozenset()
+        self,
+        number: int,
+        epoch: int,
+        limit: int = MERGED_BYTES,
+        but: Collection[str] = frozenset(),
+        cuts: Sequence[int] = (),
     ) -> list[Merge]:
         """What is to be merged.
 
@@ -114,12 +122,13 @@ class OutputFiles:
             epoch: who merges: of two coordinators that take each other for gone, each has names of its own.
             limit: at most so many bytes become one file.
             but: files that stay as they are.
+            cuts: commits, ascending; no file shall have rows of before and after one.
         """
         return [
             Merge(output, run, _merged_name(run, number, epoch))
             for output, tasks in self._files.items()
             for files in tasks.values()
-            for run in _runs(files, limit, but)
+            for run in _runs(files, limit, but, cuts)
         ]
 
     def replace(self, merge: Merge, seal: Seal, columns: tuple[tuple[str, str], ...]) -> None:
@@ -135,7 +144,7 @@ class OutputFiles:
         start = found.index(first)
         assert found[start : start + len(merge.files)] == list(merge.files), "other files were to be merged"
         assert seal.rows == sum(one.file.rows for one in merge.files), "rows were lost"
-        merged = OutputFile(first.task, first.first, last.last, FileRef(merge.path, seal, columns))
+        merged = OutputFile(first.task, first.first, last.last, last.commit, FileRef(merge.path, seal, columns))
         found[start : start + len(merge.files)] = [merged]
 
     # For checkpoints.
@@ -147,7 +156,7 @@ class OutputFiles:
         def listed(one: OutputFile) -> SavedOutputFile:
             file = one.file
             return SavedOutputFile(
-                one.first, one.last, file.path, file.seal, kinds.setdefault(file.columns, len(kinds))
+                one.first, one.last, one.commit, file.path, file.seal, kinds.setdefault(file.columns, len(kinds))
             )
 
         files = {
@@ -164,7 +173,9 @@ class OutputFiles:
         files._files = {
             output: {
                 task: [
-                    OutputFile(task, one.first, one.last, FileRef(one.path, one.seal, saved.columns[one.kind]))
+                    OutputFile(
+                        task, one.first, one.last, one.commit, FileRef(one.path, one.seal, saved.columns[one.kind])
+                    )
                     for one in found
                 ]
                 for task, found in tasks.items()
@@ -174,14 +185,17 @@ class OutputFiles:
         return files
 
 
-def _runs(files: Sequence[OutputFile], limit: int, but: Collection[str]) -> Iterator[tuple[OutputFile, ...]]:
+def _runs(
+    files: Sequence[OutputFile], limit: int, but: Collection[str], cuts: Sequence[int]
+) -> Iterator[tuple[OutputFile, ...]]:
     """Neighbours to be merged, newest first."""
     run: list[OutputFile] = []
-    size = 0
+    size = side = 0  # `side`: so many cuts are before what is in the run
     for one in reversed(files):
         before = one.file.seal.size
         stays = one.file.path in but
-        if run and (stays or before > _GROWTH * size or before + size > limit):
+        is_across = side != (side := bisect_left(cuts, one.commit))
+        if run and (stays or is_across or before > _GROWTH * size or before + size > limit):
             if len(run) > 1:
                 yield tuple(reversed(run))
             run, size = [], 0

@@ -15,12 +15,14 @@ import attrs
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress, SavedTask
 from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
-from task_assignor.runtime.machines.records import CommitRecord, TaskCommit, TaskSnapshot, part_path
+from task_assignor.runtime.machines.records import CommitRecord, Marker, TaskCommit, TaskSnapshot, part_path
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
 from task_assignor.sdk import TaskId
 
 _KEPT_GENERATIONS: Final = 64
 """So many of a task are known at least: states of their time are worth something, since parts of newer snapshots are in them."""
+KEPT_MARKERS: Final = 32
+"""So many markers are known, the newest."""
 
 
 @attrs.define
@@ -97,6 +99,7 @@ class Progress:
                 self._remaining[_sub_topology(task)] += self._ends[topic][task.partition] - offset
         self._open_repartitions = set(self._repartitions.ends()) if self._repartitions.are_awaited else set()
         """Repartition topics that get more rows, even if nothing else grows."""
+        self._markers: tuple[Marker, ...] = ()
         self._fed: set[TaskId] = set()
 
     @classmethod
@@ -137,13 +140,14 @@ class Progress:
             )
             for task, found in self._tasks.items()
         }
-        return SavedProgress(self._batches, self._repartitions.saved(), tasks)
+        return SavedProgress(self._batches, self._repartitions.saved(), tasks, self._markers)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """Take what was saved."""
         self.checkpoint = self._last_commit = checkpoint.number
         saved = checkpoint.state
         self._batches = saved.batches
+        self._markers = saved.markers
         self._repartitions.load(saved.repartitions)
         self.move_ends(self._repartitions.ends())
         for task, state in saved.tasks.items():
@@ -174,6 +178,33 @@ class Progress:
     def tasks(self) -> Collection[TaskId]:
         """All tasks, sorted."""
         return self._tasks.keys()
+
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        """The newest markers, oldest first."""
+        return self._markers
+
+    @property
+    def topics(self) -> Collection[str]:
+        """All topics that tasks read."""
+        return self._ends.keys()
+
+    @property
+    def sources(self) -> list[str]:
+        """Those that no sub-topology writes."""
+        return [topic for topic in self._ends if topic not in self._repartitions]
+
+    @property
+    def feeds(self) -> dict[str, list[str]]:
+        """Topic that a sub-topology writes -> the topics that it reads."""
+        return {
+            topic: [read for read, reader in self._reader_of.items() if reader == writer]
+            for topic, writer in self._repartitions.writers.items()
+        }
+
+    def ends(self, topic: str) -> list[int]:
+        """Per partition of a source the offset up to which there are rows."""
+        return list(self._ends[topic])
 
     def offsets(self, topic: str) -> list[int]:
         """Per partition of a source the offset up to which its rows count."""
@@ -264,6 +295,7 @@ class Progress:
         self._fed.update(
             self.move_ends(self._repartitions.publish(record.tasks[task] for task in sorted(record.tasks)))
         )
+        self._markers = (*self._markers, *record.markers)[-KEPT_MARKERS:]
         complete = self._see_what_is_complete()
         if complete:
             self._fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))

@@ -11,7 +11,7 @@ from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.sdk import TaskId
 
 _TOPIC: Final = "topic://"
-FORMAT_VERSION: Final = 8
+FORMAT_VERSION: Final = 9
 
 
 class Seal(Value, frozen=True, array_like=True):
@@ -250,8 +250,24 @@ class RebalanceRecord(Value, frozen=True):
     clients: Mapping[str, tuple[str, ClientTasks]]
 
 
+class Marker(Value, frozen=True, array_like=True):
+    """A cut over all tasks: all that was in the sources when it was asked for is done by this commit, repartitions included.
+
+    Args:
+        name: its name.
+        commit: number of the commit.
+        asked_at_ms: when it was asked for, milliseconds since the epoch.
+        committed_at_ms: when it was reached.
+    """
+
+    name: str
+    commit: Count
+    asked_at_ms: int
+    committed_at_ms: int
+
+
 class CommitRecord(Value, frozen=True, omit_defaults=True, tag_field=VERSION, tag=FORMAT_VERSION):
-    """One commit: a batch of each task that had one ready, snapshots that are there, or an assignment.
+    """One commit: a batch of each task that had one ready, snapshots that are there, an assignment, or markers.
 
     Args:
         number: its number, from 0.
@@ -263,6 +279,7 @@ class CommitRecord(Value, frozen=True, omit_defaults=True, tag_field=VERSION, ta
         rebalance: the assignment that began with it.
         opened_by: who the coordinator is, in the first record of its epoch.
         snapshots: states of tasks that can be restored from now on without what led to them.
+        markers: those that are reached with it.
     """
 
     number: Count
@@ -274,6 +291,7 @@ class CommitRecord(Value, frozen=True, omit_defaults=True, tag_field=VERSION, ta
     rebalance: RebalanceRecord | None = None
     opened_by: str = ""
     snapshots: Mapping[TaskId, TaskSnapshot] = msgspec.field(default_factory=dict)
+    markers: tuple[Marker, ...] = ()
 
     @property
     def rows_in(self) -> int:

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from task_assignor.group import GroupLeader, GroupRebalance
@@ -33,6 +33,8 @@ from task_assignor.runtime.machines.coordinator_values import (
     FromClient,
     LauncherFailed,
     LeaveWanted,
+    LookAtSources,
+    MarkerWanted,
     NothingWaits,
     SendToClient,
     SourcesFailed,
@@ -46,7 +48,7 @@ from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, Listener
-from task_assignor.runtime.shells.watcher import Watcher
+from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
@@ -147,6 +149,10 @@ class CoordinatorServer:
         """End the run after the batches that are being processed. May be called from any thread."""
         self._events.put(StopRequested(reason, self._clock.now_ms()))
 
+    def request_marker(self, name: str) -> None:
+        """Have a commit by which everything is done that is there now. May be called from any thread."""
+        self._events.put(MarkerWanted(name, self._clock.now_ms()))
+
     def request_leave(self, client: str, reason: str) -> None:
         """Have a client leave after its batches, if it is a member. May be called from any thread."""
         self._events.put(LeaveWanted(client, reason, self._clock.now_ms()))
@@ -187,7 +193,7 @@ class CoordinatorServer:
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, announce, committed, checkpointed)
+            self._carry_out(coordinator.handle(event), leader, commits, announce, committed, checkpointed, growing)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -209,12 +215,12 @@ class CoordinatorServer:
                 growing.stop()
         return self._error
 
-    def _tell_of_sources(self, found: Mapping[str, Sequence[int]] | StreamsException) -> None:
+    def _tell_of_sources(self, found: Moved | StreamsException) -> None:
         now_ms = self._clock.now_ms()
         if isinstance(found, StreamsException):
             self._events.put(SourcesFailed(found, now_ms))
         else:
-            self._events.put(EndsMoved(found, now_ms))
+            self._events.put(EndsMoved(found.ends, now_ms, found.markers))
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
         if coordinator.has_accepted and self._events.empty():
@@ -237,6 +243,7 @@ class CoordinatorServer:
         announce: Callable[[RunEvent], None],
         committed: Callable[[CommitRecord, float], None],
         checkpointed: Callable[[Checkpoint], None],
+        growing: Watcher | None,
     ) -> None:
         for instruction in instructions:
             match instruction:
@@ -246,6 +253,9 @@ class CoordinatorServer:
                     self._close(connection)
                 case AskAssignor():
                     self._ask(leader, instruction)
+                case LookAtSources(marker):
+                    assert growing is not None, "only sources that grow have to be looked at"
+                    growing.look(marker)
                 case StoreCommit(record):
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
                         began = time.monotonic()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+
+import attrs
 
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.log import Log
@@ -16,7 +19,21 @@ _log = logging.getLogger(__name__)
 _QUIET_S, _QUIET = 1.0, 2.5
 """When nothing has moved for so long, pauses become so many times longer: looking costs, also where there is nothing."""
 
-Tell = Callable[[Mapping[str, Sequence[int]] | StreamsException], None]
+
+@attrs.frozen
+class Moved:
+    """What a look has seen.
+
+    Args:
+        ends: log -> end offset of each partition, of those that have moved.
+        markers: what was to be told when all logs have been looked at.
+    """
+
+    ends: Mapping[str, Sequence[int]]
+    markers: tuple[str, ...] = ()
+
+
+Tell = Callable[[Moved | StreamsException], None]
 """Told of ends that have moved; or, once and at the end, why they cannot be seen any more."""
 
 
@@ -34,12 +51,17 @@ class Watcher:
         self._interval_s = interval_s
         self._patience_s = patience_s
         self._is_over = threading.Event()
+        self._markers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def start(self, tell: Tell) -> None:
         """Begin; what is told first are the ends of all logs."""
         self._thread = threading.Thread(target=self._run, args=(tell,), name="watcher", daemon=True)
         self._thread.start()
+
+    def look(self, marker: str) -> None:
+        """Tell it when all logs have been looked at, from now on. May be called from any thread."""
+        self._markers.put(marker)
 
     def stop(self) -> None:
         """End, without waiting for a look that takes its time."""
@@ -49,9 +71,11 @@ class Watcher:
         known: dict[str, list[int]] = {}
         failing_since: float | None = None
         moved_s = time.monotonic()
+        markers: list[str] = []
         while not self._is_over.is_set():
+            markers += [self._markers.get() for _ in range(self._markers.qsize())]
             try:
-                moved = self._look(known)
+                moved = Moved(self._look(known), tuple(markers))
                 failing_since = None
             except (StreamsException, OSError) as error:
                 if failing_since is None:
@@ -60,9 +84,11 @@ class Watcher:
                 if time.monotonic() - failing_since > self._patience_s:
                     tell(error if isinstance(error, StreamsException) else TopicException(str(error)))
                     return
-                moved = {}
-            if moved:
+                moved = Moved({})
+            if moved.ends or moved.markers:
                 tell(moved)
+                markers.clear()
+            if moved.ends:
                 moved_s = time.monotonic()
             is_quiet = time.monotonic() > moved_s + _QUIET_S
             self._is_over.wait(self._interval_s * (_QUIET if is_quiet else 1))

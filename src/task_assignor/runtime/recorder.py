@@ -1,0 +1,175 @@
+"""What a run leaves to those who watch it: its result, its log, its metrics, its lists of files."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import pyarrow as pa
+
+from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.event_lines import EventLines
+from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.events import (
+    BatchesCommitted,
+    ClientLost,
+    Rebalanced,
+    ResultRefused,
+    RunEvent,
+    RunStopping,
+    TaskRestored,
+)
+from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.manifests import Manifests
+from task_assignor.runtime.metrics import Metrics
+from task_assignor.runtime.outputs import read_output
+from task_assignor.runtime.run_log import RunLog
+from task_assignor.runtime.shells.server import Clock
+from task_assignor.sdk.text import counted, duration
+
+_log = logging.getLogger(__name__)
+_MEASURED_EVERY_S: Final = 60.0
+"""So often the metrics are written to the log of the run; and at its end."""
+
+
+@attrs.frozen
+class RunResult:
+    """What came of a run; printed, it is a summary.
+
+    Args:
+        application_id: `application.id`.
+        run_dir: folder of the run, a path or a URL: commit log, output, changelogs.
+        batches: committed batches of all tasks, earlier runs in the same folder included.
+        rows_in: rows that this run read.
+        rows_out: rows that this run gave to outputs.
+        seconds: from the first assignment to the last commit.
+        rebalances: all rebalances, with their reasons.
+        restores: every time a task's state was brought up to date after an assignment.
+        lost_clients: clients that left before the end.
+        refused_results: late answers that were thrown away.
+        stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did
+            not.
+    """
+
+    application_id: str
+    run_dir: str
+    batches: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    rebalances: tuple[Rebalanced, ...]
+    restores: tuple[TaskRestored, ...]
+    lost_clients: tuple[ClientLost, ...]
+    refused_results: tuple[ResultRefused, ...]
+    stopped: str = ""
+
+    def __str__(self) -> str:
+        lost = f", {counted(len(self.lost_clients), 'client')} lost" if self.lost_clients else ""
+        refused = f", {counted(len(self.refused_results), 'late answer')} refused" if self.refused_results else ""
+        stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
+        return (
+            f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
+            f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
+            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
+        )
+
+    @property
+    def commits(self) -> CommitLog:
+        """The committed batches."""
+        return CommitLog(self.run_dir)
+
+    def table(self, output: str) -> pa.Table:
+        """All committed rows of an output."""
+        return read_output(self.run_dir, output)
+
+
+class Recorder:
+    """Keeps what the result needs, and passes every event on."""
+
+    def __init__(
+        self,
+        on_event: Callable[[RunEvent], None] | None,
+        on_line: Callable[[str], None] | None,
+        metrics: Metrics,
+        log: RunLog,
+        manifests: Manifests,
+    ) -> None:
+        self._on_event = on_event
+        self._manifests = manifests
+        self._metrics = metrics
+        self._sinks = [log.line] if on_line is None else [log.line, on_line]
+        self._lines = EventLines(self._line)
+        self._clock = Clock()
+        self._measured = time.monotonic()
+        self.events: list[RunEvent] = []
+        self.rows_in = 0
+        self.rows_out = 0
+        self.stopped = ""
+        self.first: float | None = None
+        self.last = 0.0
+
+    def __call__(self, event: RunEvent) -> None:
+        """Something happened in the run."""
+        match event:
+            case Rebalanced():
+                self.first = self.first or time.monotonic()
+            case BatchesCommitted():
+                self.rows_in += event.rows_in
+                self.rows_out += event.rows_out
+            case RunStopping():
+                self.stopped = event.reason
+        if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
+            self.events.append(event)
+        self.last = time.monotonic()
+        _log.info("%s", event)
+        self._metrics.take(event)
+        self._lines.take(event, self._clock.now_ms())
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def committed(self, record: CommitRecord, seconds: float) -> None:
+        """A record was written, in this time."""
+        self._metrics.commit_took(seconds)
+        self._manifests.take(record)
+
+    def checkpointed(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint was written. Called in another thread."""
+        self._manifests.take_checkpoint(checkpoint)
+
+    def poll(self) -> None:
+        """Time has passed."""
+        self._lines.poll(self._clock.now_ms())
+        if time.monotonic() - self._measured >= _MEASURED_EVERY_S:
+            self._measure()
+
+    def end(self) -> None:
+        """The run is over."""
+        self._measure()
+        self._metrics.end()
+
+    def _measure(self) -> None:
+        self._measured = time.monotonic()
+        self._lines.tell("Metrics", self._clock.now_ms(), {"metrics": self._metrics.to_json()})
+
+    def _line(self, text: str) -> None:
+        for sink in self._sinks:
+            sink(text)
+
+    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
+        """What came of it."""
+        return RunResult(
+            application_id,
+            run_dir,
+            batches,
+            self.rows_in,
+            self.rows_out,
+            0.0 if self.first is None else self.last - self.first,
+            tuple(event for event in self.events if isinstance(event, Rebalanced)),
+            tuple(event for event in self.events if isinstance(event, TaskRestored)),
+            tuple(event for event in self.events if isinstance(event, ClientLost)),
+            tuple(event for event in self.events if isinstance(event, ResultRefused)),
+            self.stopped,
+        )
