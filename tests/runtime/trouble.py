@@ -188,7 +188,10 @@ class ForksADaemon(Troubled):
         if child == 0:
             time.sleep(600)
             os._exit(0)
-        Path(os.environ["TROUBLE_MARK"]).write_text(str(child))
+        # Whole when it is there: who sees it kills this process.
+        mark = Path(os.environ["TROUBLE_MARK"])
+        mark.with_suffix(".new").write_text(str(child))
+        mark.with_suffix(".new").rename(mark)
 
 
 class ClosesStdout(Troubled):
