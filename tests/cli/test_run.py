@@ -122,7 +122,7 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
     assert 0 < first < 40_000
 
     out, _ = start(tmp_path, str(write_app(tmp_path, "long", rows=40_000, batch=5_000)), "--json").communicate(
-        timeout=120
+        timeout=600
     )
 
     (finished,) = (line for line in map(json.loads, out.splitlines()) if line["event"] == "RunFinished")

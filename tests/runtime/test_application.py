@@ -108,7 +108,7 @@ class Killer:
         watch: knows who has joined.
         kills: how many.
         seed: of chance.
-        mark: a file that is there when all are done.
+        mark: a file that is there when all are done, and the run knows it.
     """
 
     def __init__(self, watch: Watch, kills: int, seed: int, mark: Path) -> None:
@@ -135,6 +135,9 @@ class Killer:
                 pid = self._chance.choice(alive)
                 self.killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
+        # Some kernels take their time to end a process.
+        while len(self._watch.of(ClientLost)) < len(self.killed) and not self._over.wait(0.01):
+            pass
         self._mark.touch()
 
 
@@ -154,8 +157,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
         app.run(watch)
     assert len(killer.killed) == kills
     assert in_order(plain_join(left, right)).equals(in_order(read_output(root / "run", "joined")))
-    # The last one may be killed when the run is as good as over.
-    assert len(watch.of(ClientLost)) >= kills - 1
+    assert len(watch.of(ClientLost)) >= kills
     assert _check_placement(root / "run") > rows * 1.5 // 40
     assert _no_child_lives(launcher, watch.of(ClientJoined))
 
@@ -275,12 +277,12 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
     watch.on(BatchesCommitted, stop)
     watch.on(ClientLost, go_on)
     watch.on(ClientJoined, lambda _: mark.touch() if stopped and came_back() else None)
-    options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=1_500)
+    options = attrs.evolve(QUICK, max_batch_rows=20, session_timeout_ms=3_000)
     topology = held_back(join_topology(), mark, 15)
     application(tmp_path, topology, clients=2, launcher=launcher, options=options).run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
     old = stopped[0].member_id
-    assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == ["no heartbeat for 1500 ms"]
+    assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == ["no heartbeat for 3000 ms"]
     # As the member that it was it commits nothing after the lease ran out; what it had answered before counts in the
     # batch that was being processed.
     after = [record for record in CommitLog(tmp_path / "run").records() if record.number > lost_at[0] + 1]

@@ -178,7 +178,7 @@ def test_a_store_that_always_hangs_ends_the_run(tmp_path: Path, processor: type,
 
 
 def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(tmp_path: Path) -> None:
-    options = attrs.evolve(QUICK, session_timeout_ms=1_500)
+    options = attrs.evolve(QUICK, session_timeout_ms=3_000)
     watch = Watch()
     result = _application(tmp_path, trouble.HogsTheLock, options=options).run(watch)
     assert result.table("out").num_rows == ROWS

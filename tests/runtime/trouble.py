@@ -162,7 +162,7 @@ class HogsTheLock(Troubled):
     """Holds Python's lock for longer than the lease of its client."""
 
     def trouble(self, context: TaskContext) -> None:
-        ctypes.PyDLL(None).usleep(2_500_000)
+        ctypes.PyDLL(None).usleep(4_000_000)
 
 
 class HangsAtTheEnd(Troubled):

@@ -47,7 +47,7 @@ def _application(spark: SparkSession, root: Path, processor: type, **options: An
 
 def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(spark: SparkSession, tmp_path: Path) -> None:
     watch = Watch()
-    result = _application(spark, tmp_path, trouble.HogsTheLock, session_timeout_ms=1_500).run(watch)
+    result = _application(spark, tmp_path, trouble.HogsTheLock, session_timeout_ms=3_000).run(watch)
     assert result.table("out").num_rows == ROWS
     assert watch.of(ClientLost) == []
 
