@@ -25,18 +25,39 @@ def test_what_the_code_raises_is_raised(error: BaseException) -> None:
 
 
 def test_what_does_not_come_back_is_given_up_and_ended() -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def hang() -> None:
         try:
+            begun.set()
             while True:
                 time.sleep(0.001)
         finally:
             ended.set()
 
+    limited = Limited(hang, "hanging")
+    assert begun.wait(60)
     with pytest.raises(GivenUpError, match=r"no answer within 0\.05 s"):
-        Limited(hang, "hanging").answer(0.05)
+        limited.answer(0.05)
     assert ended.wait(60)
+
+
+def test_what_has_not_begun_when_it_is_given_up_is_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended with a traceback of its thread, where that was slow to start."""
+    called: list[int] = []
+    may_begin, run = threading.Event(), threading.Thread.run
+
+    def begin_late(thread: threading.Thread) -> None:
+        may_begin.wait(60)
+        run(thread)
+
+    monkeypatch.setattr(threading.Thread, "run", begin_late)
+    limited = Limited(lambda: called.append(1), "late")
+    assert limited.give_up()
+    may_begin.set()
+    limited._thread.join(60)
+    assert not limited._thread.is_alive()
+    assert called == []
 
 
 def test_who_gives_a_call_up_is_never_told_of_its_end() -> None:

@@ -39,12 +39,16 @@ class Limited(Generic[_Answer]):
         self._returned: list[_Answer] = []
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        self._is_over = False
+        self._has_begun = self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
+            with self._lock:
+                self._has_begun = not self._is_over
+            if not self._has_begun:
+                return
             try:
                 self._returned.append(self._call())
             except BaseException as error:  # noqa: BLE001  (handed on to who asks for the answer)
@@ -83,9 +87,13 @@ class Limited(Generic[_Answer]):
             Whether there was something to give up: False if the call had ended before.
         """
         with self._lock:
-            if self._is_over or self._thread.ident is None:
+            if self._is_over:
                 return False
             self._is_over = True
-            # What is in a call of another language sees it when that returns; as a daemon it is in nobody's way.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(_GivenUp))
+            # Before it begins nobody would catch it.
+            if self._has_begun and self._thread.ident is not None:
+                # What is in a call of another language sees it when that returns; as a daemon it is in nobody's way.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread.ident), ctypes.py_object(_GivenUp)
+                )
             return True
