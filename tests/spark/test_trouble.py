@@ -61,7 +61,7 @@ def test_a_processor_that_always_hangs_is_killed_each_time_and_ends_the_run(
         app.run(watch)
     lost = {event.member_id for event in watch.of(ClientLost)}
     pids = [event.pid for event in watch.of(ClientJoined) if event.member_id in lost]
-    assert len(pids) == 2
+    assert len(pids) >= 2
     deadline = time.monotonic() + 30
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
