@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_a_cluster_that_cannot_be_reached_is_told_in_time(is_silent: bool) -> No
         with pytest.raises(room.KafkaClusterException, match=f"Cannot connect at {address}: .*Maybe no broker listens"):
             room.Cluster({"bootstrap.servers": address}, timeout_ms=300)
         assert time.monotonic() - start < 20
+
+
+def test_a_look_up_that_ends_late_tells_its_own_reason() -> None:
+    """Where the machine had stood still for a second, that of who waited for it came first, without any advice."""
+    cluster = object.__new__(room.Cluster)
+    cluster._settings, cluster._timeout_ms = room.ClientSettings.of({"bootstrap.servers": "a:1"}), 0
+
+    def end_late() -> None:
+        threading.Event().wait(1.2)
+        raise kafka.errors.KafkaTimeoutError("late")
+
+    with pytest.raises(room.KafkaClusterException, match=r"Cannot connect at a:1: .*late.*Maybe no broker listens"):
+        cluster._ask("connect", end_late)
 
 
 @pytest.mark.kafka

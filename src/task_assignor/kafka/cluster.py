@@ -21,6 +21,8 @@ from task_assignor.sdk.text import counted, listed, nearest
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _UNKNOWN_TOPIC: Final = 3
+_LATE_S: Final = 5.0
+"""So much longer a look-up is waited for that ends by itself."""
 _Found = TypeVar("_Found")
 
 
@@ -216,8 +218,8 @@ class Cluster:
 
         thread = threading.Thread(target=run, name="task-assignor-look-up", daemon=True)
         thread.start()
-        # The client has limits of its own; they come first, with a better reason.
-        thread.join(self._timeout_ms / 1000 + 1)
+        # The client has limits of its own; they come first, with a better reason, also where the machine stood still.
+        thread.join(self._timeout_ms / 1000 + _LATE_S)
         where = ",".join(self._settings.bootstrap_servers)
         if thread.is_alive():
             raise KafkaClusterException(
