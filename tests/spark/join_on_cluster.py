@@ -88,6 +88,7 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
     before = spark.sparkContext.parallelize([0], 1).map(where_it_is).collect()
     executors: dict[str, list[str]] = {}
     left: dict[str, str] = {}
+    at_work: set[str] = set()
     troubled: list[str] = []
     began = joined_again = 0.0
 
@@ -101,10 +102,13 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
                     joined_again = time.monotonic()
             case ClientLeft():
                 left[event.client] = event.reason
-            case BatchesCommitted() if event.commit >= 20 and not troubled:
-                troubled.append(executors["client-1"][-1])
-                began = time.monotonic()
-                TROUBLE[trouble](executor_process(str(spark.sparkContext.applicationId), troubled[0]))
+            case BatchesCommitted():
+                at_work.update(event.rows_by_client)
+                # Who begins late may have done nothing by then.
+                if event.commit >= 20 and "client-1" in at_work and not troubled:
+                    troubled.append(executors["client-1"][-1])
+                    began = time.monotonic()
+                    TROUBLE[trouble](executor_process(str(spark.sparkContext.applicationId), troubled[0]))
 
     launchers: dict[str, Callable[[Any], Any]] = {"resident": SparkLauncher, "pinned": PinnedLauncher}
     join = WindowedJoin(left="left", right="right", before_ms=50, after_ms=50)
