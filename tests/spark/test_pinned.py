@@ -97,9 +97,11 @@ def jobs_of(spark: SparkSession, stage: int) -> str:
 
 
 def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more tasks than slots: one follows the other, and keeps its state from its first batch to its last."""
+    # Where a commit takes seconds a task has nothing to do for as long, and would give its slot to one that waits.
+    monkeypatch.setattr("task_assignor.runtime.shells.client_shell._IDLE_PLACE_MS", 600_000)
     left, right = write_streams(tmp_path / "topics", rows=4_000, keys=50, partitions=5)
     app = application(spark, tmp_path, join_topology())
 
