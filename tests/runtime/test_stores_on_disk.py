@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import CorruptLogException, KeyValueStore, KeyValueStoreSpec
-from task_assignor.runtime.errors import StoreException, TaskCorruptedException
+from task_assignor.runtime import (
+    CorruptLogException,
+    KeyValueStore,
+    KeyValueStoreSpec,
+    RecordProcessor,
+    TaskContext,
+    TopicSpec,
+)
+from task_assignor.runtime.errors import ProcessorStateException, StoreException, TaskCorruptedException
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS
+from task_assignor.sdk import TaskId
 from tests.budget import examples
 
 disk = pytest.importorskip(
@@ -461,6 +469,39 @@ def test_a_damaged_database_is_noticed(tmp_path: Path, place: str, caplog: pytes
     else:
         assert "is damaged and not used" in caplog.text
     assert (store.kept, len(store)) == ("", 0)
+    store.close()
+
+
+class Asks(RecordProcessor):
+    """Looks each record up."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """What the store has."""
+        found = context.key_value_store("s").get(record["k"])
+        assert found is not None
+        return [found]
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "closed"])
+def test_a_store_that_cannot_be_read_makes_no_record_a_bad_one(tmp_path: Path, trouble: str) -> None:
+    """Not even where bad records are skipped."""
+    store = _filled(tmp_path)
+    store.save()
+    store.close()
+    if trouble == "damaged":
+        path = max((tmp_path / "live").rglob("*.sst"), key=lambda path: path.stat().st_size)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:100] + bytes(byte ^ 255 for byte in whole[100:108]) + whole[108:])
+        store = NUMBERS.create(tmp_path)
+    topics = {"t": TopicSpec("t", 1, NUMBERS.key, ("k",))}
+    context = TaskContext("app", TaskId(0, 0), topics, ("out",), {"s": store}, bad_records="skip")
+    rows = {"t": pa.table({"k": [5, 6]})}
+    context.begin(0, {"t": (0, 2)}, rows)
+    with pytest.raises(
+        TaskCorruptedException if trouble == "damaged" else ProcessorStateException, match="The store s"
+    ):
+        Asks().process_batch(rows, context)
+    assert context.finish() == ({}, {})
     store.close()
 
 

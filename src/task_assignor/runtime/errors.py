@@ -94,6 +94,10 @@ class TaskCorruptedException(StreamsException):
     """What a store has on disk cannot be read any more; it is built anew from a snapshot or the changelog."""
 
 
+class ProcessorStateException(StreamsException, OSError):
+    """The disk under a store says no: what is wrong is neither the record that asked for something nor what is kept."""
+
+
 class ClientException(StreamsException):
     """The clients could not be started, were all lost, or one failed for a reason of its own."""
 

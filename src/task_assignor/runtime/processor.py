@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
 from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.times import times_of
+
+_NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
+"""What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
 
 
 class Processor(ABC):
@@ -49,7 +53,8 @@ class RecordProcessor(Processor):
     comes as soon as that one has been. So a topic without a timestamp column comes first.
 
     A record at which `process` raises is treated as the setting `bad_records` of the sub-topology says. What it had
-    returned, forwarded and counted is forgotten then; what it had changed in stores stays.
+    returned, forwarded and counted is forgotten then; what it had changed in stores stays. A store that cannot be read or a
+    lack of memory is no fault of the record: the batch is given up.
     """
 
     @abstractmethod
@@ -89,7 +94,7 @@ class RecordProcessor(Processor):
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
     """A record made trouble; called where its exception is handled."""
-    if context.stops_at_bad_records():
+    if context.stops_at_bad_records() or isinstance(error, _NOT_OF_A_RECORD):
         raise error
     context.back_to(mark)
     line = line_to_blame(error.__traceback__)

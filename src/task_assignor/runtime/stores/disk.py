@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
 from task_assignor.runtime.machines.encoding import Value
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.steps import step
@@ -196,7 +196,8 @@ class DiskRows(Rows):
                 raise BlockingIOError(errno.EWOULDBLOCK, text) from error
             if any(sign in str(error) for sign in ("Corruption", "No such file", "does not exist")):
                 raise TaskCorruptedException(text) from error
-            raise OSError(errno.ENOSPC if "No space left" in str(error) else errno.EIO, text) from error
+            number = errno.ENOSPC if "No space left" in str(error) else errno.EIO
+            raise ProcessorStateException(number, text) from error
 
     # Rows.
 
