@@ -92,6 +92,35 @@ def test_two_tables_give_the_table_of_their_pairs(
     assert task.outputs.get("out", []) == expected
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_deletion_has_a_time_and_deletes_all_the_same(at_once: bool) -> None:
+    """The time of a record is one of the columns that a join takes, if nothing else is said."""
+    prices = _table([("a", 1, 5), ("b", 1, 6), ("a", 3, None)])
+    join = StreamTableJoin(stream="s", table="t", stream_columns="v")
+    task = MemoryTask(join.sub_topology("j", "out", TOPICS.values()), TOPICS)
+    task.process({"t": prices if at_once else prices.slice(0, 2), "s": _table([("a", 2, 0)])})
+    task.process({"t": prices.slice(0 if at_once else 2, 0 if at_once else 1), "s": _table([("a", 4, 0), ("b", 4, 0)])})
+    assert task.outputs["out"] == [{"k": "a", "v": 0, "at": 1, "v_right": 5}, {"k": "b", "v": 0, "at": 1, "v_right": 6}]
+    assert task.held() == 1
+    pairs = MemoryTask(TableJoin(left="l", right="t").sub_topology("j", "out", TOPICS.values()), TOPICS)
+    pairs.process({"l": _table([("a", 0, 1), ("b", 0, 2)]), "t": prices})
+    assert [(row["k"], row["at"], row["v_right"]) for row in pairs.outputs["out"]] == [
+        ("a", 0, 5),
+        ("b", 0, 6),
+        ("a", None, None),
+    ]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_table_that_has_times_alone_keeps_its_keys(at_once: bool) -> None:
+    join = StreamTableJoin(stream="s", table="t", table_columns="at")
+    task = MemoryTask(join.sub_topology("j", "out", TOPICS.values()), TOPICS)
+    seen, stream = _table([("a", 1, None)]), _table([("a", 2, 0)])
+    for batch in [(seen, stream)] if at_once else [(seen, stream.slice(1)), (seen.slice(1), stream)]:
+        task.process(dict(zip("ts", batch, strict=True)))
+    assert [row["at_right"] for row in task.outputs["out"]] == [1]
+
+
 def test_a_row_of_a_table_without_a_key_is_bad() -> None:
     rows = {"s": _table([("a", 9, 1)]), "t": _table([("a", 1, 5), (None, 2, 6)])}
     topics = TOPICS.values()
@@ -138,6 +167,25 @@ def test_keys_of_several_columns_and_types_of_the_columns_are_kept() -> None:
     assert result is not None
     assert result.schema.equals(pa.schema([*left, ("v_right", pa.string())]))
     assert result.drop_columns(["at"]).to_pylist() == [{"a": 1, "b": "y", "v": 2.0, "v_right": "hot"}]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([3_000_000, -800_000], pa.int32()).cast(pa.date32()),
+        pa.array([10**15, -(10**15)], pa.int64()).cast(pa.timestamp("ms")),
+    ],
+    ids=lambda keys: str(keys.type),
+)
+def test_keys_that_python_has_no_value_for_are_deleted_too(keys: pa.Array) -> None:
+    schema = pa.schema([("k", keys.type), ("at", pa.int64()), ("v", pa.int64())])
+    topics = {name: TopicSpec(name, 4, schema, ("k",), "at") for name in "lr"}
+    task = MemoryTask(TableJoin(left="l", right="r").sub_topology("j", "out", topics.values()), topics)
+    nothing = schema.empty_table()
+    task.process({"l": pa.table([keys, [1, 1], [1, 2]], schema=schema), "r": nothing})
+    task.process({"l": pa.table([keys.slice(1), [2], [None]], schema=schema), "r": nothing})
+    task.start()
+    assert task.held() == 1
 
 
 def test_what_cannot_be_joined_is_refused() -> None:

@@ -30,7 +30,7 @@ class KafkaTopic:
             record is written with it as its timestamp.
         serde: makes rows of values and values of rows.
         key_in: "value": the key columns are read from the value like others; "key": from the record's key. A record without
-            a value (a tombstone) then is a row that has nothing but its key.
+            a value (a tombstone) then is a row that has nothing but its key, and the time of the record where that is read.
         timestamp_in: "value": the timestamp column is read from the value like others; "record": it is the record's time.
 
     Raises:

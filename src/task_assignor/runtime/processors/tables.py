@@ -1,7 +1,7 @@
 """A topic as a table: of each key the latest row, in a key-value store; and what it was at each moment of a batch.
 
-A row whose value columns are all null deletes its key, as a null value does in Kafka. Rows whose key has a null are bad
-records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
+A row whose value columns are all null deletes its key, as a null value does in Kafka; its time, which Kafka has beside
+the value, says when, and does not keep the key. Rows whose key has a null are bad records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
 just then, and neither batches nor restarts change it.
 """
 
@@ -67,7 +67,12 @@ class Updates:
         """
         valid = with_keys(columns.topic, rows, columns.key, context)
         rows = taken(rows, valid)
-        return cls(columns.keys(rows), columns.value_rows(rows), places if valid is None else places[valid])
+        values = columns.value_rows(rows)
+        time = columns.values.get(context.topics[columns.topic].timestamp or "")
+        if time is not None and values.num_columns > 1:
+            is_gone = ~is_there(values.drop_columns([time]))
+            values = values.take(pa.array(np.arange(values.num_rows), mask=is_gone)) if is_gone.any() else values
+        return cls(columns.keys(rows), values, places if valid is None else places[valid])
 
     def write(self, store: KeyValueStore) -> None:
         """Bring the store to where the batch ends."""
@@ -80,9 +85,8 @@ class Updates:
         rows = last.get_column(_ROW).to_numpy().astype(np.int64)
         keys, values = self.keys.take(pa.array(rows)), self.values.take(pa.array(rows))
         there = is_there(values)
-        for key in keys.filter(pa.array(~there)).to_pylist():
-            parts = tuple(key.values())
-            store.delete(parts if len(parts) > 1 else parts[0])
+        if not there.all():
+            store.delete_table(keys.filter(pa.array(~there)))
         if there.any():
             both = pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])
             store.put_table(both.filter(pa.array(there)))

@@ -221,6 +221,21 @@ class KeyValueStore(Store):
         self._recent.update(zip(keys, self._values_of(rows), strict=True))
         self._changed.update(dict.fromkeys(keys))
 
+    def delete_table(self, keys: pa.Table) -> None:
+        """Remove many keys, those that are there.
+
+        Args:
+            keys: the key columns, by name; others are ignored.
+
+        Raises:
+            StoreException: a column is missing or has another type.
+        """
+        encoded = self._keys_of(keys)
+        there = zip(encoded, self._get_many(encoded), strict=True)
+        gone = dict.fromkeys(key for key, value in there if value is not None)
+        self._recent.update(gone)
+        self._changed.update(gone)
+
     def lookup(self, keys: pa.Table | pa.Array | pa.ChunkedArray) -> pa.Table:
         """The value columns of many keys.
 
