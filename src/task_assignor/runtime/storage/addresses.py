@@ -26,11 +26,12 @@ def local_path(what: str, path: str | Path) -> Path:
         path: what the user gave.
 
     Raises:
-        ValueError: it is a URL.
+        ValueError: it is a URL, or no UTF-8.
     """
     text = _text(what, path)
     if is_url(text):
         raise ValueError(f"The {what} ({text!r}) must be the path of a folder of this machine, not a URL.")
+    _absolute(what, text)
     return Path(text)
 
 
@@ -46,7 +47,7 @@ def address_of(what: str, place: str | Path) -> str:
     """
     text = _text(what, place)
     if not is_url(text):
-        return str(Path(text).absolute())
+        return _absolute(what, text)
     scheme = text.partition(":")[0]
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -102,6 +103,17 @@ def _text(what: str, place: str | Path) -> str:
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"The {what} ({place!r}) must be the path of a folder.")
     return text
+
+
+def _absolute(what: str, text: str) -> str:
+    path = str(Path(text).absolute())
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"The {what} ({path!r}) has a name that is no UTF-8, which not all that reads files can open. Maybe rename it."
+        ) from None
+    return path
 
 
 def _advice(text: str) -> str:
