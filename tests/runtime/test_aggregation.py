@@ -140,6 +140,44 @@ def test_time_windows_come_once_when_they_are_closed(
     assert task.counters.get("late", 0) == len(late)
 
 
+def _counted(found: Any, record: Any) -> Any:
+    return [*found, (str(record["v"]), len(found))]
+
+
+def _listed(found: Any, record: Any) -> Any:
+    return (*found, f"{type(found).__name__} {record['v']}")
+
+
+@pytest.mark.parametrize("rows_at_once", [3, 1])
+@pytest.mark.parametrize(
+    ("fold", "expected"),
+    [
+        (
+            Aggregate.fold(_counted, (), pa.map_(pa.string(), pa.int64())),
+            [("1", 0), ("2", 1), ("3", 2)],
+        ),
+        (Aggregate.fold(_listed, (), pa.list_(pa.string())), ["tuple 1", "list 2", "list 3"]),
+    ],
+    ids=["map", "list"],
+)
+@pytest.mark.parametrize("windows", [None, TimeWindows(10)], ids=["running", "windows"])
+def test_a_function_is_given_the_same_values_whatever_the_batches(
+    windows: TimeWindows | None, fold: Aggregate, expected: list[Any], rows_at_once: int
+) -> None:
+    rows = _table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0), ("a", 3, 3, 0.0), ("a", 20, 4, 0.0)])
+    plan = (
+        Aggregation(source="s", aggregates={"f": fold})
+        if windows is None
+        else WindowedAggregation(source="s", windows=windows, aggregates={"f": fold})
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    for start in range(0, 3, rows_at_once):
+        task.process({"s": rows.slice(start, rows_at_once)})
+    if windows is not None:
+        task.process({"s": rows.slice(3)})
+    assert task.outputs["out"][-1]["f"] == expected
+
+
 @given(st.data(), logs(), st.integers(0, 8))
 @settings(max_examples=examples(60))
 def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:

@@ -81,7 +81,8 @@ class Aggregate:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
                 else and leaves the old one as it is. What it raises ends the run.
             initial: the value of no records.
-            type: type of the value.
+            type: type of the value. After the initial one the function is given what Arrow makes of what it has returned,
+                such as a list for a tuple, whether there was a batch between or not.
         """
         return cls("fold", None, function, initial, type)
 
@@ -237,10 +238,11 @@ class Group:
         for name, found in self.folds.items():
             assert found.function is not None
             is_new = before.get_column(ROWS).is_null().to_list()
-            old = before.get_column(name).to_list()
+            kind = plain(pa.field(name, found.type)).type
+            old = before.get_column(name).to_arrow().cast(kind).to_pylist()
             values = [found.initial if new else value for new, value in zip(is_new, old, strict=True)]
             for number, record in zip(group.tolist(), records, strict=True):
-                values[number] = found.function(values[number], record)
+                values[number] = _as_stored(found.function(values[number], record), kind)
             table = pa.table({name: pa.array(values, found.type)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)
@@ -256,3 +258,8 @@ class Group:
             .alias(name)
             for name in means
         )
+
+
+def _as_stored(value: object, kind: pa.DataType) -> Any:
+    """What a store would give back: where batches are cut must make no difference."""
+    return pa.scalar(value, kind).as_py()
