@@ -17,10 +17,12 @@ from task_assignor.runtime import (
     DeadLetters,
     LateRecordException,
     SessionWindows,
+    StreamTableJoin,
     TimeWindows,
     TopicSpec,
     TopologyException,
     WindowedAggregation,
+    WindowedJoin,
 )
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask
@@ -138,6 +140,30 @@ def test_time_windows_come_once_when_they_are_closed(
     assert sorted(found, key=lambda row: (row["window_start"], row["k"])) == expected
     assert [row["offset"] for row in task.outputs.get("late", [])] == late
     assert task.counters.get("late", 0) == len(late)
+
+
+def test_a_zone_may_be_an_offset() -> None:
+    """Polars knows none."""
+    zone = pa.timestamp("us", "+05:30")
+    schema = pa.schema([("k", zone), ("at", zone), ("v", zone)])
+    topics = {name: TopicSpec(name, 4, schema, ("k",), "at") for name in "st"}
+    rows = pa.table([pa.array(one).cast(zone) for one in ([1, 1, 2], [1, 1, 5_000], [5, 7, 6])], schema=schema)
+    wanted = {"last": Aggregate.max("v"), "first": Aggregate.fold(lambda old, row: old or row["v"], None, zone)}
+    windows = WindowedAggregation(source="s", windows=TimeWindows(1), aggregates=wanted)
+    subs = [
+        Aggregation(source="s", aggregates=wanted).sub_topology("a", "out", topics.values()),
+        windows.sub_topology("a", "out", topics.values()),
+        WindowedJoin(left="s", right="t", before_ms=1, after_ms=1).sub_topology("a", "out"),
+        StreamTableJoin(stream="s", table="t").sub_topology("a", "out", topics.values()),
+    ]
+    for sub in subs:
+        task = MemoryTask(sub, topics)
+        for start in range(3):
+            result = task.process(dict.fromkeys(task.read, rows.slice(start, 1)))
+            task.start()
+        assert result is not None
+        assert result.num_rows == 1
+        assert {field.type for field in result.schema} == {zone}
 
 
 def _counted(found: Any, record: Any) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processors.columns import plain, to_frame
+from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.processors.columns import plain
 from task_assignor.runtime.topic_spec import TopicSpec
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
-from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns, to_frame
+from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec

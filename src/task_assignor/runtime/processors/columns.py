@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topic_spec import TopicSpec
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -29,15 +25,6 @@ def plain(field: pa.Field) -> pa.Field:
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """The column in that type."""
     return column if column.type == kind else column.cast(kind)
-
-
-def to_frame(table: pa.Table) -> pl.DataFrame:
-    """The same rows for polars, without a copy."""
-    import polars as pl
-
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 @attrs.frozen

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from task_assignor.runtime.frames import to_frame
+
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -152,11 +154,7 @@ def _hashes(rows: pa.Table, keys: Sequence[str]) -> UInt64Array:
         # Much quicker than a general one: upper bits of a product depend on all bits (Knuth), and no two products are equal.
         whole: UInt64Array = rows.column(keys[0]).to_numpy().astype(np.uint64) * _SPREAD
         return whole
-    import polars as pl
-
-    frame = pl.from_arrow(rows.select(list(keys)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame.hash_rows(seed=0).to_numpy()
+    return to_frame(rows.select(list(keys))).hash_rows(seed=0).to_numpy()
 
 
 def _bisect(times: Int64Array, low: Int64Array, high: Int64Array, bounds: Int64Array) -> Int64Array:

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processors.columns import SourceColumns, to_frame
+from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.processors.columns import SourceColumns
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 

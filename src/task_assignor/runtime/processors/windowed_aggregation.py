@@ -25,10 +25,11 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import Aggregate, Group
 from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
-from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns, to_frame
+from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns
 from task_assignor.runtime.processors.records import (
     BoolArray,
     Int64Array,

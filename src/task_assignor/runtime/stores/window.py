@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import padded, to_frame
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -116,14 +116,6 @@ class _Known(Value, frozen=True):
 
 def _known_of(changes: pa.Table) -> _Known:
     return decode((changes.schema.metadata or {}).get(_METADATA, b"{}"), _Known)
-
-
-def _as_frame(rows: pa.Table) -> pl.DataFrame:
-    import polars as pl
-
-    frame = pl.from_arrow(rows)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 class _Segment:
@@ -352,7 +344,7 @@ class WindowStore(Store):
             return None
         import polars as pl
 
-        return pl.concat(list(self.views(_as_frame)), rechunk=False)
+        return pl.concat(list(self.views(to_frame)), rechunk=False)
 
     def views(self, make: Callable[[pa.Table], V]) -> Iterator[V]:
         """What the store holds, in pieces, as somebody wants to see it; what was made of a piece is kept.
