@@ -45,6 +45,8 @@ class SimulatedMarkers:
         """Markers for which the sources are to be looked at."""
         self.asked: dict[str, _Asked] = {}
         """Those that nobody has heard of since."""
+        self._forgotten: dict[str, _Asked] = {}
+        """Those that a coordinator was asked for that sleeps, or has died."""
         self.held: dict[str, dict[TaskId, Rows]] = {}
         """Marker -> what was committed then."""
         self.refused = 0
@@ -73,7 +75,8 @@ class SimulatedMarkers:
         world.tell(EndsMoved({topic: list(ends) for topic, ends in world.ends.items()}, world.now_ms, looks))
 
     def forget(self) -> None:
-        """The coordinator has died, and with it what was asked of it."""
+        """The coordinator has died, and with it what was asked of it; unless it only sleeps."""
+        self._forgotten.update(self.asked)
         self.asked, self.looks = {}, []
 
     def refuse(self, event: MarkerRefused) -> None:
@@ -90,7 +93,7 @@ class SimulatedMarkers:
             self._read.update(((topic, task.partition), end) for topic, (_, end) in commit.offsets.items())
         self._see()
         for marker in record.markers:
-            asked = self.asked.pop(marker.name)
+            asked = self.asked.pop(marker.name, None) or self._forgotten.pop(marker.name)
             assert marker.commit == record.number
             assert asked.fed is not None, "the writers of the repartition topic are not so far"
             assert self._is_read({**asked.ends, "fed": asked.fed}), f"{marker.name} has not come so far"
@@ -98,7 +101,7 @@ class SimulatedMarkers:
             self.held[marker.name] = dict(self._world.committed)
 
     def _see(self) -> None:
-        for asked in self.asked.values():
+        for asked in (*self.asked.values(), *self._forgotten.values()):
             if asked.fed is None and self._is_read({topic: asked.ends[topic] for topic in ("left", "right")}):
                 asked.fed = [len(rows) for rows in self._world.work.fed.rows]
 

@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from task_assignor.runtime import RunResult, TopicException, append_topic, read_output, write_topic
+from task_assignor.runtime import Rebalanced, RunResult, TopicException, append_topic, read_output, write_topic
 from task_assignor.sdk import ConfigException
 from task_assignor.spark import SparkSessionError, read_results, read_topic, register_source
 from task_assignor.spark.source import TaskAssignorSource, rows_of_output, rows_of_topic
-from tests.runtime.support import application, in_order, join_topology, write_streams
+from tests.runtime.support import Watch, application, in_order, join_topology, stream, write_streams
 from tests.runtime.test_compaction import TASKS, Run
 
 pytestmark = pytest.mark.spark
@@ -52,6 +53,27 @@ def test_an_output_is_read_as_it_was_committed(spark: SparkSession, finished: Ru
     stray = next(Path(finished.run_dir).glob("output/joined/*/*.arrow"))
     (stray.parent / f"{'9' * 12}-00000001.arrow").write_bytes(stray.read_bytes())
     assert frame.count() == expected.num_rows
+
+
+def test_an_output_is_read_as_of_a_marker(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [stream(400, keys=20, seed=seed) for seed in (1, 2)]
+    for name in ("left", "right"):
+        write_topic(tmp_path / "topics", name, rows[0], partitions=2, key=["key"], timestamp="at")
+    app = application(tmp_path, join_topology())
+    watch = Watch()
+    watch.on(Rebalanced, lambda _: app.request_marker("first"))
+    app.run(watch)
+    expected = in_order(read_output(tmp_path / "run", "joined")).to_pylist()
+    for name in ("left", "right"):
+        later = rows[1].set_column(1, "at", pc.add(rows[1].column("at"), 600_000))
+        append_topic(tmp_path / "topics", name, later)
+    application(tmp_path, join_topology()).run()
+    assert read_output(tmp_path / "run", "joined").num_rows > len(expected)
+    for frame in (
+        source(spark, run_dir=tmp_path / "run", output="joined", marker="first"),
+        read_results(spark, tmp_path / "run", "joined", "first"),
+    ):
+        assert in_order(frame.toArrow()).to_pylist() == expected
 
 
 def test_a_topic_is_read_with_partitions_and_offsets_and_grows(spark: SparkSession, tmp_path: Path) -> None:
@@ -155,6 +177,7 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
         ({}, "name nothing. Expected are the options topics_root and topic, or run_dir and output"),
         ({"topics_root": "x"}, "name nothing"),
         ({"topics_root": "x", "topic": "gone"}, "gone"),
+        ({"topics_root": "x", "topic": "y", "marker": "z"}, "name nothing.*of an output marker"),
         ({"run_dir": "x", "output": "y"}, "There is no run in"),
     ],
 )

@@ -35,8 +35,8 @@ FORMAT: Final = "task_assignor"
 BATCH_ROWS: Final = 100_000
 """Rows handed to Spark at a time."""
 _OPTIONS: Final = (
-    "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false) and, "
-    "of streams, startingOffsets (earliest or latest)."
+    "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false), of an "
+    "output marker and, of streams, startingOffsets (earliest or latest)."
 )
 Place: TypeAlias = dict[str, Any]
 """Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
@@ -185,11 +185,11 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
     return Rows(f"The topic {name!r} in {storage.address}", topic.topic_id, topic.spec.schema, parts)
 
 
-def rows_of_output(run: str | Path, output: str) -> Rows:
-    """The committed rows of an output, by task.
+def rows_of_output(run: str | Path, output: str, marker: str | None = None) -> Rows:
+    """The committed rows of an output, by task; as of a marker, if one is named.
 
     Raises:
-        CommitLogException: there is no such run or output.
+        CommitLogException: there is no such run, output or marker.
     """
     run_dir = RunLayout(run).run_dir
     schema = output_schema(run_dir, output)
@@ -197,7 +197,7 @@ def rows_of_output(run: str | Path, output: str) -> Rows:
         # Nothing declared and nothing committed; an output that is not known is an error here.
         schema = read_output(run_dir, output).schema
     parts: dict[str, list[Piece]] = {}
-    for found in committed_outputs(run_dir, output):
+    for found in committed_outputs(run_dir, output, marker):
         pieces = parts.setdefault(str(found.task), [])
         # Merged files have the rows of those that they were made of, in their order: positions stay.
         position = pieces[-1].position + pieces[-1].stop if pieces else 0
@@ -209,7 +209,7 @@ def rows_of_output(run: str | Path, output: str) -> Rows:
 
 
 class TaskAssignorSource(DataSource):
-    """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `offsets`.
+    """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `marker`; `offsets`.
 
     Of what `frame_of` asks for, the option `upto` says how far, and `splits` in how many Spark partitions.
     """
@@ -221,10 +221,11 @@ class TaskAssignorSource(DataSource):
 
     def _rows(self) -> Rows:
         root, topic, run, output = (self.options.get(key) for key in ("topics_root", "topic", "run_dir", "output"))
-        if root and topic and not (run or output):
+        marker = self.options.get("marker")
+        if root and topic and not (run or output or marker):
             return rows_of_topic(root, topic)
         if run and output and not (root or topic):
-            return rows_of_output(run, output)
+            return rows_of_output(run, output, marker)
         raise ConfigException(f"The options of format {FORMAT!r} ({dict(self.options)}) name nothing. {_OPTIONS}")
 
     def _choice(self, key: str, choices: tuple[str, str]) -> str:
