@@ -39,6 +39,8 @@ from tests.runtime import trouble
 from tests.runtime.support import QUICK, Watch, application, settings, stream
 
 ROWS = 1_000
+# Twice what a machine may stand still for, since each client that is lost counts; a hang costs it once.
+HANGING = attrs.evolve(QUICK, max_poll_interval_ms=4_000, max_attempts=2)
 
 
 def _application(
@@ -102,18 +104,16 @@ def test_whatever_a_processor_raises_ends_the_run_with_its_line(
 
 
 def test_a_processor_that_always_hangs_ends_the_run(tmp_path: Path) -> None:
-    options = attrs.evolve(QUICK, max_poll_interval_ms=2_000, max_attempts=2)
     watch = Watch()
     with pytest.raises(ClientException) as caught:
-        _application(tmp_path, trouble.Hangs, clients=2, options=options).run(watch)
+        _application(tmp_path, trouble.Hangs, clients=2, options=HANGING).run(watch)
     for part in (
         "Task 0_0, batch 3 (topic left, partition 0, offsets 600 to 799) was lost 2 times together with its client",
-        "the processor Hangs has not returned from task 0_0 for 2000 ms, which is the limit max.poll.interval.ms",
+        "the processor Hangs has not returned from task 0_0 for 4000 ms, which is the limit max.poll.interval.ms",
         "Maybe it waits",
     ):
         assert part in str(caught.value)
-    # A client that stood still for as long before that row is lost, too.
-    assert len(watch.of(ClientLost)) >= 2
+    assert len(watch.of(ClientLost)) == 2
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
@@ -122,9 +122,8 @@ def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
     tmp_path: Path, mark: Path, processor: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that never gives Python's lock back, and so cannot be asked to end."""
-    options = attrs.evolve(QUICK, max_poll_interval_ms=2_000, max_attempts=2)
     watch = Watch()
-    app = _application(tmp_path, processor, clients=2, options=options, launcher=_spawned(), partitions=2)
+    app = _application(tmp_path, processor, clients=2, options=HANGING, launcher=_spawned(), partitions=2)
     died: list[float] = []
 
     def wait_for_its_end(event: ClientLost) -> None:
@@ -140,10 +139,10 @@ def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
     if processor is trouble.HangsInC:
         with pytest.raises(ClientException, match="the processor HangsInC has not returned from task"):
             app.run(watch)
-        assert len(died) >= 2
+        assert len(died) == 2
     else:
         assert app.run(watch).table("out").num_rows == ROWS
-        assert died
+        assert len(died) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,12 +151,12 @@ def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
         (
             trouble.KeepsTheBatchAndExits,
             True,
-            "the restore of task 0_0 has not got on for 2000 ms: the store 'hanging' makes the changes of batch 0, ",
+            "the restore of task 0_0 has not got on for 4000 ms: the store 'hanging' makes the changes of batch 0, ",
         ),
         (
             trouble.KeepsTheBatch,
             False,
-            "the snapshot of task 0_0 has not got on for 2000 ms: the store 'hanging' is saved, ",
+            "the snapshot of task 0_0 has not got on for 4000 ms: the store 'hanging' is saved, ",
         ),
     ],
 )
@@ -166,7 +165,7 @@ def test_a_store_that_always_hangs_ends_the_run(tmp_path: Path, processor: type,
     store = trouble.HangingStoreSpec("hanging", keys, values, in_restores=in_restores)
     write_topic(tmp_path / "topics", "left", stream(ROWS, keys=20, seed=1), partitions=1, key=["key"], timestamp="at")
     snapshots = 0 if in_restores else 1
-    options = attrs.evolve(QUICK, max_poll_interval_ms=2_000, max_attempts=2, snapshot_changelog_bytes=snapshots)
+    options = attrs.evolve(HANGING, snapshot_changelog_bytes=snapshots)
     topology = Topology([SubTopology("troubled", "left", processor, [store], ["out"])])
     watch = Watch()
     with pytest.raises(ClientException) as caught:
