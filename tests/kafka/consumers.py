@@ -30,7 +30,6 @@ class Member:
         topics: Iterable[str],
         assignors: Iterable[Any],
         instance: str | None = None,
-        limit_ms: int = 2_000,
         rack: str | None = None,
     ) -> None:
         from kafka import KafkaConsumer
@@ -39,7 +38,7 @@ class Member:
         from task_assignor.kafka.plugin import GroupPlugin
 
         self.plugins = [
-            ConsumerAssignorPlugin(each, limit_ms=limit_ms, rack_id=rack)
+            ConsumerAssignorPlugin(each, limit_ms=SESSION_MS, rack_id=rack)
             if isinstance(each, ConsumerAssignor)
             else each
             for each in assignors

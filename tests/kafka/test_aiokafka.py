@@ -55,7 +55,7 @@ class Group:
         admin.close()
 
     async def join(self, assignor: ConsumerAssignor) -> Any:
-        plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(assignor, limit_ms=3_000))
+        plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(assignor, limit_ms=10_000))
         consumer = aiokafka.AIOKafkaConsumer(
             self.topic,
             bootstrap_servers=self._servers,

@@ -188,6 +188,7 @@ class Faulty(CooperativeStickyAssignor):
 def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: str) -> None:
     first = join(Faulty())
     settle([first], topics, "the first has all")
+    first.plugin._limit_s = 5
     first.plugin.assignor.fault = fault
     second = join(Faulty())
     wait_until(lambda: first.plugin.failures and second.plugin.generation >= 0, "the leader has noticed")
