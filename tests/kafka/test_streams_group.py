@@ -17,7 +17,7 @@ from task_assignor import (
     TaskAssignor,
 )
 from task_assignor.group import MissingSourceTopicException
-from tests.bridge.streams import SESSION_MS, StreamsGroup
+from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, wait_until
 
@@ -70,7 +70,8 @@ def lead(group: StreamsGroup) -> Iterator[Lead]:
                 "bootstrap.servers": group.cluster.bootstrap_servers,
                 "task.assignor.class": Lopsided,
                 "num.standby.replicas": group.standbys,
-                "session.timeout.ms": SESSION_MS,
+                # The assignor may think for a third of it.
+                "session.timeout.ms": 30_000,
                 **group.settings,
             }
         )
