@@ -267,6 +267,38 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
     assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
 
 
+def test_a_watcher_tells_of_what_it_saw_before_a_look_that_failed(tmp_path: Path) -> None:
+    """It was lost until that topic grew once more; and a marker of that look was taken for reached without it."""
+    rows = pa.table({"key": [1]})
+    topics = {name: write_topic(tmp_path, name, rows, partitions=1, key="key") for name in ("a", "b")}
+    told = _Told()
+    has_failed = threading.Event()
+
+    class Failing:
+        """The topic b, which cannot be read once after a has grown."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(topics["b"], name)
+
+        def refresh(self) -> None:
+            if topics["a"].end_offsets() == [2] and not has_failed.is_set():
+                has_failed.set()
+                raise TopicException("it is away")
+            topics["b"].refresh()
+
+    watcher = Watcher({"a": topics["a"], "b": Failing()}, interval_s=0.001, patience_s=60)  # type: ignore[dict-item]
+    watcher.start(told)
+    try:
+        told.wait_for(lambda found: len(found) == 1)
+        append_topic(tmp_path, "a", rows)
+        assert has_failed.wait(60)
+        watcher.look("marker")
+        told.wait_for(lambda found: any("marker" in moved.markers for moved in found))
+    finally:
+        watcher.stop()
+    assert [moved.ends for moved in told.found if moved.ends] == [{"a": [1], "b": [1]}, {"a": [2]}]
+
+
 def test_a_watcher_gives_up_when_a_topic_has_gone_for_good(tmp_path: Path) -> None:
     topic = write_topic(tmp_path, "a", pa.table({"key": [1]}), partitions=1, key="key")
     (tmp_path / "a").rename(tmp_path / "gone")

@@ -94,12 +94,13 @@ class Watcher:
             self._is_over.wait(self._interval_s * (_QUIET if is_quiet else 1))
 
     def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
-        """The ends that differ from those that are known, which they become."""
+        """The ends that differ from those that are known, which they become when all logs have been looked at."""
         moved = {}
         for name, log in self._logs.items():
             log.refresh()
             ends = list(log.end_offsets())
             if known.get(name) != ends:
                 log.check(known.get(name, [0] * len(ends)))
-                known[name] = moved[name] = ends
+                moved[name] = ends
+        known.update(moved)
         return moved
