@@ -17,6 +17,7 @@ from task_assignor.runtime import (
     TopicSpec,
     Topology,
     TopologyException,
+    WindowedJoin,
 )
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask
@@ -186,6 +187,28 @@ def test_keys_that_python_has_no_value_for_are_deleted_too(keys: pa.Array) -> No
     task.process({"l": pa.table([keys.slice(1), [2], [None]], schema=schema), "r": nothing})
     task.start()
     assert task.held() == 1
+
+
+@pytest.mark.parametrize(("left", "right"), [("ms", "us"), ("us", "ms"), ("s", "ns")])
+def test_keys_may_be_times_of_several_units(left: str, right: str) -> None:
+    """They are in the same partition; one between two of the coarser unit ended the run at its batch."""
+    ticks = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+    finer = max(left, right, key=ticks.__getitem__)
+    rows, topics = {}, {}
+    for name, unit in (("l", left), ("r", right)):
+        schema = pa.schema([("k", pa.timestamp(unit)), ("at", pa.int64()), ("v", pa.int64())])
+        keys = pa.array([ticks[unit], 2 * ticks[unit] + (unit == finer)], pa.timestamp(unit))
+        rows[name] = pa.table([keys, pa.array([1, 1]), pa.array([1, 2])], schema=schema)
+        topics[name] = TopicSpec(name, 4, schema, ("k",), "at")
+    for sub in (
+        WindowedJoin(left="l", right="r", before_ms=1, after_ms=1).sub_topology("j", "out"),
+        StreamTableJoin(stream="l", table="r").sub_topology("j", "out", topics.values()),
+        TableJoin(left="l", right="r").sub_topology("j", "out", topics.values()),
+    ):
+        result = MemoryTask(sub, topics).process(rows)
+        assert result is not None
+        assert result.column("k").type == pa.timestamp(finer)
+        assert result.column("k").cast(pa.int64()).to_pylist() == [ticks[finer]]
 
 
 def test_what_cannot_be_joined_is_refused() -> None:

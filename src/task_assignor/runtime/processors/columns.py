@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topic_spec import TopicSpec
+
+_UNITS: Final = ("s", "ms", "us", "ns")
 
 
 def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -69,6 +72,8 @@ def result_columns(
 ) -> tuple[SourceColumns, SourceColumns]:
     """The key columns under their left names, then the other left columns, then the other right ones.
 
+    Keys are times of the finer of two units: those of the other one can be written so, and are equal or not.
+
     Args:
         where: what is joined, for messages.
         left: the left source.
@@ -80,7 +85,10 @@ def result_columns(
     Raises:
         TopologyException: a column is not there, or a name is there twice.
     """
-    key_fields = tuple(plain(left.schema.field(column)) for column in left.key)
+    key_fields = tuple(
+        _key_field(plain(left.schema.field(one)), plain(right.schema.field(other)))
+        for one, other in zip(left.key, right.key, strict=True)
+    )
     left_values, right_values = _values(where, left, left_columns), _values(where, right, right_columns)
     taken = {*left.key, *left_values}
     right_names = [value + suffix if value in taken else value for value in right_values]
@@ -92,6 +100,13 @@ def result_columns(
         _source(left, key_fields, left_values, left_values),
         _source(right, key_fields, right_values, right_names),
     )
+
+
+def _key_field(left: pa.Field, right: pa.Field) -> pa.Field:
+    if not (pa.types.is_timestamp(left.type) and pa.types.is_timestamp(right.type)):
+        return left
+    unit = max(left.type.unit, right.type.unit, key=_UNITS.index)
+    return pa.field(left.name, pa.timestamp(unit, left.type.tz))
 
 
 def _source(
