@@ -188,7 +188,7 @@ class StreamsApplication:
         called from any thread, and from the callback.
 
         Args:
-            name: its name; no other marker of the run may have it. The newest 32 are kept.
+            name: its name, any text that UTF-8 can write; no other marker of the run may have it. The newest 32 are kept.
 
         Returns:
             Whether there is a run.
@@ -196,8 +196,9 @@ class StreamsApplication:
         Raises:
             ConfigException: it is no name.
         """
-        if not isinstance(name, str) or not name.strip():
-            raise ConfigException(f"The name of a marker ({name!r}) must be a text that is not empty.")
+        # Half a surrogate pair is written down as its escape, under which nobody would ask for it.
+        if not isinstance(name, str) or not name.strip() or name != name.encode(errors="ignore").decode():
+            raise ConfigException(f"The name of a marker ({name!r}) must be a text of UTF-8 that is not empty.")
         server = self._server
         if server is not None:
             server.request_marker(name)
