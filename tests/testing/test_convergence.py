@@ -306,6 +306,16 @@ def test_a_cluster_takes_what_a_state_takes() -> None:
     assert cluster.settle(StickyTaskAssignor, 1) == 1
 
 
+def test_a_cluster_at_rest_needs_no_rebalance_beyond_the_one_that_shows_it() -> None:
+    """No limit of 0 was ever enough."""
+    cluster = Cluster(["0_0", "0_1"], 2)
+    with pytest.raises(NotConvergedError, match="not at rest after 0 rebalances"):
+        cluster.settle(StickyTaskAssignor, 0)
+    assert cluster.settle(StickyTaskAssignor, 0) == 0
+    cluster.drop(1)
+    assert cluster.settle(StickyTaskAssignor, 1) == 1
+
+
 def test_a_client_cannot_join_twice_nor_lose_what_is_on_its_disk() -> None:
     cluster = Cluster(["0_0"], 2)
     with pytest.raises(StateException, match=r"The client .*1 is there already\."):

@@ -219,14 +219,19 @@ class Cluster:
             NotConvergedError: they were not enough, or an answer has an error.
         """
         whole_number("limit", limit, 0)
-        last = None
         for count in range(limit + 1):
+            before = self._placement()
             done = self.rebalance(assignor)
-            placement = {each.process_id: dict(each.tasks) for each in done.assignment}
-            if placement == last and not (heed_follow_ups and done.follow_up):
+            if self._placement() == before and not (heed_follow_ups and done.follow_up):
                 return count
-            last = placement
         return self._fail(f"not at rest after {limit} rebalances")
+
+    def _placement(self) -> dict[ProcessId, tuple[frozenset[TaskId], frozenset[TaskId]]]:
+        """The active tasks and the standbys that each client has."""
+        return {
+            process_id: (frozenset(client.previous_active_tasks), frozenset(client.previous_standby_tasks))
+            for process_id, client in self._clients.items()
+        }
 
     def _caught_up(self, client: ClientSpec, assigned: Iterable[AssignedTask]) -> ClientSpec:
         tasks = list(assigned)
