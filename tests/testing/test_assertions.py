@@ -349,6 +349,25 @@ def test_a_class_of_a_script_is_found(tmp_path: Path, command: list[str]) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_class_is_found_in_its_own_file_and_whatever_is_in_sys_path(tmp_path: Path) -> None:
+    """Python looks at texts alone there, and a folder before the others may have a module of the same name."""
+    script = f"""
+import sys
+from pathlib import Path
+import taken
+assert "first" not in sys.path
+sys.path[:0] = ["first", Path("anywhere")]
+Mine = taken.Mine
+{SCRIPT.partition("class ")[0]}
+if __name__ == '__main__':
+    {CALL}"""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "taken.py").write_text("raise SystemExit('another module')")
+    (tmp_path / "taken.py").write_text(SCRIPT)
+    done = run_script(tmp_path / "my_script.py", script, "my_script.py")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_script_that_would_start_itself_again_is_told(tmp_path: Path) -> None:
     done = run_script(tmp_path / "my_script.py", SCRIPT + CALL, "my_script.py")
     assert re.search(r"PYTHONHASHSEED=0 for .*Mine failed:\nThe module of .* behind if __name__ ==", done.stderr)

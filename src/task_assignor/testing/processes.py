@@ -75,7 +75,8 @@ def assert_same_in_every_process(
         raise ConfigException(f"The settings ({shown(settings)}) must be a mapping from keys to values.")
     expected = _answers(assignor, documents, settings or {})
     try:
-        request = json.dumps({**where, "path": sys.path, "settings": dict(settings or {}), "states": documents})
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # Python looks at no others
+        request = json.dumps({**where, "path": path, "settings": dict(settings or {}), "states": documents})
     except TypeError as error:
         raise ConfigException(
             f"The settings ({shown(settings)}) must be values that JSON can carry: {error}."
@@ -142,16 +143,13 @@ def _answers(
 
 
 def _load(module: str, name: str, file: str | None) -> type[TaskAssignor]:
-    """The class; from its file where its module cannot be imported by name, as with test files and scripts.
+    """The class; from its file where its module's name does not lead there, as with test files and scripts.
 
     Raises:
         ConfigException: the module has no such class.
         ImportError: there is no such module.
     """
-    try:
-        found: Any = importlib.import_module(module) if module else _module_of(file)
-    except ImportError:
-        found = _module_of(file)
+    found: Any = importlib.import_module(module) if _leads_to(module, file) else _module_of(file)
     try:
         for part in name.split("."):
             found = getattr(found, part)
@@ -159,6 +157,15 @@ def _load(module: str, name: str, file: str | None) -> type[TaskAssignor]:
         raise ConfigException(_not_found(f"{module or file}.{name}")) from None
     assignor: type[TaskAssignor] = found
     return assignor
+
+
+def _leads_to(module: str, file: str | None) -> bool:
+    """Whether that is the module's name here; another folder may have one of the same name."""
+    try:
+        spec = importlib.util.find_spec(module) if module else None
+    except ImportError:
+        spec = None
+    return spec is not None and (file is None or Path(spec.origin or "").resolve() == Path(file).resolve())
 
 
 def _module_of(file: str | None) -> Any:
