@@ -223,6 +223,8 @@ def _settings(master: str, app_name: str, verbose: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": str(verbose).lower(),
         # Over TCP each Python task waits about 40 ms for a delayed acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
+        # On a busy machine a Python worker may take longer than 15 s to import what it needs: "failed to connect back".
+        "spark.python.authenticate.socketTimeout": "120s",
         # A client is one thread of work; a pool of threads per client would only make them fight for the cores.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
     }
