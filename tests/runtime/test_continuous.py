@@ -286,7 +286,7 @@ def test_a_watcher_tells_of_what_it_saw_before_a_look_that_failed(tmp_path: Path
                 raise TopicException("it is away")
             topics["b"].refresh()
 
-    watcher = Watcher({"a": topics["a"], "b": Failing()}, interval_s=0.001, patience_s=60)  # type: ignore[dict-item]
+    watcher = Watcher({"a": topics["a"], "b": Failing()}, interval_s=0.001, patience_s=60)
     watcher.start(told)
     try:
         told.wait_for(lambda found: len(found) == 1)
