@@ -1,4 +1,5 @@
-"""The demo on Spark with topics of Kafka as input and output, one client killed: its own comparison with the plain computation."""
+"""The demo on Spark with topics of Kafka as input and output, one client killed: its own comparison with the plain computation; and
+what a broker does not take of it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import Unique
 
 
 @pytest.mark.kafka
@@ -24,3 +27,19 @@ def test_the_demo_on_kafka_topics_is_equal_to_the_plain_computation(
     told = " ".join(done.stdout.split())
     assert "equal to a plain computation of the same data" in told
     assert "lost" in told, "a client was killed"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("value", ["x", "x" * 2_000_000], ids=["elsewhere", "large"])
+def test_a_record_that_is_not_taken_is_told(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """For a partition that there is not, and one that is too large: the demo went on without the one, the other was raised raw."""
+    pa = pytest.importorskip("pyarrow")
+    records = pytest.importorskip("task_assignor.demo.records")
+    runtime = pytest.importorskip("task_assignor.runtime")
+    monkeypatch.setattr(records, "OUTPUT_KEYS", {})
+    rows = pa.table({"key": [1, 2, 3, 4], "value": [value, "", "", ""]})
+    topic = runtime.write_topic(tmp_path, unique("refused"), rows, partitions=2, key="key")
+    with pytest.raises(StreamsException, match=r"^The broker at .* has refused \d records?: "):
+        records.fill_topics(kafka_cluster.bootstrap_servers, [topic], 1)

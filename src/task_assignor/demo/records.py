@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,10 @@ from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
 from task_assignor.runtime import Topic
 from task_assignor.runtime.keys import serialise_keys
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import counted
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
 
 OUTPUT_KEYS: Final = {"flight-weather": ("origin", "time_hour"), "plane-history": ("tailnum",)}
 
@@ -53,6 +57,12 @@ def fill_topics(servers: str, topics: Iterable[Topic], partitions: int) -> None:
                 "it, and the group and the changelog topics of flights, too; or use another broker."
             ) from None
     producer = Producer({"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20})
+    refused: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error.str())
+
     for topic in topics:
         for partition, end in enumerate(topic.end_offsets()):
             rows = topic.read(partition, 0, end)
@@ -61,12 +71,17 @@ def fill_topics(servers: str, topics: Iterable[Topic], partitions: int) -> None:
             for key, value in zip(keys, JsonSerde().serialize(rows), strict=True):
                 while True:
                     try:
-                        producer.produce(topic.spec.name, value, key, partition=partition)
+                        producer.produce(topic.spec.name, value, key, partition=partition, on_delivery=delivered)
                         break
                     except BufferError:
                         producer.poll(0.1)
+                    except KafkaException as error:
+                        refused.append(error.args[0].str())
+                        break
     if producer.flush(120):
         raise StreamsException(f"The broker at {servers} has not taken all records within 2 min.")
+    if refused:
+        raise StreamsException(f"The broker at {servers} has refused {counted(len(refused), 'record')}: {refused[0]}.")
 
 
 def committed_rows(topics: KafkaTopics, output: str) -> pa.Table:
