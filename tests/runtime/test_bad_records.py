@@ -156,6 +156,31 @@ def test_a_column_that_not_all_rows_of_a_batch_have_is_kept() -> None:
     assert rows.to_pylist() == [{"at": 10, "is_free": None}, {"at": 20, "is_free": True}, {"at": 30, "is_free": None}]
 
 
+def test_nanoseconds_stay_without_a_schema() -> None:
+    """Of columns that are passed on; Arrow takes what pandas has for them for microseconds."""
+    pytest.importorskip("pandas", reason="without it Arrow gives no nanoseconds as values, and says so")
+
+    class PassesOn(RecordProcessor):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            return [{**record}]
+
+    times = [None, 1_001, 2]
+    rows = ROWS.slice(0, 3).append_column("utc", pa.array(times, pa.timestamp("ns", "UTC")))
+    rows = rows.append_column("local", pa.array(times, pa.timestamp("ns")))
+    rows = rows.append_column("took", pa.array(times, pa.duration("ns")))
+    rows = rows.append_column("ms", pa.array(times, pa.timestamp("ms")))
+    seen = PassesOn().process_batch({"orders": rows}, _context("stop", PassesOn))
+    assert seen is not None
+    assert [str(seen.schema.field(name).type) for name in ("utc", "local", "took", "ms")] == [
+        "timestamp[ns, tz=UTC]",
+        "timestamp[ns]",
+        "duration[ns]",
+        "timestamp[us]",
+    ]
+    for name in ("utc", "local", "took"):
+        assert seen.column(name).cast(pa.int64()).to_pylist() == times
+
+
 def test_a_row_that_is_no_dictionary_is_found() -> None:
     """A time between two microseconds, which Python cannot say, without pandas."""
     column = pa.array([1_000, 1_500_000_000_000_000_000 * 7, 3_000], pa.uint64())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -112,7 +112,7 @@ def _to_table(
     if schema is None:
         # Arrow takes the columns of the first row alone.
         names = dict.fromkeys(name for row in found for name in row)
-        return pa.Table.from_pylist([{**dict.fromkeys(names), **found[0]}, *found[1:]])
+        return _with_nanoseconds(pa.Table.from_pylist([{**dict.fromkeys(names), **found[0]}, *found[1:]]), found)
     try:
         return pa.Table.from_pylist(found, schema=schema)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
@@ -125,6 +125,18 @@ def _to_table(
             _leave_out(topic, row, error, context, context.marked())
     context.stand_at()
     return pa.concat_tables(tables)
+
+
+def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Columns of what pandas has for nanoseconds as such: Arrow takes them for microseconds and cuts the rest off."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):
+            values = [row.get(field.name) for row in rows]
+            if any(hasattr(value, "nanosecond") or hasattr(value, "nanoseconds") for value in values):
+                zone = getattr(field.type, "tz", None)
+                kind = pa.timestamp("ns", zone) if pa.types.is_timestamp(field.type) else pa.duration("ns")
+                table = table.set_column(number, field.name, pa.array(values, kind))
+    return table
 
 
 class _Records:
