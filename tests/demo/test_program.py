@@ -153,6 +153,35 @@ def test_an_interrupt_reaches_only_who_waits_and_silences_the_rest() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, repr("\nStopped by Ctrl-C.\n") + "\n", "")
 
 
+AT_WORK = """
+import atexit, os, signal, threading
+from rich.console import Console
+from task_assignor.demo import program
+
+program._ENDS_S = 0.0
+atexit.register(print, "Python's own end has begun")
+begun = threading.Event()
+
+def at_work():
+    begun.set()
+    threading.Event().wait()
+
+def interrupt():
+    begun.wait(60)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+program.aside_from_interrupts(at_work, Console())
+"""
+
+
+def test_a_program_that_an_interrupt_does_not_end_is_ended_before_python_does() -> None:
+    """Python's end takes the interpreter from the threads of a library that is at work: two of five times Arrow, reading
+    CSV files, crashed or hung instead of the exit code."""
+    done = subprocess.run([sys.executable, "-c", AT_WORK], capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "\nStopped by Ctrl-C.\n", "")
+
+
 def test_what_the_program_raises_is_raised_by_who_waits() -> None:
     def program() -> None:
         raise ConfigException("this")

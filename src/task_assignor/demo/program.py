@@ -83,21 +83,28 @@ def aside_from_interrupts(program: Callable[[], None], console: Console) -> None
 
     Spark's own handler cancels jobs from inside the call to Java that it interrupts; that fails, at length. It is
     installed by the main thread only, so that does nothing but wait here.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, and the program ended because of it. If it did not, the whole process ends here, with
+            exit code 130: Python's own end pulls the interpreter away from under libraries that are at work, which crash.
     """
     failed: list[BaseException] = []
+    # Not the thread's `join` and `is_alive`: a thread whose join was interrupted counts as ended (Python 3.11 and 3.12).
+    ended = threading.Event()
 
     def run() -> None:
         try:
             program()
         except BaseException as error:  # noqa: BLE001 (told by the thread that waits)
             failed.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=run, name="demo", daemon=True)
     try:
-        thread.start()
+        threading.Thread(target=run, name="demo", daemon=True).start()
         # A signal that comes just before a wait without end begins is not seen until another one comes.
-        while thread.is_alive():
-            thread.join(_LOOKS_S)
+        while not ended.wait(_LOOKS_S):
+            pass
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         console.show_cursor()
@@ -106,8 +113,9 @@ def aside_from_interrupts(program: Callable[[], None], console: Console) -> None
         console.quiet = True
         logging.disable()
         _end_spark()
-        if thread.is_alive():
-            thread.join(_ENDS_S)
+        if not ended.wait(_ENDS_S):
+            console.file.flush()
+            os._exit(130)
         raise
     if failed:
         raise failed[0]
