@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, EndsMoved, MarkerWanted
+from task_assignor.runtime.machines.coordinator_values import EndsMoved, MarkerWanted
 from task_assignor.runtime.machines.events import MarkerRefused
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import Rows
@@ -56,7 +56,7 @@ class SimulatedMarkers:
         """What chance allows now."""
         world = self._world
         actions: list[Callable[[], None]] = [self._look] if self.looks else []
-        if self._left > 0 and world.coordinator.phase is not CoordinatorPhase.ENDED and world.random.random() < 0.02:
+        if self._left > 0 and world.random.random() < 0.02:
             actions.append(self._ask)
         return actions
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
@@ -17,6 +19,7 @@ from task_assignor.runtime import (
     MarkerReached,
     MarkerRefused,
     Rebalanced,
+    RunFinished,
     append_topic,
     committed_files,
     list_markers,
@@ -121,6 +124,34 @@ def test_a_marker_that_is_not_reached_is_told(tmp_path: Path) -> None:
     ]
     with pytest.raises(CommitLogException, match=r"has no marker 'late'; its markers: none\. The newest 32 are kept"):
         read_output(tmp_path / "run", "counts-out", "late")
+
+
+def test_who_asks_for_a_marker_as_the_run_ends_gets_an_answer(tmp_path: Path) -> None:
+    """Whenever it is, until there is no run any more."""
+    write_streams(tmp_path / "topics", rows=40, keys=5, partitions=1)
+    app, watch = application(tmp_path, counting_topology(), options=QUICK), Watch()
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def ask_again() -> None:
+        asked, is_asked = 0, True
+        while is_asked:
+            assert answers.get(timeout=60) == f"number {asked}"
+            asked += 1
+            is_asked = app.request_marker(f"number {asked}")
+
+    with ThreadPoolExecutor() as pool:
+        for kind in (MarkerReached, MarkerRefused):
+            watch.on(kind, lambda event: answers.put(event.name))
+        asking: list[Future[None]] = []
+
+        def begin(_: RunFinished) -> None:
+            assert app.request_marker("number 0")
+            asking.append(pool.submit(ask_again))
+
+        watch.on(RunFinished, begin)
+        app.run(watch)
+        asking[0].result(60)
+    assert {event.reason for event in watch.of(MarkerRefused)} == {"the run is over"}
 
 
 @pytest.mark.parametrize("name", ["", " ", None, 7, "half a pair \ud83d"])

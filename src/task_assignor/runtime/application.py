@@ -200,9 +200,7 @@ class StreamsApplication:
         if not isinstance(name, str) or not name.strip() or name != name.encode(errors="ignore").decode():
             raise ConfigException(f"The name of a marker ({name!r}) must be a text of UTF-8 that is not empty.")
         server = self._server
-        if server is not None:
-            server.request_marker(name)
-        return server is not None
+        return server is not None and server.request_marker(name)
 
     def run(
         self,

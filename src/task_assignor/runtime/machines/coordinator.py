@@ -175,7 +175,7 @@ class Coordinator:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
         self._story.add(f"{self._phase.value}, generation {self._generation}", event)
-        if self._phase is CoordinatorPhase.ENDED:
+        if self._phase is CoordinatorPhase.ENDED and not isinstance(event, MarkerWanted):
             return []
         self._now_ms = event.now_ms
         match event:
@@ -533,7 +533,7 @@ class Coordinator:
 
     def _want_marker(self, name: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Somebody asks for a cut over all tasks. No task waits for it."""
-        is_over = self._phase is CoordinatorPhase.STOPPING
+        is_over = self._phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
         problem = "the run is over" if is_over else self._commits.markers.want(name, self._progress, now_ms)
         if problem:
             yield Announce(MarkerRefused(name, problem))

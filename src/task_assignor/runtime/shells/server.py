@@ -126,10 +126,11 @@ class CoordinatorServer:
 
     def __init__(self, bind_host: str, authkey: bytes) -> None:
         self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
-        self._events: queue.SimpleQueue[CoordinatorEvent | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[CoordinatorEvent] = queue.SimpleQueue()
         self._writers: dict[int, _Writer] = {}
         self._lock = threading.Lock()
         self._connections = 0
+        self._is_over = False
         self._clock = Clock()
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
@@ -149,9 +150,16 @@ class CoordinatorServer:
         """End the run after the batches that are being processed. May be called from any thread."""
         self._events.put(StopRequested(reason, self._clock.now_ms()))
 
-    def request_marker(self, name: str) -> None:
-        """Have a commit by which everything is done that is there now. May be called from any thread."""
-        self._events.put(MarkerWanted(name, self._clock.now_ms()))
+    def request_marker(self, name: str) -> bool:
+        """Have a commit by which everything is done that is there now. May be called from any thread.
+
+        Returns:
+            Whether it will be answered; False: the run is over.
+        """
+        with self._lock:
+            if not self._is_over:
+                self._events.put(MarkerWanted(name, self._clock.now_ms()))
+            return not self._is_over
 
     def request_leave(self, client: str, reason: str) -> None:
         """Have a client leave after its batches, if it is a member. May be called from any thread."""
@@ -204,6 +212,11 @@ class CoordinatorServer:
                     except StreamsException as error:
                         handle(LauncherFailed(error, self._clock.now_ms()))
                     next_poll = time.monotonic() + _POLL_S
+            with self._lock:
+                self._is_over = True
+            # Who has asked for a marker gets an answer.
+            while not self._events.empty():
+                handle(self._events.get())
         except BaseException:
             handle(Abandoned(self._clock.now_ms()))
             raise
@@ -230,10 +243,9 @@ class CoordinatorServer:
         if deadline is not None:
             wait = min(wait, (deadline - self._clock.now_ms()) / 1000)
         try:
-            event = self._events.get(timeout=max(wait, 0))
+            return self._events.get(timeout=max(wait, 0))
         except queue.Empty:
-            event = None
-        return Tick(self._clock.now_ms()) if event is None else event
+            return Tick(self._clock.now_ms())
 
     def _carry_out(
         self,
