@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 
 from task_assignor.kafka_order.default_standbys import default_standbys
@@ -58,7 +57,8 @@ def default_standby_task_assignment(
 def balance_active_tasks(application_state: ApplicationState, assignments: Assignments) -> AssignmentResult:
     """Move active tasks between clients until the number per thread is even.
 
-    Pair by pair of clients, in passes, until nothing moves. Standbys stay and do not count.
+    Pair by pair of clients, in passes, until nothing moves. Standbys do not count, and stay; but where the new client of a
+    task holds a standby of it, the two clients change roles.
 
     Args:
         application_state: tasks and clients.
@@ -76,7 +76,7 @@ def balance_active_tasks(application_state: ApplicationState, assignments: Assig
     owner = before.active_owner.copy()
     owned = np.flatnonzero(owner >= 0)
     owner[owned] = balance_active(owner[owned], before.state.clients.num_processing_threads)
-    return AssignmentResult(attrs.evolve(before, active_owner=owner), inexact=inexact_of(assignments))
+    return AssignmentResult(before.with_owners(owner), inexact=inexact_of(assignments))
 
 
 def balance_standby_tasks(application_state: ApplicationState, assignments: Assignments) -> AssignmentResult:
@@ -109,7 +109,8 @@ def balance_standby_tasks(application_state: ApplicationState, assignments: Assi
 def place_least_loaded(application_state: ApplicationState, assignments: Assignments) -> AssignmentResult:
     """Give every task without an active owner to the client that has fewest active tasks per thread then.
 
-    In the order of task ids; of clients with equal loads that of the smallest process id. Standbys do not count.
+    In the order of task ids; of clients with equal loads that of the smallest process id. Standbys do not count; one that is
+    on the client that its task goes to becomes the active task.
 
     Args:
         application_state: tasks and clients; at least one.
@@ -130,4 +131,4 @@ def place_least_loaded(application_state: ApplicationState, assignments: Assignm
     nowhere = np.flatnonzero(owner < 0)
     counts = np.bincount(owner[owner >= 0], minlength=len(clients))
     owner[nowhere] = deal_by_load(counts, clients.num_processing_threads, len(nowhere))
-    return AssignmentResult(attrs.evolve(before, active_owner=owner), inexact=inexact_of(assignments))
+    return AssignmentResult(before.with_owners(owner), inexact=inexact_of(assignments))

@@ -70,6 +70,18 @@ class Placement:
         deadlines = np.full(len(state.clients), MISSING) if deadline_ms is None else deadline_ms
         return cls(state, active_owner, task, client, deadlines)
 
+    def with_owners(self, active_owner: Int32Array) -> Placement:
+        """The same with other active owners, whose tasks are not their standbys any more.
+
+        A standby where its task goes is taken over by the former owner. Of a task that had none it becomes the active task.
+        """
+        task, client = self.standby_task, self.standby_client
+        former = self.active_owner[task]
+        meets = (active_owner[task] == client) & (former != client)
+        client = np.where(meets, former, client)
+        stays = client >= 0
+        return Placement.of(self.state, active_owner, task[stays], client[stays], self.deadline_ms)
+
     def counts(self) -> Int64Array:
         """(C,) active and standby tasks of each client."""
         clients = len(self.state.clients)

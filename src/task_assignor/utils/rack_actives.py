@@ -13,7 +13,6 @@ from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.sdk.errors import StateException
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.goals import Goal
-from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_rows import (
     AnyIntArray,
     Partitions,
@@ -98,20 +97,12 @@ def optimize_actives(
     owner = before.active_owner.copy()
     owner[chosen] = placed
     return AssignmentResult(
-        _with_owners(before, owner),
+        before.with_owners(owner),
         cost_before=traffic_cost * traffic_before,
         cost_after=cost,
         lower_bound=cost - non_overlap_cost * too_many,
         inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if non_overlap_cost * too_many else frozenset()),
     )
-
-
-def _with_owners(before: Placement, owner: Int32Array) -> Placement:
-    """The placement with other active owners; a standby where an active task goes is taken over by the former owner."""
-    task, client = before.standby_task, before.standby_client
-    former = before.active_owner[task]
-    meets = (owner[task] == client) & (former != client)
-    return Placement.of(before.state, owner, task, np.where(meets, former, client), before.deadline_ms)
 
 
 def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64Array:

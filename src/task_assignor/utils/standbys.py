@@ -50,7 +50,8 @@ def place_standbys(
         application_state: tasks, clients, history and settings.
         assignments: the active tasks; standbys in it are replaced. It is not changed. Clients may be left out.
         together: (T,) group number of each task, by task id: tasks of a group have their standbys on the same clients, and
-            count as one in loads; the active owner of one of them counts for all. None: each task is alone.
+            count as one in loads; the active owner of one of them counts for all, and a standby that would be where its own
+            task is active is left out. None: each task is alone.
         use_racks: whether racks count if the settings say so.
 
     Returns:
@@ -77,6 +78,8 @@ def place_standbys(
     task, client = found.item, found.owner
     if together is not None:
         task, client = _of_tasks(found.item, found.owner, logged, unit)
+        apart = client != before.active_owner[task]
+        task, client = task[apart], client[apart]
     after = Placement.of(columns, before.active_owner, task, client, before.deadline_ms)
     inexact = inexact_standbys(found.exact)
     inexact -= frozenset() if configs.rack_aware_assignment_tags else {Goal.STANDBY_TAGS}
@@ -100,7 +103,8 @@ def _problem(
     """What the engine is asked: each unit of tasks is an item."""
     units = int(unit.max(initial=-1)) + 1
     owner = np.full(units, -1, dtype=np.int64)
-    owner[unit] = active_owner
+    owned = np.flatnonzero(active_owner >= 0)
+    owner[unit[owned]] = active_owner[owned]
     wanted = np.zeros(units, dtype=np.int64)
     wanted[unit[columns.tasks.has_changelog]] = configs.num_standby_replicas
     return CopyProblem(
