@@ -18,6 +18,8 @@ from task_assignor.sdk import (
     TaskInfo,
     TaskTopicPartition,
     TopicPartition,
+    state_from_json,
+    state_to_json,
 )
 
 CLIENT = ProcessId.parse("00000000-0000-0000-0000-000000000001")
@@ -65,6 +67,17 @@ def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
         ),
         (lambda builder: builder.add_task(TASK, topic_partitions=[TopicPartition("a", 0)]), "topic_partitions of task"),
         (lambda builder: builder.add_task(TASK, is_stateful="no"), "is_stateful of task 0_0"),
+        # What no document of a state may hold.
+        (
+            lambda builder: builder.add_task(TASK, is_stateful=True, state_store_names=[""]),
+            "state_store_names of task 0_0 must be a list of str that are not empty",
+        ),
+        (
+            lambda builder: builder.add_task(
+                TASK, is_stateful=True, topic_partitions=[CHANGELOG, attrs.evolve(CHANGELOG, is_source=True)]
+            ),
+            "task 0_0 has the partition changelog-0 twice",
+        ),
         (lambda builder: builder.add_client(CLIENT, previous_active_tasks="0_0"), "previous_active_tasks of client"),
         (lambda builder: builder.add_client(CLIENT, previous_active_tasks=["0_0"]), r"Maybe use TaskId\.parse"),
         (lambda builder: builder.add_client(CLIENT, previous_standby_tasks=[("0", 0)]), "previous_standby_tasks"),
@@ -82,6 +95,13 @@ def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
 def test_what_cannot_be_a_state(build: Callable[[ApplicationStateBuilder], object], message: str) -> None:
     with pytest.raises(StateException, match=message):
         build(ApplicationStateBuilder())
+
+
+def test_a_rack_of_no_letters_is_none() -> None:
+    state = ApplicationStateBuilder().add_client(CLIENT, rack_id="").add_client(OTHER, rack_id="a").build()
+
+    assert [client.rack_id for client in state.kafka_streams_states(False).values()] == [None, "a"]
+    assert state_from_json(state_to_json(state)) == state
 
 
 def test_a_state_may_be_empty() -> None:

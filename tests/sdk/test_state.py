@@ -233,6 +233,7 @@ def test_views_of_one_client_are_equal_and_can_be_keys(state: ApplicationState) 
         lambda: TaskTopicPartition(TopicPartition("in", 0), is_changelog="no"),  # type: ignore[arg-type]
         lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids="rack"),
         lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids=[1]),  # type: ignore[list-item]
+        lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids=[""]),
         lambda: TaskInfo("0_0", True),  # type: ignore[arg-type]
         lambda: TaskInfo(T00, 1),  # type: ignore[arg-type]
         lambda: TaskInfo(T00, True, "store"),

@@ -226,7 +226,7 @@ def _clients(reader: _Reader) -> ClientColumns:
     for _ in range(count):
         ids.append(ProcessId.parse(reader.text()))
         threads.append(reader.int32())
-        racks.append(reader.text_or_none())
+        racks.append(reader.text_or_none() or None)
         tags.append(dict(zip(reader.texts(), reader.texts(), strict=True)))
         host, port = reader.text_or_none(), reader.int32()
         hosts.append(None if host is None else HostInfo(host, port))

@@ -98,7 +98,7 @@ class Cluster:
             KafkaClusterException: a topic does not exist.
         """
         brokers = self._ask("list the brokers", self._admin.describe_cluster)["brokers"]
-        rack = {broker["broker_id"]: broker["rack"] for broker in brokers}
+        rack = {broker["broker_id"]: broker["rack"] or None for broker in brokers}
         return {
             topic: tuple(_racks([rack.get(node) for node in nodes]) for nodes in found)
             for topic, found in self._replicas(topics).items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self, TypeVar
@@ -94,8 +95,8 @@ class ApplicationStateBuilder:
             end_offset_sum: end offsets of its changelogs, summed: the lag of clients for which none is given.
 
         Raises:
-            StateException: the task is there already, a value is of the wrong kind, or a task that is not stateful has
-                stores or a changelog.
+            StateException: the task is there already or has a partition twice, a value is of the wrong kind, or a task that
+                is not stateful has stores or a changelog.
         """
         if not isinstance(task_id, TaskId):
             raise StateException(f"The task id ({shown(task_id)}) must be a TaskId. Maybe use TaskId.parse(text).")
@@ -107,6 +108,9 @@ class ApplicationStateBuilder:
             raise StateException(f"The is_stateful of task {task_id} ({shown(is_stateful)}) must be True or False.")
         stores = strings("state_store_names of task", state_store_names, task_id)
         partitions = all_of("topic_partitions of task", TaskTopicPartition, topic_partitions, task_id)
+        if len(partitions) > 1 and len({each.topic_partition for each in partitions}) < len(partitions):
+            twice = Counter(each.topic_partition for each in partitions).most_common(1)[0][0]
+            raise StateException(f"The task {task_id} has the partition {twice} twice.")
         if not is_stateful and (stores or any(partition.is_changelog for partition in partitions)):
             raise StateException(f"The task {task_id} {not_stateless(bool(stores))}")
         self._tasks.add(
@@ -149,7 +153,7 @@ class ApplicationStateBuilder:
             num_processing_threads: its threads, at least 1.
             consumers: member id -> previous stateful tasks of that consumer.
             host_info: `application.server`.
-            rack_id: `client.rack`.
+            rack_id: `client.rack`; empty, as there: none.
             client_tags: `client.tag.*`.
             previous_active_tasks: tasks that were active here; may name tasks that no longer exist.
             previous_standby_tasks: tasks of which state is here; likewise.
@@ -189,7 +193,14 @@ class ApplicationStateBuilder:
         # Nothing fails from here on.
         names = tuple(sorted(of_consumer))
         self._clients[process_id] = _Client(
-            process_id, num_processing_threads, names, host_info, rack_id, tags, task_lags is not None, generation
+            process_id,
+            num_processing_threads,
+            names,
+            host_info,
+            rack_id or None,
+            tags,
+            task_lags is not None,
+            generation,
         )
         self._previous.add(active)
         self._previous.add(standby)

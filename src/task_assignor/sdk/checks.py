@@ -73,12 +73,14 @@ def _of(what: str, owner: object) -> str:
 
 
 def strings(what: str, values: Iterable[str], owner: object = None) -> frozenset[str]:
-    """The values as a set of strings; `what` and `owner` as for `all_of`.
+    """The values as a set of names; `what` and `owner` as for `all_of`.
 
     Raises:
-        StateException: not iterable, one string instead of several, or something that is no string.
+        StateException: not iterable, one string instead of several, or something that is no string, or an empty one.
     """
     found = all_of(what, str, values, owner)
+    if not all(found):
+        raise StateException(f"The {_of(what, owner)} must be a list of str that are not empty, but one is.")
     # The same object where it can be: a million tasks share a few sets.
     return values if isinstance(values, frozenset) else frozenset(found)
 
