@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from task_assignor.bridge import Verdict, check_properties
+from task_assignor.bridge import BridgeServer, ServeException, Verdict, check_properties
 from task_assignor.bridge.check import words
 
 
@@ -34,3 +35,29 @@ def test_a_quote_that_does_not_end_is_said(tmp_path: Path) -> None:
     assert error.message == (
         "python.task.assignor.command (it's task-assignor) must be words, but a quote in it does not end."
     )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0"])
+def test_a_server_is_found_at_the_address_that_it_says(tmp_path: Path, address: str) -> None:
+    file = tmp_path / "app.properties"
+    try:
+        server = BridgeServer(address)
+    except ServeException as error:
+        pytest.skip(f"this machine has no such address: {error}")
+    with server:
+        said = server.address
+        threading.Thread(target=server.run, daemon=True).start()
+        file.write_text(
+            "task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.timeout.ms=60000\n"
+            f"python.task.assignor.address={said}\n"
+        )
+        found = list(check_properties(file))
+    assert not [one.message for one in found if one.verdict is Verdict.ERROR]
+    assert any(f"{said}: task-assignor" in one.message for one in found)
+
+
+def test_digits_that_are_no_number_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "app.properties"
+    file.write_text("task.assignor.class=taskassignor.RecordingTaskAssignor\nsession.timeout.ms=4²\n")
+    (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert error.message == "session.timeout.ms ('4²') must be an int from 1 to 2147483647."

@@ -270,9 +270,12 @@ def test_a_server_answers_several_applications(server: BridgeServer) -> None:
 
 
 def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
-    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1"):
+    # A port beyond the last one would be another one, modulo 2^16.
+    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1", "127.0.0.1:65536", "127.0.0.1:²"):
         with pytest.raises(ServeException, match="of this host"):
             BridgeServer(address)
+    with pytest.raises(ServeException, match="cannot be listened on"):
+        BridgeServer("unix:/a\0b")
     with BridgeServer("127.0.0.1:0") as first, pytest.raises(ServeException, match="cannot be listened on"):
         BridgeServer(first.address)
     path = tmp_path / "a.sock"

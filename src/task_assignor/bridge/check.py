@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import shlex
 import socket
 import struct
@@ -19,7 +20,16 @@ import attrs
 
 from task_assignor import __version__
 from task_assignor.bridge import wire
-from task_assignor.bridge.keys import JAVA_CLASSES, KEYS, PREFIX, PYTHON_CLASS, RECORDING_CLASS, SHADOW_CLASS
+from task_assignor.bridge.keys import (
+    JAVA_CLASSES,
+    KEYS,
+    PREFIX,
+    PYTHON_CLASS,
+    RECORDING_CLASS,
+    SHADOW_CLASS,
+    UNIX,
+    host_and_port,
+)
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
 from task_assignor.sdk.properties import read_properties
@@ -29,6 +39,7 @@ _CLASS: Final = "task.assignor.class"
 _GROUP_PROTOCOL: Final = "group.protocol"
 _SESSION: Final = "session.timeout.ms"
 _SESSION_DEFAULT_MS: Final = 45_000
+_MILLISECONDS: Final = re.compile(r"[0-9]{1,10}")
 
 
 class Verdict(enum.Enum):
@@ -144,8 +155,7 @@ def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str
 
 def _times(settings: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Finding]:
     prefixed = (settings.get(prefix + _SESSION) for prefix in ("main.consumer.", "consumer.", ""))
-    text = next((value for value in prefixed if value), "")
-    session = int(text) if text.isdigit() else _SESSION_DEFAULT_MS
+    session = next((int(value) for value in prefixed if value and _MILLISECONDS.fullmatch(value)), _SESSION_DEFAULT_MS)
     timeout = values[f"{PREFIX}timeout.ms"]
     if timeout > session // 3:
         yield Finding(
@@ -220,14 +230,24 @@ def _ask(values: Mapping[str, Any], command: list[str]) -> Iterator[Finding]:
         )
 
 
+def _connection(address: str, timeout: float) -> socket.socket:
+    found = host_and_port(address)
+    if found is not None and not address.startswith(UNIX):
+        return socket.create_connection(found, timeout)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout)
+        connection.connect(address.removeprefix(UNIX))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 @contextmanager
 def _connected(address: str | None, command: list[str], timeout: float) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     if address:
-        unix = address.startswith("unix:")
-        with socket.socket(socket.AF_UNIX) if unix else socket.socket() as connection:
-            connection.settimeout(timeout)
-            host, _, port = address.rpartition(":")
-            connection.connect(address.removeprefix("unix:") if unix else (host.strip("[]"), int(port)))
+        with _connection(address, timeout) as connection:
             stream = connection.makefile("rwb")
             yield cast(BinaryIO, stream), cast(BinaryIO, stream)
         return

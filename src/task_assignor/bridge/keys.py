@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from task_assignor.sdk import ConfigKey
+from task_assignor.sdk.ids import MOST_PORT
 
 PREFIX: Final = "python.task.assignor."
+UNIX: Final = "unix:"
+"""What the address of a Unix socket begins with."""
 PYTHON_CLASS: Final = "taskassignor.PythonTaskAssignor"
 SHADOW_CLASS: Final = "taskassignor.ShadowTaskAssignor"
 RECORDING_CLASS: Final = "taskassignor.RecordingTaskAssignor"
@@ -23,20 +27,38 @@ JAVA_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 """Values of `task.assignor.class` in the Java application, and what each does."""
 
 
+_HOST_AND_PORT: Final = re.compile(r"(.*):([0-9]{1,5})")
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """The two of `host:port` or `[host]:port`; None: it is neither.
+
+    Examples:
+        >>> host_and_port("127.0.0.1:7777"), host_and_port("[::1]:80"), host_and_port("localhost:65536")
+        (('127.0.0.1', 7777), ('::1', 80), None)
+    """
+    found = _HOST_AND_PORT.fullmatch(address)
+    return None if found is None or int(found[2]) > MOST_PORT else (found[1].strip("[]"), int(found[2]))
+
+
 def _address_problem(value: object) -> str | None:
     text = str(value)
-    if text.startswith("unix:"):
-        return None if len(text) > len("unix:") else "unix:/path or host:port"
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+    if text.startswith(UNIX):
+        return None if len(text) > len(UNIX) else "unix:/path or host:port"
+    found = host_and_port(text)
+    if found is None or not found[1]:
         return "unix:/path or host:port"
-    return None if is_loopback(host) else "an address of this host, such as 127.0.0.1:7777: the bridge has no passwords"
+    return (
+        None
+        if is_loopback(found[0])
+        else "an address of this host, such as 127.0.0.1:7777: the bridge has no passwords"
+    )
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this host can reach the address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 

@@ -14,13 +14,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from task_assignor.bridge.keys import is_loopback
+from task_assignor.bridge.keys import UNIX, host_and_port, is_loopback
 from task_assignor.sdk import StreamsException, registered_assignors
 
 logger = logging.getLogger(__name__)
-_UNIX: Final = "unix:"
 
 
 class ServeException(StreamsException):
@@ -46,13 +45,14 @@ class BridgeServer:
         self._path: Path | None = None
         try:
             self._socket = self._listen(address)
-        except OSError as error:
-            raise ServeException(f"The address {address} cannot be listened on: {error.strerror or error}.") from error
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ServeException(f"The address {address} cannot be listened on: {reason}.") from error
         self._socket.listen()
 
     def _listen(self, address: str) -> socket.socket:
-        if address.startswith(_UNIX):
-            path = Path(address.removeprefix(_UNIX))
+        if address.startswith(UNIX):
+            path = Path(address.removeprefix(UNIX))
             _remove_stale(path)
             listening = socket.socket(socket.AF_UNIX)
             # Whoever may connect may have code of this user run.
@@ -63,13 +63,13 @@ class BridgeServer:
                 os.umask(before)
             self._path = path
             return listening
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or not is_loopback(host):
+        found = host_and_port(address)
+        if found is None or not is_loopback(found[0]):
             raise ServeException(
                 f"The address {address} must be host:port of this host, such as 127.0.0.1:7777, or unix:/path: "
                 "the bridge has no passwords."
             )
-        family, kind, protocol, _, name = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, name = socket.getaddrinfo(*found, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(name)
@@ -79,7 +79,7 @@ class BridgeServer:
     def address(self) -> str:
         """Where it listens, as `python.task.assignor.address` takes it."""
         if self._path is not None:
-            return f"{_UNIX}{self._path}"
+            return f"{UNIX}{self._path}"
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
