@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, write_topic
+from task_assignor.runtime.frames import to_frame
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -94,3 +95,15 @@ def test_a_folder_that_is_a_file_is_named(
     file.write_text("x", encoding="utf-8")
     with pytest.raises(error, match=told):
         use(file)
+
+
+def test_polars_gets_times_whose_zone_is_an_offset_within_lists_and_structs_too() -> None:
+    zone = pa.timestamp("us", "+05:30")
+    table = pa.table(
+        {
+            "many": pa.array([[1]], pa.list_(zone)),
+            "one": pa.array([{"at": [2]}], pa.struct([("at", pa.large_list(zone))])),
+        }
+    )
+    found = to_frame(table).to_arrow()
+    assert found.cast(table.schema).equals(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,14 +37,30 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there."""
     import polars as pl
 
-    frame = pl.from_arrow(table.cast(pa.schema([_in_known_zone(field) for field in table.schema])))
+    known = [field.with_type(retyped(field.type, _in_known_zone)) for field in table.schema]
+    frame = pl.from_arrow(table.cast(pa.schema(known)))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
-def _in_known_zone(field: pa.Field) -> pa.Field:
-    is_offset = pa.types.is_timestamp(field.type) and (field.type.tz or "").startswith(("+", "-"))
-    return field.with_type(pa.timestamp(field.type.unit, "UTC")) if is_offset else field
+def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with others in its place and in that of the lists and structs in it.
+
+    Args:
+        kind: the type.
+        change: type -> that which takes its place; of a list or struct with what is in it changed.
+    """
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_field.with_type(retyped(kind.value_type, change))
+        return change(pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item))
+    if pa.types.is_struct(kind):
+        return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
+    return change(kind)
+
+
+def _in_known_zone(kind: pa.DataType) -> pa.DataType:
+    is_offset = pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-"))
+    return pa.timestamp(kind.unit, "UTC") if is_offset else kind
 
 
 def as_tables(rows: object, what: str) -> Iterator[pa.Table]:

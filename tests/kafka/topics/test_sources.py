@@ -292,3 +292,36 @@ def test_keys_are_read_as_they_are_written(cells: list[tuple[str, int | None, in
 def test_a_key_of_other_bytes_is_refused(key: bytes) -> None:
     with pytest.raises(SerializationException, match="is not of the columns n: int32"):
         read_keys([b"1234", key], [pa.field("n", pa.int32())])
+
+
+def test_a_number_that_does_not_fit_into_its_float_is_refused() -> None:
+    schema = pa.schema([("many", pa.list_(pa.float32()))])
+    with pytest.raises(SerializationException, match="does not fit into a float of 32 bits") as refused:
+        JsonSerde().deserialize([b'{"many": [0.5]}', b'{"many": [1, 1e39]}'], schema)
+    assert refused.value.index == 1
+
+
+@pytest.mark.parametrize(
+    ("days", "kind"),
+    [([-719_528, 0, 2_932_896], pa.date32()), ([-719_528, -100_000, 2_932_896], pa.timestamp("s", "Europe/Berlin")),
+     ([-50_000, None, 50_000], pa.timestamp("ns", "+05:30"))],
+)  # fmt: skip
+def test_json_gives_back_dates_and_times_of_the_years_0_to_9999_whatever_their_zone(
+    days: list[int | None], kind: pa.DataType
+) -> None:
+    column = pa.array(days, pa.int32()).cast(pa.date32()).cast(pa.timestamp("s")).cast(kind)
+    rows = pa.table({"c": column, "many": pa.array([[1], None, []], pa.large_list(pa.int64()))})
+    assert JsonSerde().deserialize(JsonSerde().serialize(rows), rows.schema).equals(rows)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(2_932_897, pa.date32()), (-719_529, pa.date32()), (2**62, pa.timestamp("s")), (2**62, pa.timestamp("us", "UTC")),
+     (2**62, pa.list_(pa.timestamp("ms")))],
+)  # fmt: skip
+def test_dates_and_times_that_json_cannot_say_are_refused(number: int, kind: pa.DataType) -> None:
+    nested = pa.types.is_list(kind)
+    plain = pa.int32() if pa.types.is_date32(kind) else pa.list_(pa.int64()) if nested else pa.int64()
+    rows = pa.table({"when": pa.array([[number]] if nested else [number], plain).cast(kind)})
+    with pytest.raises(SerializationException, match=f"A row has {number} as 'when'"):
+        JsonSerde().serialize(rows)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
+from task_assignor.runtime.frames import retyped, to_frame
 from task_assignor.sdk import StreamsException
 
 _BLOCK_BYTES: Final = 1 << 24
+_PER_DAY: Final = {unit: 86_400 * 10**digits for unit, digits in {"s": 0, "ms": 3, "us": 6, "ns": 9}.items()}
+_FIRST_DAY: Final = -719_528
+_LAST_DAY: Final = 2_932_896
+"""Days from 1970 to those of the years 0 and 9999: a year has four digits."""
 
 
 class SerializationException(StreamsException):
@@ -65,8 +70,9 @@ class JsonSerde:
 
     A member that is missing is null; members that are no columns are passed over. Read and written are bools, integers,
     floats, texts, dates (`"2013-01-31"`), timestamps (`"2013-01-31T05:00:00Z"`, in UTC if nothing else is said), and lists
-    and structs of all but dates. An integer column takes no fraction, a text column no number: such a value is an error.
-    NaN and infinities, which JSON does not have, are written as null.
+    and structs of all but dates. An integer column takes no fraction, a text column no number, a float column none that is
+    too large for it: such a value is an error. Times with a zone are written in UTC; dates and times outside of the years 0
+    to 9999 cannot be. NaN and infinities, which JSON does not have, are written as null.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -111,11 +117,13 @@ class JsonSerde:
         self.check(rows.schema)
         if not rows.num_rows:
             return []
-        frame = pl.from_arrow(rows)
-        assert isinstance(frame, pl.DataFrame)
         if not rows.num_columns:
             return [b"{}"] * rows.num_rows
-        lines = frame.write_ndjson().encode().split(b"\n")
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            _check_years(name, column)
+        # A zone's offset has seconds in old times, and JSON has none.
+        in_utc = [field.with_type(retyped(field.type, _in_utc)) for field in rows.schema]
+        lines = to_frame(rows.cast(pa.schema(in_utc))).write_ndjson().encode().split(b"\n")
         # The last line ends in a newline, too.
         return lines[: rows.num_rows]
 
@@ -139,11 +147,66 @@ def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:
     )
 
 
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """What is in an array that is no list or struct."""
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        yield from _leaves(array.flatten())
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _leaves(child)
+    else:
+        yield array
+
+
+def _check_years(name: str, column: pa.ChunkedArray) -> None:
+    """Hold dates and times against what has four digits for a year.
+
+    Raises:
+        SerializationException: one is not within.
+    """
+    for leaf in (leaf for chunk in column.chunks for leaf in _leaves(chunk)):
+        if pa.types.is_date32(leaf.type):
+            numbers, per_day = leaf.cast(pa.int32()), 1
+        elif pa.types.is_timestamp(leaf.type):
+            numbers, per_day = leaf.cast(pa.int64()), _PER_DAY[leaf.type.unit]
+        else:
+            continue
+        low, high = pc.min_max(numbers).values()
+        for number in (low.as_py(), high.as_py()):
+            if number is not None and not _FIRST_DAY <= number // per_day <= _LAST_DAY:
+                raise SerializationException(
+                    f"A row has {number} as {name!r} ({leaf.type}, from 1970 on), and JSON says dates and times of the years 0 "
+                    "to 9999 only."
+                )
+
+
 def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """The rows; a number that does not fit into its float is none."""
+    rows = _objects(values, schema)
+    if infinities := _infinities(rows):
+        wide = pa.schema([field.with_type(retyped(field.type, _widened)) for field in schema])
+        if infinities > _infinities(_objects(values, wide)):
+            raise ValueError("a number does not fit into a float of 32 bits")
+    return rows
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    return pa.float64() if pa.types.is_float32(kind) else kind
+
+
+def _infinities(rows: pa.Table) -> int:
+    """How many there are in floats."""
+    leaves = [leaf for column in rows.columns for chunk in column.chunks for leaf in _leaves(chunk)]
+    return sum(pc.sum(pc.is_inf(leaf)).as_py() or 0 for leaf in leaves if pa.types.is_floating(leaf.type))
+
+
+def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The rows; each value is wrapped, so that one that is no object, or several, is an error and moves no other."""
-    plain = pa.schema(
-        [pa.field(field.name, pa.string()) if pa.types.is_date32(field.type) else field for field in schema]
-    )
+    plain = pa.schema([field.with_type(retyped(field.type, _read_as)) for field in schema])
     data = b"\n".join([b'{"v":%b}' % value for value in values])
     table = pyarrow.json.read_json(
         io.BytesIO(data),
@@ -163,6 +226,13 @@ def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     # Arrow takes whatever bytes are between quotes for a text.
     objects.validate(full=True)
     return pa.table(dict(zip(plain.names, objects.flatten(), strict=True)), schema=plain).cast(schema)
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """What Arrow's reader knows for it."""
+    if pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field)
+    return pa.string() if pa.types.is_date32(kind) else kind
 
 
 def _first_bad(values: Sequence[bytes], schema: pa.Schema) -> int:
