@@ -336,3 +336,13 @@ def test_a_topic_is_a_log(tmp_path: Path) -> None:
     assert sum(log.end_offsets()) == 40
     log.refresh()
     assert log.end_offsets() == grown.end_offsets()
+
+
+@pytest.mark.parametrize("key", ["at", "k"])
+def test_times_that_are_no_milliseconds_in_64_bits_are_refused(tmp_path: Path, key: str) -> None:
+    rows = pa.table({"at": pa.array([2**60], pa.timestamp("s")), "k": [1]})
+    with pytest.raises(
+        TopicException, match="A time is 1152921504606846976 s from 1970, which are more milliseconds than"
+    ):
+        write_topic(tmp_path, "t", rows, partitions=1, key=[key], timestamp="at", sort_by_timestamp=True)
+    assert list_topics(tmp_path) == []

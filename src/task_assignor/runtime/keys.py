@@ -217,14 +217,20 @@ def timestamps_in_ms(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunked
     """A timestamp column, or one of integers that are milliseconds already, as int64 milliseconds, rounded down.
 
     Raises:
-        pyarrow.ArrowInvalid: seconds that are no int64 milliseconds.
+        TopicException: seconds that are no int64 milliseconds.
     """
     if not pa.types.is_timestamp(array.type):
         return array.cast(pa.int64())
     per_ms = {"s": None, "ms": 1, "us": 1_000, "ns": 1_000_000}[array.type.unit]
     numbers = array.cast(pa.int64())
     if per_ms is None:
-        return pc.multiply_checked(numbers, 1_000)
+        try:
+            return pc.multiply_checked(numbers, 1_000)
+        except pa.ArrowInvalid:
+            far = pc.max(pc.abs(numbers)).as_py()
+            raise TopicException(
+                f"A time is {far} s from 1970, which are more milliseconds than 64 bits hold. Maybe it is no number of seconds."
+            ) from None
     if per_ms == 1:
         return numbers
     # Arrow divides towards zero; before 1970 that would round up.

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
 from task_assignor.kafka.topics.keys import read_keys
+from task_assignor.kafka.topics.output_records import records_of
+from task_assignor.kafka.topics.serdes import to_times
 from task_assignor.runtime import StreamsApplication, Topology, WindowedJoin
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.keys import serialise_keys
@@ -166,6 +168,12 @@ def test_key_and_time_may_come_from_the_record(kafka_cluster: KafkaCluster, uniq
     assert rows.column("k").to_pylist() == ["ä", "b", None]
     assert rows.column("n").to_pylist() == [1, None, 3]
     assert rows.column("at").cast(pa.int64()).to_pylist() == [1_000, 2_000, 3_000]
+    in_seconds = pa.schema([("at", pa.timestamp("s")), ("k", pa.string()), pa.field("n", pa.int32(), nullable=False)])
+    topic = KafkaTopic(name, in_seconds, "k", "at", key_in="key", timestamp_in="record")
+    with pytest.raises(
+        CorruptLogException, match="offset 1 cannot be read: it has no 'n', which the topic's schema says is"
+    ):
+        topics_at(kafka_cluster, topic).open(name).fetch(0, 0, 3)
     in_value = KafkaTopic(name, schema, "k", "at", timestamp_in="record")
     with pytest.raises(CorruptLogException, match=r"offset 1 cannot be read.*tombstone"):
         topics_at(kafka_cluster, in_value).open(name).fetch(0, 0, 3)
@@ -292,6 +300,29 @@ def test_keys_are_read_as_they_are_written(cells: list[tuple[str, int | None, in
 def test_a_key_of_other_bytes_is_refused(key: bytes) -> None:
     with pytest.raises(SerializationException, match="is not of the columns n: int32"):
         read_keys([b"1234", key], [pa.field("n", pa.int32())])
+
+
+def test_a_time_that_the_column_cannot_hold_is_refused() -> None:
+    times = pa.array([1_000, None, 1_234])
+    assert to_times(times, pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist() == [1_000_000, None, 1_234_000]
+    with pytest.raises(
+        SerializationException, match=r"its time, 1234 ms from 1970, is none that timestamp\[s\] can hold"
+    ) as one:
+        to_times(times, pa.timestamp("s"))
+    assert one.value.index == 2
+    keys = [number.to_bytes(8, "big") for number in (0, 253_402_300_799_999)]
+    with pytest.raises(SerializationException, match="253402300799999 ms from 1970, is none") as other:
+        read_keys(keys, [pa.field("at", pa.timestamp("ns"))])
+    assert other.value.index == 1
+
+
+def test_a_key_that_is_nowhere_else_keeps_all_of_its_time_or_is_refused() -> None:
+    rows = pa.table({"at": pa.array([1_000_000, 1_234_567], pa.timestamp("us"))})
+    topic = KafkaTopic("keyed", key="at", key_in="key")
+    assert [key for _, key, _, _ in records_of(rows[:1], topic, 1, 0)] == [(1_000).to_bytes(8, "big")]
+    with pytest.raises(TopicException, match=r"The key column 'at' of the output 'keyed' .*would lose data: 1234567"):
+        records_of(rows, topic, 1, 0)
+    assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, 0)) == 2
 
 
 def test_a_number_that_does_not_fit_into_its_float_is_refused() -> None:

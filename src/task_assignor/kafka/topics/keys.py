@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.runtime.keys import key_type_name
 
 _WIDTHS: Final = {"int64": 8, "int32": 4, "int16": 2, "int8": 1, "bool": 1, "date32": 4, "timestamp": 8}
@@ -65,9 +65,7 @@ def _column(cells: list[bytes | None], field: pa.Field) -> pa.Array:
     joined = b"".join(bytes(width) if cell is None else cell for cell in cells)
     numbers = np.frombuffer(joined, f">i{width}").astype(f"<i{width}")
     found: Any = pa.array(numbers, mask=np.fromiter((cell is None for cell in cells), np.bool_, len(cells)))
-    if name == "timestamp":
-        return found.cast(pa.timestamp("ms", field.type.tz)).cast(field.type)
-    return found.cast(field.type)
+    return to_times(found, field.type) if name == "timestamp" else found.cast(field.type)
 
 
 def _is_text(cell: bytes) -> bool:

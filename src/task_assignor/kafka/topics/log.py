@@ -15,7 +15,7 @@ from task_assignor.kafka.topics.connection import Connection, answers
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.reader import RecordReader
-from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -120,10 +120,14 @@ class KafkaLog:
             assert self._topic.timestamp is not None
             times = np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
             kind = self.spec.schema.field(self._topic.timestamp).type
-            found = pa.array(times, mask=times < 0)
-            if pa.types.is_timestamp(kind):
-                found = found.cast(pa.timestamp("ms", kind.tz))
-            columns[self._topic.timestamp] = found.cast(kind)
+            columns[self._topic.timestamp] = to_times(pa.array(times, mask=times < 0), kind)
+        for field in self.spec.schema:
+            column = columns[field.name]
+            if column.null_count and not field.nullable:
+                absent = column.is_null().to_pylist().index(True)
+                raise SerializationException(
+                    f"it has no {field.name!r}, which the topic's schema says is never null", absent
+                )
         return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
 
     def _in_values(self, values: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:

@@ -36,6 +36,30 @@ class SerializationException(StreamsException):
         return str(self.args[0])
 
 
+def to_times(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times of records as a column of that type.
+
+    Raises:
+        SerializationException: it cannot hold one; `index` says which.
+    """
+    times = milliseconds.cast(pa.timestamp("ms", kind.tz)) if pa.types.is_timestamp(kind) else milliseconds
+    try:
+        return times.cast(kind)
+    except pa.ArrowInvalid:
+        index = next(place for place in range(len(times)) if not _can_be_cast(times[place : place + 1], kind))
+        raise SerializationException(
+            f"its time, {milliseconds[index]} ms from 1970, is none that {kind} can hold", index
+        ) from None
+
+
+def _can_be_cast(array: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        array.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 class Serde(Protocol):
     """Values of records to rows and back. It crosses to clients by pickle, and is used by several threads there."""
 

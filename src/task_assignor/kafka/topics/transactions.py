@@ -8,7 +8,6 @@ nobody heard of any more was committed; its result, in the metadata of these off
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +24,10 @@ from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, change
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import first_offset, last_stable_offset
+from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
-from task_assignor.kafka.topics.serdes import SerializationException
-from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException, TopicException
-from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
 from task_assignor.runtime.machines.encoding import Value, decode, encode
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
@@ -304,7 +302,11 @@ class TaskTransactions:
         stream_time: int | None,
     ) -> Made:
         """Commit what came of an order, in one transaction."""
-        written = {name: self._records_of(name, rows) for name, rows in outputs.items()}
+        topics, partitions = self._results.outputs, self._results.partitions
+        written = {
+            name: records_of(rows, topics[name], partitions[name], self._task.partition % partitions[name])
+            for name, rows in outputs.items()
+        }
         logged = {store: self._codecs[store].encode(found, self._ends[store]) for store, found in changes.items()}
         producer = self._producer
         assert producer is not None, "begin() comes before write()"
@@ -349,36 +351,6 @@ class TaskTransactions:
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
-
-    def _records_of(self, output: str, rows: pa.Table) -> list[tuple[bytes, bytes | None, int, int]]:
-        """(value, key, partition, time; -1: none) of each row."""
-        topic, partitions = self._results.outputs[output], self._results.partitions[output]
-        taken = {
-            *(topic.key if topic.key_in == "key" else ()),
-            *([topic.timestamp] if topic.is_timed_by_record else []),
-        }
-        missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in rows.schema.names]
-        if missing:
-            raise TopicException(
-                f"The rows for the output {output!r} have no columns {missing}, which KafkaTopic({output!r}) names as key or "
-                f"timestamp; they have {rows.schema.names}."
-            )
-        try:
-            values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
-        except SerializationException as error:
-            raise TopicException(f"The rows for the output {output!r} cannot be written: {error}") from error
-        keys: Sequence[bytes | None] = [None] * rows.num_rows
-        places = [self._task.partition % partitions] * rows.num_rows
-        if topic.key:
-            flat, bounds = serialise_keys(rows, topic.key)
-            data, cuts = flat.tobytes(), bounds.tolist()
-            keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
-            places = partitions_of(rows, topic.key, partitions).tolist()
-            if topic.key_in == "key" and len(topic.key) == 1:
-                # Nothing else says that there was none.
-                there = rows.column(topic.key[0]).is_valid().to_pylist()
-                keys = [key if is_there else None for key, is_there in zip(keys, there, strict=True)]
-        return list(zip(values, keys, places, _times_of(rows, topic, output), strict=True))
 
     def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
         """Store -> where its changelog ends then; waits until all records of the transaction are written."""
@@ -559,24 +531,6 @@ def _refusal(error: KafkaException | SystemError) -> KafkaException:
             raise error
         return error.__cause__
     return error
-
-
-def _times_of(rows: pa.Table, topic: KafkaTopic, output: str) -> list[int]:
-    """The time of each row's record, ms; -1: that at which it is written.
-
-    Raises:
-        TopicException: a row has none that a record can have, and the record is where it is kept.
-    """
-    if topic.timestamp is None:
-        return [-1] * rows.num_rows
-    found = timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
-    wrong = next((row for row, time in enumerate(found) if time is None or time < 0), None)
-    if wrong is not None and topic.is_timed_by_record:
-        raise TopicException(
-            f"A row for the output {output!r} has {rows.column(topic.timestamp)[wrong]} as {topic.timestamp!r}, which cannot be the "
-            f"time of a record of Kafka: that has one, from 1970 on. Maybe KafkaTopic({output!r}, timestamp_in='value')."
-        )
-    return [-1 if time is None or time < 0 else time for time in found]
 
 
 def _size(records: Sequence[tuple[Any, ...]]) -> int:

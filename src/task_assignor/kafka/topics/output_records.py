@@ -1,0 +1,93 @@
+"""Rows of an output as the records of its topic: value, key, partition and time of each. Nothing connects here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
+
+
+def records_of(
+    rows: pa.Table, topic: KafkaTopic, partitions: int, own: int
+) -> list[tuple[bytes, bytes | None, int, int]]:
+    """(value, key, partition, time; -1: none) of each row.
+
+    Args:
+        rows: the rows.
+        topic: the topic, which has the name of the output.
+        partitions: how many it has.
+        own: where rows without key columns go.
+
+    Raises:
+        TopicException: they cannot be written.
+    """
+    taken = {
+        *(topic.key if topic.key_in == "key" else ()),
+        *([topic.timestamp] if topic.is_timed_by_record else []),
+    }
+    missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in rows.schema.names]
+    if missing:
+        raise TopicException(
+            f"The rows for the output {topic.name!r} have no columns {missing}, which KafkaTopic({topic.name!r}) names as key "
+            f"or timestamp; they have {rows.schema.names}."
+        )
+    try:
+        values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
+    except SerializationException as error:
+        raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {error}") from error
+    keys: Sequence[bytes | None] = [None] * rows.num_rows
+    places = [own] * rows.num_rows
+    if topic.key:
+        flat, bounds = serialise_keys(rows, topic.key)
+        data, cuts = flat.tobytes(), bounds.tolist()
+        keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
+        places = partitions_of(rows, topic.key, partitions).tolist()
+        if topic.key_in == "key":
+            _check_keys(rows, topic)
+        if topic.key_in == "key" and len(topic.key) == 1:
+            # Nothing else says that there was none.
+            there = rows.column(topic.key[0]).is_valid().to_pylist()
+            keys = [key if is_there else None for key, is_there in zip(keys, there, strict=True)]
+    return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
+
+
+def _check_keys(rows: pa.Table, topic: KafkaTopic) -> None:
+    """See to it that keys have all that the key columns say, which nothing else says.
+
+    Raises:
+        TopicException: a time has more than milliseconds.
+    """
+    for name in topic.key:
+        kind = rows.schema.field(name).type
+        if pa.types.is_timestamp(kind):
+            try:
+                rows.column(name).cast(pa.timestamp("ms", kind.tz))
+            except pa.ArrowInvalid as error:
+                raise TopicException(
+                    f"The key column {name!r} of the output {topic.name!r} has times that are no milliseconds, and the key of a "
+                    f"record holds no more ({error}). Maybe KafkaTopic({topic.name!r}, key_in='value')."
+                ) from None
+
+
+def _times_of(rows: pa.Table, topic: KafkaTopic) -> list[int]:
+    """The time of each row's record, ms; -1: that at which it is written.
+
+    Raises:
+        TopicException: a row has none that a record can have, and the record is where it is kept.
+    """
+    if topic.timestamp is None:
+        return [-1] * rows.num_rows
+    found = timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
+    wrong = next((row for row, time in enumerate(found) if time is None or time < 0), None)
+    if wrong is not None and topic.is_timed_by_record:
+        raise TopicException(
+            f"A row for the output {topic.name!r} has {rows.column(topic.timestamp)[wrong]} as {topic.timestamp!r}, which cannot "
+            f"be the time of a record of Kafka: that has one, from 1970 on. Maybe KafkaTopic({topic.name!r}, timestamp_in='value')."
+        )
+    return [-1 if time is None or time < 0 else time for time in found]
