@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, write_topic
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import taken, to_frame
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -107,3 +108,13 @@ def test_polars_gets_times_whose_zone_is_an_offset_within_lists_and_structs_too(
     )
     found = to_frame(table).to_arrow()
     assert found.cast(table.schema).equals(table)
+
+
+def test_rows_are_taken_of_tables_that_are_too_large_for_arrow() -> None:
+    one = {"s": ["a" * 50, None], "b": [b"", b"b"], "l": [["x"], None], "t": [{"u": ["y"]}, None], "d": [1, None]}
+    schema = pa.schema({"s": pa.string(), "b": pa.binary(), "l": pa.list_(pa.string()), "t": pa.struct({"u": pa.list_(pa.string())}),
+                        "d": pa.dictionary(pa.int8(), pa.int64())})  # fmt: skip
+    table = pa.concat_tables([pa.table(one, schema=schema)] * 5)
+    rows = np.array([9, 0, 0, 4, 7, 2])
+    assert taken(table, rows, 8).equals(table.take(pa.array(rows)))
+    assert taken(table, rows[:0], 8).equals(table[:0])

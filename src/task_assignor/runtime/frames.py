@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopicException
@@ -56,6 +58,34 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     if pa.types.is_struct(kind):
         return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
     return change(kind)
+
+
+def taken(table: pa.Table, rows: npt.NDArray[np.int64], at_once: int = 1 << 30) -> pa.Table:
+    """The rows with these numbers, of however large a table: Arrow's own `take` ends where a column has 2 GiB of texts.
+
+    Args:
+        table: the table.
+        rows: numbers of rows of it.
+        at_once: so many bytes are taken as they are.
+    """
+    if table.nbytes <= at_once:
+        return table.take(pa.array(rows))
+    wide = table.cast(pa.schema([field.with_type(retyped(field.type, _wide)) for field in table.schema]))
+
+    def pieces(rows: npt.NDArray[np.int64]) -> list[pa.Table]:
+        found = wide.take(pa.array(rows))
+        if found.nbytes > at_once and len(rows) > 1:
+            return [piece for half in np.array_split(rows, 2) for piece in pieces(half)]
+        return [found.cast(table.schema)]
+
+    return pa.concat_tables(pieces(rows))
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """With offsets of 64 bits."""
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_field)
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
 
 
 def _in_known_zone(kind: pa.DataType) -> pa.DataType:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.frames import as_tables, padded
+from task_assignor.runtime.frames import as_tables, padded, taken
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -473,5 +473,5 @@ def _pieces(
     for number in range(spec.partitions):
         for begin in range(int(bounds[number]), int(bounds[number + 1]), segment_rows):
             chosen = order[begin : min(begin + segment_rows, int(bounds[number + 1]))]
-            yield number, ends[number], rows.take(pa.array(chosen))
+            yield number, ends[number], taken(rows, chosen)
             ends[number] += len(chosen)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
+from task_assignor.runtime.frames import taken
 from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.spark.jobs import fail_fast
@@ -120,9 +121,9 @@ def _write_partition(
     batches = shuffle.read(manifest, partition)
     if not sort or spec.timestamp is None:
         return _write_in_order(builder, partition, batches, segment_rows)
-    table = pa.Table.from_batches(batches, spec.schema).combine_chunks()
-    time = timestamps_in_ms(table.column(spec.timestamp)).combine_chunks().to_numpy(zero_copy_only=False)
-    table = table.take(pa.array(time.argsort(kind="stable")))
+    table = pa.Table.from_batches(batches, spec.schema)
+    time = timestamps_in_ms(table.column(spec.timestamp)).to_numpy()
+    table = taken(table, time.argsort(kind="stable"))
     return _write_in_order(builder, partition, table.to_batches(), segment_rows)
 
 
