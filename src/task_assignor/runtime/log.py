@@ -47,6 +47,7 @@ class Log(Protocol):
 
         Raises:
             CorruptLogException: what is there cannot be what was written.
+            TopicException: it is another topic by now.
         """
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:

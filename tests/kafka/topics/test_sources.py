@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,13 +21,14 @@ from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, Seria
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.serdes import to_times
-from task_assignor.runtime import StreamsApplication, Topology, WindowedJoin
+from task_assignor.runtime import BatchesCommitted, RunEvent, StreamsApplication, Topology, WindowedJoin
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.keys import serialise_keys
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import PARTITIONS, killer, stream_topic, write_records, write_streams_to_kafka
-from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, in_order, plain_join, settings, stream
+from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, count_topology, in_order, plain_join, settings, stream
 
 Unique = Callable[[str], str]
 pytestmark = pytest.mark.kafka
@@ -200,6 +202,41 @@ def test_a_topic_created_anew_is_another_one(kafka_cluster: KafkaCluster, unique
     assert topics.open(name, first.topic_id).topic_id == first.topic_id
     with pytest.raises(TopicException, match="deleted and created anew"):
         topics.open(name, "00000000-0000-0000-0000-000000000000")
+
+
+@pytest.mark.parametrize("check_s", [0, 60])
+def test_rows_of_a_topic_that_takes_the_place_of_another_one_are_not_taken_for_its_own(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check_s: int
+) -> None:
+    """By who reads them, or at the latest when all have been read."""
+    monkeypatch.setattr("task_assignor.kafka.topics.log.CHECK_S", check_s)
+    source, servers = unique("replaced"), kafka_cluster.bootstrap_servers
+    make_topics(servers, source, partitions=1)
+    write_records(servers, source, stream(400, 20, seed=5), partitions=1)
+    admin = AdminClient({"bootstrap.servers": servers})
+    is_replaced = False
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal is_replaced
+        if isinstance(event, BatchesCommitted) and not is_replaced:
+            is_replaced = True
+            admin.delete_topics([source])[source].result(60)
+            wait_until(lambda: source not in admin.list_topics(timeout=60).topics, "the topic is gone")
+            make_topics(servers, source, partitions=1)
+            write_records(servers, source, stream(600, 20, seed=6), partitions=1)
+
+    application = StreamsApplication(
+        count_topology(source),
+        settings(),
+        topics_root=topics_at(kafka_cluster, stream_topic(source)),
+        run_dir=tmp_path / "run",
+        clients=1,
+        options=attrs.evolve(QUICK, max_batch_rows=20),
+    )
+    with pytest.raises(
+        StreamsException, match=f"The topic '{source}' .* was deleted and created anew while it was being"
+    ):
+        application.run(on_event)
 
 
 def test_a_cluster_that_does_not_answer_ends_the_wait() -> None:

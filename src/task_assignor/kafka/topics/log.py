@@ -23,7 +23,7 @@ from task_assignor.runtime.topic_spec import TopicSpec
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 CHECK_S: Final = 5.0
-"""While a topic is watched, it is looked at so often whether it still is what it was."""
+"""While a topic is watched or read, it is looked at so often whether it still is what it was."""
 
 
 class KafkaLog:
@@ -35,7 +35,7 @@ class KafkaLog:
         topic_id: the id that Kafka gave it.
         connection: the process's connection.
         reader: the process's reader.
-        check: raises `TopicException` when the topic is not any more what the others say.
+        check: raises `TopicException` when the topic is another one by now, or has not so many partitions; None: any.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class KafkaLog:
         topic_id: str,
         connection: Connection,
         reader: RecordReader,
-        check: Callable[[], object],
+        check: Callable[[int | None], object],
     ) -> None:
         self.spec = spec
         self.topic_id = topic_id
@@ -68,9 +68,7 @@ class KafkaLog:
             TopicException: it has more partitions than before, is gone, or was created anew.
             KafkaClusterException: the cluster does not answer, or refuses.
         """
-        if time.monotonic() - self._checked_s > CHECK_S:
-            self._check()
-            self._checked_s = time.monotonic()
+        self._check_now_and_then(self.spec.partitions)
         self._ends = self._offsets(_LATEST, "end")
 
     def start_offsets(self) -> Sequence[int]:
@@ -84,8 +82,18 @@ class KafkaLog:
         assert self._ends is not None
         return self._ends
 
-    def check(self, starts: Sequence[int]) -> None:
-        """Nothing: brokers look after what they have."""
+    def check(self, starts: Sequence[int]) -> None:  # noqa: ARG002 (part of the protocol)
+        """That it is still the same topic; brokers look after what it has.
+
+        Raises:
+            TopicException: it is gone, or was created anew.
+        """
+        self._check(None)
+
+    def _check_now_and_then(self, partitions: int | None) -> None:
+        if time.monotonic() - self._checked_s > CHECK_S:
+            self._check(partitions)
+            self._checked_s = time.monotonic()
 
     def _offsets(self, which: Any, word: str) -> list[int]:
         return _offsets(self._connection, self.spec.name, range(self.spec.partitions), which, word)
@@ -95,9 +103,11 @@ class KafkaLog:
 
         Raises:
             CorruptLogException: they are not there any more, or one is not what the topic's serde reads.
+            TopicException: the topic is gone, or was created anew: that is looked at now and then.
             KafkaClusterException: brokers do not answer for too long.
         """
         records = self._reader.read(self.spec.name, partition, start, end)
+        self._check_now_and_then(None)
         offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
         try:
             return Fetched(self._rows(records), offsets)

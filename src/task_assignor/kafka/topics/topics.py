@@ -130,7 +130,7 @@ class KafkaTopics:
             topic_id,
             clients.connection,
             clients.reader,
-            lambda: self._described_as(clients.connection, name, topic_id, spec.partitions),
+            lambda partitions: self._described_as(clients.connection, name, topic_id, partitions),
         )
 
     def _described_as(
