@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -169,6 +170,8 @@ def test_nanoseconds_stay_without_a_schema() -> None:
     rows = rows.append_column("local", pa.array(times, pa.timestamp("ns")))
     rows = rows.append_column("took", pa.array(times, pa.duration("ns")))
     rows = rows.append_column("ms", pa.array(times, pa.timestamp("ms")))
+    nested = pa.struct([("many", pa.list_(pa.timestamp("ns", "UTC")))])
+    rows = rows.append_column("nested", pa.array([None, {"many": [1_001]}, {"many": []}], nested))
     seen = PassesOn().process_batch({"orders": rows}, _context("stop", PassesOn))
     assert seen is not None
     assert [str(seen.schema.field(name).type) for name in ("utc", "local", "took", "ms")] == [
@@ -179,6 +182,26 @@ def test_nanoseconds_stay_without_a_schema() -> None:
     ]
     for name in ("utc", "local", "took"):
         assert seen.column(name).cast(pa.int64()).to_pylist() == times
+    assert seen.column("nested").combine_chunks().equals(rows.column("nested").combine_chunks())
+
+
+def test_a_time_of_day_that_python_cannot_hold_is_a_bad_record() -> None:
+    """Its `time` has microseconds, and Arrow cuts what is finer."""
+    rows = ROWS.slice(0, 3).append_column("of_day", pa.array([1_000, 1_001, None], pa.time64("ns")))
+
+    class PassesOn(RecordProcessor):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            return [{"of_day": record["of_day"]}]
+
+    context = _context("skip", PassesOn)
+    seen = PassesOn().process_batch({"orders": rows}, context)
+    assert seen is not None
+    assert (seen.column("of_day").to_pylist(), context.finish()[1]) == (
+        [dt.time(microsecond=1), None],
+        {"bad_records": 1},
+    )
+    with pytest.raises(ValueError, match="'of_day' has a time of day with nanoseconds"):
+        PassesOn().process_batch({"orders": rows}, _context("stop", PassesOn))
 
 
 def test_a_row_that_is_no_dictionary_is_found() -> None:

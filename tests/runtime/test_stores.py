@@ -350,3 +350,16 @@ def test_a_key_of_several_columns_is_a_tuple_of_them(key: Any) -> None:
     ):
         with pytest.raises(StoreException, match=r"of store s must be a tuple of 2 values: \['a', 'b'\]"):
             use()
+
+
+def test_a_time_of_day_that_python_cannot_hold_is_given_in_tables_alone() -> None:
+    of_day = pa.schema([("t", pa.time64("ns"))])
+    store = KeyValueStoreSpec("s", pa.schema([("k", pa.string())]), of_day).create()
+    rows = pa.table({"k": ["a", "b"], "t": pa.array([1_000, 1_001], pa.time64("ns"))})
+    store.put_table(rows)
+    assert store.all().equals(rows)
+    assert store.get("a") == {"t": dt.time(microsecond=1)}
+    with pytest.raises(ValueError, match="has a time of day with nanoseconds"):
+        store.get("b")
+    with pytest.raises(ValueError, match="'t' has a time of day with nanoseconds"):
+        list(store.items())

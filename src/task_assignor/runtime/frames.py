@@ -60,6 +60,48 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     return change(kind)
 
 
+def leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
+    """What is in a column that is no list or struct."""
+    if isinstance(column, pa.ChunkedArray):
+        for chunk in column.chunks:
+            yield from leaves(chunk)
+    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        yield from leaves(column.flatten())
+    elif pa.types.is_struct(column.type):
+        for child in column.flatten():
+            yield from leaves(child)
+    else:
+        yield column
+
+
+def to_records(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows as dictionaries.
+
+    Raises:
+        ValueError: Python has no such value.
+    """
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        check_times_of_day(name, column)
+    records: list[dict[str, Any]] = table.to_pylist()
+    return records
+
+
+def check_times_of_day(name: str, column: pa.ChunkedArray | pa.Array) -> None:
+    """See to it that Python can hold the times of day in a column: Arrow cuts what its `time` cannot.
+
+    Raises:
+        ValueError: one has nanoseconds.
+    """
+    if "time64[ns]" not in str(column.type):
+        return
+    for leaf in leaves(column):
+        if leaf.type == pa.time64("ns") and (leaf.drop_null().cast(pa.int64()).to_numpy() % 1_000).any():
+            raise ValueError(
+                f"{name!r} has a time of day with nanoseconds, which Python's time cannot hold. Maybe cast the column to "
+                "time64[us], or to int64."
+            )
+
+
 def taken(table: pa.Table, rows: npt.NDArray[np.int64], at_once: int = 1 << 30) -> pa.Table:
     """The rows with these numbers, of however large a table: Arrow's own `take` ends where a column has 2 GiB of texts.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
+from task_assignor.runtime.frames import retyped, to_records
 from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.times import times_of
 
@@ -130,13 +131,26 @@ def _to_table(
 def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Columns of what pandas has for nanoseconds as such: Arrow takes them for microseconds and cuts the rest off."""
     for number, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):
+        kind = retyped(field.type, _in_nanoseconds)
+        if kind != field.type:
             values = [row.get(field.name) for row in rows]
-            if any(hasattr(value, "nanosecond") or hasattr(value, "nanoseconds") for value in values):
-                zone = getattr(field.type, "tz", None)
-                kind = pa.timestamp("ns", zone) if pa.types.is_timestamp(field.type) else pa.duration("ns")
+            if any(map(_has_nanoseconds, values)):
                 table = table.set_column(number, field.name, pa.array(values, kind))
     return table
+
+
+def _in_nanoseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    return pa.duration("ns") if pa.types.is_duration(kind) else kind
+
+
+def _has_nanoseconds(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_nanoseconds, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_nanoseconds, value))
+    return hasattr(value, "nanosecond") or hasattr(value, "nanoseconds")
 
 
 class _Records:
@@ -146,15 +160,14 @@ class _Records:
         self._rows = rows
         self._records: list[dict[str, Any]] | None
         try:
-            self._records = rows.to_pylist()
+            self._records = to_records(rows)
         except Exception:  # noqa: BLE001 - a time that Python does not know, a text that is none: found at its row
             self._records = None
 
     def at(self, row: int) -> dict[str, Any]:
         if self._records is not None:
             return self._records[row]
-        record: dict[str, Any] = self._rows.slice(row, 1).to_pylist()[0]
-        return record
+        return to_records(self._rows.slice(row, 1))[0]
 
 
 def _in_order_of_time(batch: Mapping[str, pa.Table], context: TaskContext) -> Iterator[tuple[str, int]]:

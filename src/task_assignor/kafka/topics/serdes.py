@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from task_assignor.runtime.frames import retyped, to_frame
+from task_assignor.runtime.frames import leaves, retyped, to_frame
 from task_assignor.sdk import StreamsException
 
 _BLOCK_BYTES: Final = 1 << 24
@@ -175,24 +175,13 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """What is in an array that is no list or struct."""
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        yield from _leaves(array.flatten())
-    elif pa.types.is_struct(array.type):
-        for child in array.flatten():
-            yield from _leaves(child)
-    else:
-        yield array
-
-
 def _check_years(name: str, column: pa.ChunkedArray) -> None:
     """Hold dates and times against what has four digits for a year.
 
     Raises:
         SerializationException: one is not within.
     """
-    for leaf in (leaf for chunk in column.chunks for leaf in _leaves(chunk)):
+    for leaf in leaves(column):
         if pa.types.is_date32(leaf.type):
             numbers, per_day = leaf.cast(pa.int32()), 1
         elif pa.types.is_timestamp(leaf.type):
@@ -224,8 +213,8 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 def _infinities(rows: pa.Table) -> int:
     """How many there are in floats."""
-    leaves = [leaf for column in rows.columns for chunk in column.chunks for leaf in _leaves(chunk)]
-    return sum(pc.sum(pc.is_inf(leaf)).as_py() or 0 for leaf in leaves if pa.types.is_floating(leaf.type))
+    floats = [leaf for column in rows.columns for leaf in leaves(column) if pa.types.is_floating(leaf.type)]
+    return sum(pc.sum(pc.is_inf(leaf)).as_py() or 0 for leaf in floats)
 
 
 def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import to_frame, to_records
 from task_assignor.runtime.processors.columns import plain
 from task_assignor.runtime.topic_spec import TopicSpec
 
@@ -234,7 +234,7 @@ class Group:
         """
         if not self.folds:
             return states
-        records = rows.to_pylist()
+        records = to_records(rows)
         columns = []
         for name, found in self.folds.items():
             assert found.function is not None

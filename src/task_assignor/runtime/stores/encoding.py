@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
+from task_assignor.runtime.frames import check_times_of_day
 
 Matrix = npt.NDArray[np.uint8]
 
@@ -407,7 +408,10 @@ class _Layout:
     def decode_one(self, row: bytes) -> list[Any]:
         if self._simple is not None:
             return self._simple.decode(row)
-        return [column[0].as_py() for column in self.decode(*_split(pa.array([row], pa.large_binary())))]
+        columns = self.decode(*_split(pa.array([row], pa.large_binary())))
+        for column in columns:
+            check_times_of_day(str(column.type), column)
+        return [column[0].as_py() for column in columns]
 
     def decode(self, data: Matrix, offsets: npt.NDArray[np.int64]) -> list[pa.Array]:
         """The columns of all bytes and where rows begin, dictionaries as what they stand for."""

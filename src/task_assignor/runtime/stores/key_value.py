@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import check_times_of_day, padded, to_records
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -260,9 +260,12 @@ class KeyValueStore(Store):
     def items(self) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         """All keys with their value columns, in the order of the keys."""
         for block in self._blocks():
-            columns = [_in_utc(column).to_pylist() for column in self._keys.decode([key for key, _ in block])]
+            found = self._keys.decode([key for key, _ in block])
+            for name, column in zip(self._spec.key.names, found, strict=True):
+                check_times_of_day(name, column)
+            columns = [_in_utc(column).to_pylist() for column in found]
             keys = columns[0] if self._single else zip(*columns, strict=True)
-            yield from zip(keys, self._value_table([value for _, value in block]).to_pylist(), strict=True)
+            yield from zip(keys, to_records(self._value_table([value for _, value in block])), strict=True)
 
     def all(self) -> pa.Table:
         """Everything, in the order of the keys: key and value columns."""
