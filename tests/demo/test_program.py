@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from task_assignor.demo.flights import unpack_data, write_topics
-from task_assignor.demo.program import aside_from_interrupts, check_assignor, prepared_folder
-from task_assignor.runtime import Topic
+from task_assignor.demo.program import Killer, aside_from_interrupts, check_assignor, prepared_folder
+from task_assignor.runtime import BatchesCommitted, ClientJoined, Topic
+from task_assignor.screen import RunScreen
 from task_assignor.sdk import (
     ApplicationState,
     ConfigException,
@@ -78,6 +80,23 @@ def test_a_bad_assignor_is_found_by_asking_it_once(topics: list[Topic]) -> None:
         with pytest.raises(StreamsException, match=message):
             check_assignor(StreamsConfig({"application.id": "flights", "task.assignor.class": assignor}), topics, 4)
     check_assignor(StreamsConfig({"application.id": "flights", "num.standby.replicas": 1}), topics, 4)
+
+
+@pytest.mark.parametrize(
+    ("read", "remaining"),
+    [({"client-3": 130}, 870), ({"client-1": 300, "client-2": 200}, 500), ({"client-3": 250}, 100)],
+)
+def test_the_killed_client_has_something_left_to_do(read: dict[str, int], remaining: int) -> None:
+    """When it is ahead of the others it is killed before half of all rows are processed."""
+    with subprocess.Popen(["sleep", "600"]) as victim:
+        killer = Killer(RunScreen(Console(file=io.StringIO())), enabled=True)
+        for number in range(1, 5):
+            pid = victim.pid if number == 3 else 1 << 30  # there is none
+            killer.watch(ClientJoined(f"client-{number}", "", "", "", "", pid, ()))
+        killer.watch(BatchesCommitted(0, 1, {}, 10, 0, {"client-4": 10}, 0.0, 990))
+        assert victim.poll() is None
+        killer.watch(BatchesCommitted(1, 1, {}, sum(read.values()), 0, read, 0.0, remaining))
+        assert victim.wait(60) == -signal.SIGKILL
 
 
 HOLD = """

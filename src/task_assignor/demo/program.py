@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -335,7 +336,9 @@ def describe(config: StreamsConfig) -> str:
 
 
 class Killer:
-    """Kills one client with SIGKILL when half of the rows are processed.
+    """Kills one client with SIGKILL when half of the rows are processed, or it has done so with half of an equal share.
+
+    It may be ahead of the others, and shall have something left to do.
 
     Args:
         screen: where to say so.
@@ -346,7 +349,8 @@ class Killer:
         self._screen = screen
         self._armed = enabled
         self._processes: dict[str, int] = {}
-        self._rows_in = 0
+        self._rows: Counter[str] = Counter()
+        """Client -> rows that it has read."""
         self._killed_at: float | None = None
         self._victim = ""
         self._moved: set[TaskId] = set()
@@ -361,16 +365,18 @@ class Killer:
         elif isinstance(event, Rebalanced) and self._killed_at is not None:
             self._moved = {task for task, before, _ in event.moved if before == self._victim}
         elif isinstance(event, BatchesCommitted):
-            self._rows_in += event.rows_in
+            self._rows.update(event.rows_by_client)
             taken_over = sorted(self._moved & event.batches.keys())
             if self._killed_at is not None and taken_over:
                 seconds = time.monotonic() - self._killed_at
                 tasks = ", ".join(map(str, taken_over))
                 self._screen.say(f"a batch of {tasks} is committed, {seconds:.2f} s after the kill", "bold")
                 self._killed_at = None
-            if self._armed and self._rows_in >= event.remaining:
+            victim = sorted(self._processes)[len(self._processes) // 2]
+            read = max(self._rows.total(), self._rows[victim] * len(self._processes))
+            if self._armed and 2 * read >= self._rows.total() + event.remaining:
                 self._armed = False
-                self._victim = sorted(self._processes)[len(self._processes) // 2]
+                self._victim = victim
                 self._screen.say(f"kill -9 {self._processes[self._victim]} ({self._victim})", "bold red")
                 os.kill(self._processes[self._victim], signal.SIGKILL)
                 self._killed_at = time.monotonic()
