@@ -346,3 +346,44 @@ def test_times_that_are_no_milliseconds_in_64_bits_are_refused(tmp_path: Path, k
     ):
         write_topic(tmp_path, "t", rows, partitions=1, key=[key], timestamp="at", sort_by_timestamp=True)
     assert list_topics(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([1.0, 1e39]), pa.float32()),
+        (pa.array([[1e39]]), pa.list_(pa.float32())),
+        (pa.array([2]), pa.bool_()),
+        (pa.array([1.25]), pa.decimal128(10, 1)),
+        (pa.array([1], pa.timestamp("us")), pa.date32()),
+        (pa.array([86_400_000_001], pa.timestamp("us")), pa.time64("us")),
+        (pa.array([1], pa.timestamp("us")), pa.timestamp("us", "Europe/Berlin")),
+        (pa.array([1], pa.timestamp("us", "UTC")), pa.timestamp("us")),
+        (pa.array([{"n": 1, "more": 2}]), pa.struct([("n", pa.int64())])),
+    ],
+)
+def test_rows_that_would_lose_something_are_refused(tmp_path: Path, column: pa.Array, kind: pa.DataType) -> None:
+    """Arrow's own cast takes them."""
+    topic = write_topic(tmp_path, "t", pa.table({"k": [1], "v": pa.nulls(1, kind)}), partitions=1, key=["k"])
+    with pytest.raises(TopicException, match=r"The column 'v' for topic t has type .* and cannot be cast to"):
+        append_topic(tmp_path, "t", pa.table({"k": [1] * len(column), "v": column}))
+    assert Topic.open(tmp_path, "t").end_offsets() == topic.end_offsets()
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([0.1, float("nan"), float("inf")]), pa.float32()),
+        (pa.array([0, 1]), pa.bool_()),
+        (pa.array([1.5]), pa.decimal128(10, 1)),
+        (pa.array([0], pa.timestamp("us")), pa.date32()),
+        (pa.array([1], pa.timestamp("us", "UTC")), pa.timestamp("ns", "Europe/Berlin")),
+        (pa.array([{"n": 1.0}]), pa.struct([("n", pa.int8()), ("more", pa.int64())])),
+        (pa.array(["1", None]).dictionary_encode(), pa.int8()),
+        (pa.nulls(2), pa.timestamp("us", "UTC")),
+    ],
+)
+def test_rows_that_lose_nothing_but_digits_are_cast(tmp_path: Path, column: pa.Array, kind: pa.DataType) -> None:
+    write_topic(tmp_path, "t", pa.table({"k": [1], "v": pa.nulls(1, kind)}), partitions=1, key=["k"])
+    topic = append_topic(tmp_path, "t", pa.table({"k": [1] * len(column), "v": column}))
+    assert str(topic.read(0, 1, 1 + len(column)).column("v").combine_chunks()) == str(column.cast(kind))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import failure
@@ -58,6 +59,51 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     if pa.types.is_struct(kind):
         return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
     return change(kind)
+
+
+def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as another type, where that loses nothing but digits of floats: Arrow has its own mind of what may go.
+
+    Raises:
+        pyarrow.ArrowException: it does lose something.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    found = column.cast(kind)
+    if {True, False} == _zones(column.type) ^ _zones(kind):
+        raise pa.ArrowInvalid("times with and without a time zone do not mix")
+    names = f"{column.type} {kind}"
+    if pa.types.is_null(column.type) or any(name in names for name in ("string", "binary", "extension")):
+        return found
+    if "float" in names or (pa.types.is_nested(kind) and "double" in names):
+        is_same = infinities(found) == infinities(column)
+    else:
+        try:
+            is_same = found.cast(column.type).equals(column)
+        except pa.ArrowNotImplementedError:
+            is_same = False
+    if not is_same:
+        raise pa.ArrowInvalid("values would change")
+    return found
+
+
+def _zones(kind: pa.DataType) -> set[bool]:
+    """Whether the times in it have a zone."""
+    found = set()
+
+    def note(leaf: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(leaf):
+            found.add(leaf.tz is not None)
+        return leaf
+
+    retyped(kind, note)
+    return found
+
+
+def infinities(column: pa.ChunkedArray) -> int:
+    """How many there are in the floats of a column."""
+    floats = (leaf for leaf in leaves(column) if pa.types.is_floating(leaf.type))
+    return sum(pc.sum(pc.is_inf(leaf.cast(pa.float64()))).as_py() or 0 for leaf in floats)
 
 
 def leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.frames import as_tables, padded, taken
+from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -339,7 +339,7 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Colle
         column = table.column(field.name)
         if column.type != field.type:
             try:
-                column = column.cast(field.type)
+                column = cast_exactly(column, field.type)
             except pa.ArrowException as error:
                 raise TopicException(
                     f"The column {field.name!r} for {what} has type {column.type} and cannot be cast to {field.type}: {error}"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from task_assignor.runtime.frames import leaves, retyped, to_frame
+from task_assignor.runtime.frames import infinities, leaves, retyped, to_frame
 from task_assignor.sdk import StreamsException
 
 _BLOCK_BYTES: Final = 1 << 24
@@ -200,21 +200,15 @@ def _check_years(name: str, column: pa.ChunkedArray) -> None:
 def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The rows; a number that does not fit into its float is none."""
     rows = _objects(values, schema)
-    if infinities := _infinities(rows):
+    if found := sum(map(infinities, rows.columns)):
         wide = pa.schema([field.with_type(retyped(field.type, _widened)) for field in schema])
-        if infinities > _infinities(_objects(values, wide)):
+        if found > sum(map(infinities, _objects(values, wide).columns)):
             raise ValueError("a number does not fit into a float of 32 bits")
     return rows
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_float32(kind) else kind
-
-
-def _infinities(rows: pa.Table) -> int:
-    """How many there are in floats."""
-    floats = [leaf for column in rows.columns for leaf in leaves(column) if pa.types.is_floating(leaf.type)]
-    return sum(pc.sum(pc.is_inf(leaf)).as_py() or 0 for leaf in floats)
 
 
 def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import check_times_of_day, padded, to_records
+from task_assignor.runtime.frames import cast_exactly, check_times_of_day, padded, to_records
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -401,7 +401,7 @@ class KeyValueStore(Store):
         if column.type == field.type:
             return column
         try:
-            return column.cast(field.type)
+            return cast_exactly(column, field.type)
         except pa.ArrowException as error:
             raise StoreException(
                 f"The column {field.name!r} for the store {self.name} has type {column.type}, "
