@@ -238,6 +238,23 @@ def test_asked_to_try_again_it_keeps_the_former_assignment() -> None:
     assert Scripted.told == []
 
 
+@pytest.mark.parametrize(("generations", "owner"), [((3, 4), TWO), ((4, 3), ONE), ((None, 3), TWO), ((3, 3), ONE)])
+def test_a_task_that_two_clients_say_is_theirs_stays_with_one(
+    generations: tuple[int | None, int | None], owner: ProcessId
+) -> None:
+    """One of them has missed a rebalance; nobody may process what somebody else does."""
+    Scripted.answer = _raise(TaskAssignmentException("no rack yet"))
+    clients = [
+        GroupClient(process, (GroupConsumer(f"{process}", [STATEFUL]),), [STATEFUL], generation=generation)
+        for process, generation in zip((ONE, TWO), generations, strict=True)
+    ]
+    kept = _leader().rebalance(clients, {}, 0).assignments
+    assert {process: found.active for process, found in kept.items() if found.active} == {owner: (STATEFUL,)}
+    assert {process: found.standby for process, found in kept.items() if found.standby} == {
+        process: (STATEFUL,) for process in (ONE, TWO) if process != owner
+    }
+
+
 def test_goals_that_were_perhaps_not_reached_are_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assignments = [KafkaStreamsAssignment.of(ONE, _active(*TASKS))]
     caplog.set_level(logging.INFO, logger="task_assignor.group")

@@ -259,10 +259,19 @@ class GroupLeader:
         return {task: lag if lag == LATEST_OFFSET else _UNKNOWN_LAG for task, lag in known.items()}
 
     def _former(self, members: list[GroupClient]) -> dict[ProcessId, ClientAssignment]:
+        # Of several who say that a task is theirs it stays with the one who was told last.
+        newest = sorted(
+            members, key=lambda client: -1 if client.generation is None else client.generation, reverse=True
+        )
+        owner: dict[TaskId, ProcessId] = {}
+        for client in newest:
+            for task in client.previous_active:
+                owner.setdefault(task, client.process_id)
         result = {}
         for client in members:
             had = {task for consumer in client.consumers for task in consumer.previous_tasks if task in self._tasks}
-            active = tuple(sorted(task for task in client.previous_active if task in self._tasks))
+            own = {task for task in client.previous_active if owner[task] == client.process_id}
+            active = tuple(sorted(task for task in own if task in self._tasks))
             standby = tuple(sorted(task for task in had - set(active) if task in self._stateful))
             # All as it is: where a consumer names a task as its own, there it stays.
             consumers = spread_over_consumers(client.consumers, active, standby, frozenset(self._tasks))
