@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,25 @@ def groups(draw: st.DrawFn) -> tuple[GroupTopics, list[ConsumerMember]]:
         for number in range(draw(st.integers(1, 4)))
     ]
     return GroupTopics(counts), members
+
+
+def test_of_a_topic_that_a_member_names_twice_all_partitions_are_its_own() -> None:
+    """The wire allows that; who heeds only the last one takes the others away from it."""
+    plugin = pytest.importorskip("task_assignor.kafka.plugin")
+    protocol = pytest.importorskip("kafka.protocol.consumer.metadata")
+    listed = protocol.ConsumerProtocolSubscription.TopicPartition
+    told = protocol.ConsumerProtocolSubscription(
+        topics=["a", "b"],
+        user_data=None,
+        owned_partitions=[
+            listed(topic=topic, partitions=found) for topic, found in (("a", [0, 2]), ("b", [1]), ("a", [1]))
+        ],
+        generation_id=3,
+        rack_id=None,
+        version=3,
+    )
+    member = plugin._member(types.SimpleNamespace(member_id="m", metadata=told, group_instance_id=None))
+    assert member.owned == {"a": (0, 2, 1), "b": (1,)}
 
 
 @given(groups(), st.randoms(use_true_random=False))

@@ -21,7 +21,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from task_assignor.group import GroupException
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.limits import GivenUpError, Limited
-from task_assignor.group.wire.consumer_protocol import by_topic
+from task_assignor.group.wire.consumer_protocol import by_topic, merged
 from task_assignor.kafka.joins import KeptJoins
 from task_assignor.sdk import Assignment, TopicPartition
 from task_assignor.sdk.text import failure
@@ -225,7 +225,7 @@ def topics_of(cluster: Any, members: Iterable[ConsumerMember]) -> GroupTopics:
 
 def _member(member: Any) -> ConsumerMember:
     told = member.metadata
-    owned = {found.topic: list(found.partitions) for found in getattr(told, "owned_partitions", None) or ()}
+    owned = merged([(found.topic, tuple(found.partitions)) for found in getattr(told, "owned_partitions", None) or ()])
     return ConsumerMember(
         member.member_id,
         tuple(told.topics),
