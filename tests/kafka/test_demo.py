@@ -3,6 +3,7 @@ what a broker does not take of it."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,22 @@ def test_a_record_that_is_not_taken_is_told(
     topic = runtime.write_topic(tmp_path, unique("refused"), rows, partitions=2, key="key")
     with pytest.raises(StreamsException, match=r"^The broker at .* has refused \d records?: "):
         records.fill_topics(kafka_cluster.bootstrap_servers, [topic], 1)
+
+
+def test_a_broker_that_is_not_there_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was a TimeoutError after a minute, beneath a thousand lines of librdkafka's; of an address without a port, too."""
+    pytest.importorskip("confluent_kafka")
+    records = pytest.importorskip("task_assignor.demo.records")
+    monkeypatch.setattr(records, "PATIENCE_MS", 100)
+    with socket.socket() as taken:
+        # Nobody else gets the port, and nobody listens there.
+        taken.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{taken.getsockname()[1]}"
+        expected = rf"^Cannot create the topics .*: the cluster at {servers} has not answered for 100 ms.* Maybe no broker listens"
+        with pytest.raises(StreamsException, match=expected):
+            records.fill_topics(servers, [], 1)
+    with pytest.raises(StreamsException, match=r"bootstrap\.servers \('nowhere'\)"):
+        records.fill_topics("nowhere", [], 1)
+    assert capfd.readouterr().err == ""

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from task_assignor.demo import flights
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.connection import Connection
 from task_assignor.runtime import Topic
 from task_assignor.runtime.keys import serialise_keys
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import counted
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 OUTPUT_KEYS: Final = {"flight-weather": ("origin", "time_hour"), "plane-history": ("tailnum",)}
+PATIENCE_MS: Final = 10_000
+"""So long may a broker not answer that the topics are to be created at."""
 
 
 def declared_topics(servers: str, topics: Iterable[Topic]) -> KafkaTopics:
@@ -40,23 +44,30 @@ def fill_topics(servers: str, topics: Iterable[Topic], partitions: int) -> None:
     """Create all topics, and write the rows of those in files, each to the partition that it has there.
 
     Raises:
-        StreamsException: a topic exists already, or the broker does not take a record.
+        StreamsException: no broker answers there, a topic exists already, or the broker does not take a record.
     """
-    from confluent_kafka import KafkaException, Producer
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     topics = list(topics)
-    admin = AdminClient({"bootstrap.servers": servers})
+    connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), PATIENCE_MS)
     names = [*(topic.spec.name for topic in topics), *OUTPUT_KEYS]
-    for name, created in admin.create_topics([NewTopic(name, partitions, -1) for name in names]).items():
-        try:
-            created.result(60)
-        except KafkaException as error:
-            raise StreamsException(
-                f"The topic {name} cannot be created at {servers}: {error.args[0].str()}. Maybe it is from an earlier demo: delete "
-                "it, and the group and the changelog topics of flights, too; or use another broker."
-            ) from None
-    producer = Producer({"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20})
+
+    def create(timeout: float) -> None:
+        new = [NewTopic(name, partitions, -1) for name in names]
+        for name, created in connection.admin.create_topics(new, request_timeout=timeout).items():
+            try:
+                created.result(timeout)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                raise StreamsException(
+                    f"The topic {name} cannot be created at {servers}: {error.args[0].str()}. Maybe it is from an earlier demo: "
+                    "delete it, and the group and the changelog topics of flights, too; or use another broker."
+                ) from None
+
+    connection.ask(f"create the topics {', '.join(names)}", create)
+    producer = connection.producer({"compression.type": "lz4", "linger.ms": 20})
     refused: list[str] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
