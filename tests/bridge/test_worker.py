@@ -45,6 +45,10 @@ class Exits(TaskAssignor):
     def assign(self, state):
         sys.exit(0)
 
+class Panics(TaskAssignor):
+    def assign(self, state):
+        raise BaseException("out of bounds")
+
 class Nothing(TaskAssignor):
     def assign(self, state):
         return None
@@ -174,7 +178,13 @@ def test_what_an_assignor_prints_does_not_get_between_the_answers(child: Child) 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Raises", "ValueError: no idea"), ("Exits", "SystemExit"), ("Nothing", "TaskAssignment")]
+    ("name", "said"),
+    [
+        ("Raises", "ValueError: no idea"),
+        ("Exits", "SystemExit"),
+        ("Panics", "BaseException: out of bounds"),
+        ("Nothing", "TaskAssignment"),
+    ],
 )
 def test_an_assignor_that_fails_does_not_end_the_child(child: Child, name: str, said: str) -> None:
     child.ask(hello(f"bad.{name}"))

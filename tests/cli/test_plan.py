@@ -54,6 +54,8 @@ class Mine(TaskAssignor):
             raise TaskAssignmentException("not now")
         if self.mode == "nothing":
             return None
+        if self.mode == "panics":
+            raise BaseException("out of bounds")
         answer = everything_on_the_first(state)
         return TaskAssignment(answer[:-1] if self.mode == "forgets" else answer)
 """
@@ -326,6 +328,7 @@ def test_what_an_assignor_prints_is_no_part_of_the_answers(run: Runner, written:
         ("raises lines", "failed with ValueError: one two (OWN.Mine.assign, line 25)"),
         ("raises nothing", "failed with MemoryError (OWN.Mine.assign, line 27)"),
         ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 21)"),
+        ("panics", "failed with BaseException: out of bounds (OWN.Mine.assign, line 33)"),
         ("gives up", "Mine gave up: not now"),
         ("nothing", "TaskAssignment"),
     ],

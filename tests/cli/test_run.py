@@ -139,6 +139,7 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
         ("def application():\n    return None", "is of the type NoneType. Expected is", ""),
         ("def application():\n    return 1 / 0", "application() of app.py failed with ZeroDivisionError", "line 2"),
         ("import not_there_at_all", "The file app.py failed with ModuleNotFoundError", "line 1"),
+        ("raise BaseException('a panic')", "The file app.py failed with BaseException: a panic", "line 1"),
     ],
 )
 def test_a_file_that_defines_no_application_is_told_what_is_expected(

@@ -205,6 +205,7 @@ def test_dotted_paths_that_lead_nowhere(module: Callable[[str, str], None], name
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("def", "SyntaxError"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("raise BaseException('a panic')", "BaseException: a panic"),
     ],
 )
 def test_a_module_that_cannot_be_imported_says_why(

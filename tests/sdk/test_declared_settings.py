@@ -83,6 +83,11 @@ class ExitsInConfigure(Own):
         sys.exit("bye")
 
 
+class PanicsInConfigure(Own):
+    def configure(self, configs: Mapping[str, object]) -> None:
+        raise BaseException("out of bounds")
+
+
 class RefusesSetting(Own):
     def configure(self, configs: Mapping[str, object]) -> None:
         raise ConfigException("own.x must not be y")
@@ -94,6 +99,7 @@ class RefusesSetting(Own):
         (RaisesInConfigure, "ValueError: no"),
         (RaisesInConstructor, "RuntimeError: never"),
         (ExitsInConfigure, "SystemExit: bye"),
+        (PanicsInConfigure, "BaseException: out of bounds"),
         (RefusesSetting, "own.x must not be y"),
     ],
 )

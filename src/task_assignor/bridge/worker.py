@@ -44,7 +44,9 @@ class Worker:
             return self._welcome(said) if isinstance(said, wire.Hello) else self._answer(said)
         except StreamsException as problem:
             return wire.error(str(problem))
-        except (Exception, SystemExit) as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
             logger.warning("The assignor failed.", exc_info=problem)
             return wire.error(f"The assignor failed with {failure(problem)}")
 

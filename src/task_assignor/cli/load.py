@@ -96,7 +96,9 @@ def _call(code: object, what: str) -> object:
     assert callable(code)
     try:
         return code()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # `sys.exit`, a panic of a library: it is the file's, not ours
         if not isinstance(error, StreamsException):
             # The frames before are ours.
             trace = error.__traceback__.tb_next if error.__traceback__ is not None else None

@@ -163,7 +163,9 @@ class Planner:
         try:
             with prints_to_stderr():
                 answer = config.task_assignor().assign(state)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (an assignor is somebody else's code)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (`sys.exit`, a panic of a library: it is the assignor's)
             text = "".join(traceback.format_exception(type(error), error, _own_part(error)))
             return Plan(state, error=_failure(config.task_assignor_class, error), traceback=text)
         report = report_violations(state, answer)
@@ -198,10 +200,13 @@ def _owners(key: str) -> list[str]:
 
 
 def _declared_by(point: EntryPoint) -> frozenset[str]:
-    # Somebody else's package may be broken; that is no matter here.
-    with suppress(Exception, SystemExit), prints_to_stderr():
-        return frozenset(key.name for key in point.load().config_keys)
-    return frozenset()
+    try:
+        with prints_to_stderr():
+            return frozenset(key.name for key in point.load().config_keys)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  (somebody else's package may be broken; that is no matter here)
+        return frozenset()
 
 
 def _failure(assignor: type, error: BaseException) -> str:

@@ -113,7 +113,9 @@ def _load(point: importlib.metadata.EntryPoint) -> object:
         return point.load()
     except MissingExtraException as error:
         raise ValueProblem("an assignor whose packages are installed", str(error)) from error
-    except (Exception, SystemExit) as error:  # a module runs whatever code it likes
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module runs whatever code it likes
         raise ValueProblem(
             "a class that can be imported",
             f"It is registered as {point.value}, but importing that failed with {failure(error)}.",

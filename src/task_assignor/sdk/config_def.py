@@ -263,7 +263,9 @@ def find_attribute(path: str) -> object:
             if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
                 continue
             raise _import_failure(name, error) from error
-        except (Exception, SystemExit) as error:  # a module runs whatever code it likes
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a module runs whatever code it likes
             raise _import_failure(name, error) from error
         for position, attribute in enumerate(parts[split:], split):
             if not hasattr(found, attribute):

@@ -401,7 +401,9 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
         assignor.configure(settings)
     except ConfigException:
         raise
-    except (Exception, SystemExit) as error:  # the code of an assignor is somebody else's
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the code of an assignor is somebody else's
         text = str(error) if isinstance(error, StreamsException) else failure(error)
         raise ValueProblem(
             "an assignor that accepts the settings", f"Making and configuring it failed with {text}"
