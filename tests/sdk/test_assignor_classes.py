@@ -14,6 +14,7 @@ from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.sdk import (
     ApplicationState,
     ConfigException,
+    ConfigKey,
     StreamsConfig,
     TaskAssignment,
     TaskAssignor,
@@ -218,6 +219,15 @@ def test_a_module_that_cannot_be_imported_says_why(
     assert expected in message
 
 
+def test_a_module_that_imports_late_says_why_it_cannot(module: Callable[[str, str], None]) -> None:
+    module(
+        "ours_lazy",
+        "def __getattr__(name):\n    if name == 'Mine': raise ImportError('needs more')\n    raise AttributeError",
+    )
+    assert "Importing ours_lazy.Mine failed with ImportError: needs more" in refused("ours_lazy.Mine")
+    assert "ours_lazy was imported, but has no Yours" in refused("ours_lazy.Yours")
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
@@ -282,6 +292,19 @@ class Later(Complete):
         return super().assign(application_state)
 
 
+class Generates(Complete):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:  # type: ignore[misc]
+        yield super().assign(application_state)
+
+
+class NoMethod(Complete):
+    assign = 3  # type: ignore[assignment]
+
+
+class DeclaresOnce(Complete):
+    config_keys = (ConfigKey(name=name, type="int", default=1) for name in ("own.a", "own.b"))  # type: ignore[assignment]
+
+
 class NoAssignor:
     pass
 
@@ -293,6 +316,9 @@ class NoAssignor:
         (NeedsKeyword, "must be a class that can be made without arguments"),
         (Abstract, "It does not implement: cost."),
         (Later, "Maybe write `def assign` in place of `async def assign`."),
+        (Generates, "Maybe write `return` in it in place of `yield`."),
+        (DeclaresOnce, "must be a class that declares its settings as ConfigKey objects"),
+        (NoMethod, "Maybe write `def assign`."),
         (TaskAssignor, "It does not implement: assign."),
         (NoAssignor, "must be a subclass of task_assignor.sdk.TaskAssignor"),
         (Complete(), "Give the class, not an object of it: one is made for every rebalance."),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from task_assignor.sdk.assignor import TaskAssignor
-from task_assignor.sdk.config_def import ValueProblem, find_attribute
+from task_assignor.sdk.config_def import ConfigKey, ValueProblem, find_attribute
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
-from task_assignor.sdk.text import failure, listed, nearest
+from task_assignor.sdk.text import failure, listed, nearest, shown
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
 DEFAULT_ASSIGNOR: Final = "high-availability"
@@ -145,9 +145,19 @@ def _checked(found: object) -> type[TaskAssignor]:
     if inspect.isabstract(found):
         methods = listed(getattr(found, "__abstractmethods__", ()))
         raise ValueProblem("a class that can be made", f"It does not implement: {methods}.")
-    if inspect.iscoroutinefunction(found.assign) or inspect.isasyncgenfunction(found.assign):
+    for is_wrong, advice in (
+        (inspect.iscoroutinefunction, "Maybe write `def assign` in place of `async def assign`."),
+        (inspect.isasyncgenfunction, "Maybe write `def assign` in place of `async def assign`."),
+        (inspect.isgeneratorfunction, "Maybe write `return` in it in place of `yield`."),
+        (lambda assign: not callable(assign), "Maybe write `def assign`."),
+    ):
+        if is_wrong(found.assign):
+            raise ValueProblem("a class whose assign can be called", advice)
+    keys: object = found.config_keys
+    # An iterator would have nothing left for the next who asks.
+    if not isinstance(keys, Collection) or not all(isinstance(key, ConfigKey) for key in keys):
         raise ValueProblem(
-            "a class whose assign can be called", "Maybe write `def assign` in place of `async def assign`."
+            "a class that declares its settings as ConfigKey objects", f"Its config_keys are {shown(keys)}."
         )
     try:
         signature = inspect.signature(found)

@@ -268,10 +268,13 @@ def find_attribute(path: str) -> object:
         except BaseException as error:  # a module runs whatever code it likes
             raise _import_failure(name, error) from error
         for position, attribute in enumerate(parts[split:], split):
-            if not hasattr(found, attribute):
-                where = ".".join(parts[:position])
-                raise ValueProblem(expected, f"{where} was imported, but has no {attribute}.")
-            found = getattr(found, attribute)
+            where = ".".join(parts[:position])
+            try:
+                found = getattr(found, attribute)
+            except AttributeError:
+                raise ValueProblem(expected, f"{where} was imported, but has no {attribute}.") from None
+            except (Exception, SystemExit) as error:  # a module may import what is in it when somebody asks (PEP 562)
+                raise _import_failure(f"{where}.{attribute}", error) from error
         return found
     module = module_path if colon else ".".join(parts[:-1])
     raise ValueProblem(expected, f"There is no module {module}; maybe it is not installed, or not on sys.path.")

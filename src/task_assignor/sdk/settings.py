@@ -299,13 +299,8 @@ class _Reading:
 
     def _declared_keys(self, assignor_class: type[TaskAssignor]) -> dict[str, ConfigKey]:
         declared: dict[str, ConfigKey] = {}
-        given: object = assignor_class.config_keys
-        keys: tuple[object, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
-        for key in keys:
-            if not isinstance(key, ConfigKey):
-                advice = f"{shown(assignor_class)}.config_keys holds {shown(key)}."
-                self._problem(TASK_ASSIGNOR_CLASS, "a class that declares its settings as ConfigKey objects", advice)
-            elif key.name in KNOWN_KEYS or key.name.startswith(CLIENT_TAG_PREFIX):
+        for key in assignor_class.config_keys:
+            if key.name in KNOWN_KEYS or key.name.startswith(CLIENT_TAG_PREFIX):
                 advice = f"{shown(assignor_class)}.config_keys declares {key.name}."
                 self._problem(
                     TASK_ASSIGNOR_CLASS, "a class that declares only settings that Kafka does not have", advice
