@@ -204,6 +204,16 @@ def test_a_function_is_given_the_same_values_whatever_the_batches(
     assert task.outputs["out"][-1]["f"] == expected
 
 
+def test_a_functions_value_that_its_type_cannot_hold_is_an_error() -> None:
+    """Half an order more with each of two records was none."""
+    fold = Aggregate.fold(lambda found, _: found + 0.5, 0, pa.int64())
+    task = MemoryTask(Aggregation(source="s", aggregates={"f": fold}).sub_topology("a", "out", [SPEC]), TOPICS)
+    with pytest.raises(
+        ValueError, match=r"The aggregation of 's': 0.5 for 'f' is not of type int64: .*0.5 would become 0"
+    ):
+        task.process({"s": _table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0)])})
+
+
 @given(st.data(), logs(), st.integers(0, 8))
 @settings(max_examples=examples(60))
 def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:

@@ -135,7 +135,7 @@ def test_a_row_that_does_not_fit_its_schema_is_found(caplog: pytest.LogCaptureFi
     assert (rows.column("share").to_pylist(), context.finish()[1]) == ([20, 50], {"bad_records": 1})
     assert "Task 0_0 leaves 1 record out, the first of which is orders, partition 0, offset 101, which" in caplog.text
     context = _context("stop", OneOutput)
-    with pytest.raises(pa.ArrowException):
+    with pytest.raises(ValueError, match=r"^the column 'share' of a row is not of type int8: .*1000 too large"):
         OneOutput().process_batch({"orders": ROWS.slice(0, 3)}, context)
     assert context.record == ("orders", 101)
 
@@ -145,6 +145,26 @@ def test_a_batch_of_which_no_row_fits_its_schema_is_left_out() -> None:
     rows = OneOutput().process_batch({"orders": ROWS.slice(1, 1)}, context)
     assert rows is not None
     assert (rows.num_rows, rows.schema, context.finish()[1]) == (0, SHARES, {"bad_records": 1})
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"share": 1.5}, "the column 'share' of a row is not of type int8: ArrowInvalid: 1.5 would become 1"),
+        ({"shares": 1}, r"a row has columns \['shares'\] that output_schema does not have; it has \['share'\]"),
+    ],
+)
+def test_what_the_schema_of_the_rows_would_lose_is_an_error_of_the_record(row: dict[str, Any], told: str) -> None:
+    """It came as 1, and as null."""
+
+    class Loses(Shares):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            return [row if record["price"] == 0 else {"share": 7.0}]
+
+    context = _context("stop", Loses)
+    with pytest.raises(ValueError, match=told):
+        Loses().process_batch({"orders": ROWS.slice(0, 3)}, context)
+    assert context.record == ("orders", 101)
 
 
 def test_a_column_that_not_all_rows_of_a_batch_have_is_kept() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, write_topic
-from task_assignor.runtime.frames import taken, to_frame
+from task_assignor.runtime.frames import exact_array, taken, to_frame
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -46,6 +49,62 @@ def test_frames_become_the_same_topic_as_tables(tmp_path: Path, rows: Any) -> No
 
 def test_the_index_of_a_filtered_frame_is_no_column(tmp_path: Path) -> None:
     assert write_topic(tmp_path, "t", PANDAS[PANDAS.v > 1], partitions=1, key=["k"]).spec.schema.names == ["k", "v"]
+
+
+AT, ZONED = dt.datetime(2024, 10, 27, 0, 15, 1, 2000), dt.datetime(2024, 10, 27, 0, 15, 1, 2000, dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.0, pa.int8()),
+        (np.float64(2), pa.int64()),
+        (Decimal(3), pa.int64()),
+        (1.1, pa.float32()),
+        (math.inf, pa.float32()),
+        (7, pa.timestamp("ms")),
+        (AT, pa.timestamp("ms")),
+        (ZONED, pa.timestamp("ms", "Europe/Berlin")),
+        (pd.Timestamp(5, tz="UTC"), pa.timestamp("ns", "UTC")),
+        (dt.datetime(2024, 1, 1), pa.date32()),
+        (dt.time(1, 2, 3), pa.time32("s")),
+        (dt.timedelta(seconds=1), pa.duration("s")),
+        ((1.0, None), pa.list_(pa.int64())),
+        ({"a": 1}, pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        ([("a", 1.0)], pa.map_(pa.string(), pa.int64())),
+        ("text", pa.large_string()),
+        (b"bytes", pa.string()),
+    ],
+)
+def test_a_value_that_a_type_can_hold_is_taken(value: object, kind: pa.DataType) -> None:
+    assert exact_array([None, value], kind).equals(pa.array([None, value], kind))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int64()),
+        (np.float32(1.5), pa.int64()),
+        (Decimal("1.5"), pa.int64()),
+        (1e300, pa.float32()),
+        (1.5, pa.timestamp("ms")),
+        (AT, pa.timestamp("s")),
+        (AT, pa.date32()),
+        (AT, pa.timestamp("us", "UTC")),
+        (ZONED, pa.timestamp("us")),
+        (ZONED, pa.timestamp("s", "Europe/Berlin")),
+        (pd.Timestamp(5), pa.timestamp("us")),
+        (dt.time(1, 2, 3, 4), pa.time32("ms")),
+        (dt.timedelta(microseconds=1), pa.duration("ms")),
+        ([1.5], pa.list_(pa.int64())),
+        ({"a": 1, "b": 2}, pa.struct([("a", pa.int64())])),
+        ([("a", 1.5)], pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_a_value_that_arrow_would_cut_is_refused(value: object, kind: pa.DataType) -> None:
+    assert len(pa.array([None, value], kind)) == 2
+    with pytest.raises(pa.ArrowInvalid, match="would become"):
+        exact_array([None, value], kind)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,10 @@ def test_what_does_not_fit_a_key_value_store_is_named() -> None:
         store.put_table(pa.table({"k": ["a"], "n": ["x"], "t": ["y"]}))
     with pytest.raises(StoreException, match="The value 'not a number' for 'n' of store s is not of type int64"):
         store.put("k", {"n": "not a number"})
+    with pytest.raises(
+        StoreException, match=r"The value 1.5 for 'n' of store s is not of type int64: 1.5 would become 1"
+    ):
+        store.put("k", {"n": 1.5})
     with pytest.raises(StoreException, match=r"The key 1 of store s is not of its type \(k: string\)"):
         store.put(1, {})
 
@@ -254,6 +258,18 @@ def test_what_does_not_fit_a_window_store_is_named() -> None:
 BERLIN = KeyValueStoreSpec(
     "b", pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("k", pa.string())]), pa.schema([("n", pa.int64())])
 )
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_key_that_would_be_cut_to_another_is_refused(columns: int) -> None:
+    """1.2 and 1.7 were both the key 1."""
+    store = KeyValueStoreSpec("c", pa.schema([("a", pa.int64()), ("b", pa.int64())][:columns]), ONE.value).create()
+    one, other = (1, 1.7) if columns == 1 else ((1, 1), (1, 1.7))
+    store.put(one, {"n": 1})
+    for use in (store.get, lambda key: store.put(key, {"n": 2})):
+        with pytest.raises(StoreException, match=r"of store c is not of its type .*: 1.7 would become 1"):
+            use(other)
+    assert store.get(one) == {"n": 1, "t": None}
 
 
 def test_times_with_a_zone_are_keys_by_their_instant() -> None:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
-from task_assignor.runtime.frames import retyped, to_records
+from task_assignor.runtime.frames import exact_array, retyped, to_records
 from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.times import times_of
+from task_assignor.sdk.text import failure
 
 _NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
@@ -74,7 +75,11 @@ class RecordProcessor(Processor):
         """
 
     def output_schema(self) -> pa.Schema | None:
-        """Schema of the rows that `process` returns; None: taken from the rows of each batch."""
+        """Schema of the rows that `process` returns; None: taken from the rows of each batch.
+
+        A column that a row lacks is null in it; one that the schema lacks, and a value that its type cannot hold as it is (1.5 as
+        an integer), is an error of the record.
+        """
         return None
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
@@ -115,17 +120,33 @@ def _to_table(
         names = dict.fromkeys(name for row in found for name in row)
         return _with_nanoseconds(pa.Table.from_pylist([{**dict.fromkeys(names), **found[0]}, *found[1:]]), found)
     try:
-        return pa.Table.from_pylist(found, schema=schema)
+        return _exact_table(found, schema)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         tables = [schema.empty_table()]
     for topic, row, rows in made:
         context.stand_at(topic, row)
         try:
-            tables.append(pa.Table.from_pylist(rows, schema=schema))
+            tables.append(_exact_table(rows, schema))
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _leave_out(topic, row, error, context, context.marked())
     context.stand_at()
     return pa.concat_tables(tables)
+
+
+def _exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    if unknown:
+        raise ValueError(f"a row has columns {sorted(unknown)} that output_schema does not have; it has {schema.names}")
+    columns = []
+    for field in schema:
+        try:
+            columns.append(exact_array([row.get(field.name) for row in rows], field.type))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"the column {field.name!r} of a row is not of type {field.type}: {failure(error)}"
+            ) from error
+    return pa.table(columns, schema=schema)
 
 
 def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

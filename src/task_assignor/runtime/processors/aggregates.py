@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame, to_records
+from task_assignor.runtime.frames import exact_array, to_frame, to_records
 from task_assignor.runtime.processors.columns import plain
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.text import failure, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,8 +83,9 @@ class Aggregate:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
                 else and leaves the old one as it is. What it raises ends the run.
             initial: the value of no records.
-            type: type of the value. After the initial one the function is given what Arrow makes of what it has returned,
-                such as a list for a tuple, whether there was a batch between or not.
+            type: type of the value; one that it cannot hold as it is (1.5 as an integer) is an error. After the initial one the
+                function is given what Arrow makes of what it has returned, such as a list for a tuple, whether there was a
+                batch between or not.
         """
         return cls("fold", None, function, initial, type)
 
@@ -243,10 +245,19 @@ class Group:
             old = before.get_column(name).to_arrow().cast(kind).to_pylist()
             values = [found.initial if new else value for new, value in zip(is_new, old, strict=True)]
             for number, record in zip(group.tolist(), records, strict=True):
-                values[number] = _as_stored(found.function(values[number], record), kind)
+                values[number] = self._as_stored(found.function(values[number], record), name, kind)
             table = pa.table({name: pa.array(values, found.type)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)
+
+    def _as_stored(self, value: object, name: str, kind: pa.DataType) -> Any:
+        """What a store would give back: where batches are cut must make no difference."""
+        try:
+            return exact_array([value], kind)[0].as_py()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"{self._where}: {shown(value)} for {name!r} is not of type {kind}: {failure(error)}"
+            ) from error
 
     def results(self, states: pl.DataFrame) -> pl.DataFrame:
         """What the states say."""
@@ -259,8 +270,3 @@ class Group:
             .alias(name)
             for name in means
         )
-
-
-def _as_stored(value: object, kind: pa.DataType) -> Any:
-    """What a store would give back: where batches are cut must make no difference."""
-    return pa.scalar(value, kind).as_py()

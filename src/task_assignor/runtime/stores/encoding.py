@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import check_times_of_day
+from task_assignor.runtime.frames import check_times_of_day, exact_array
 
 Matrix = npt.NDArray[np.uint8]
 
@@ -215,7 +215,7 @@ class KeyEncoding:
         """
         if len(parts) == 1 and self._one is not None and type(parts[0]) is self._one[0]:
             return self._one[1](parts[0])
-        columns = [pa.array([part], kind) for part, kind in zip(parts, self._kinds, strict=True)]
+        columns = [exact_array([part], kind) for part, kind in zip(parts, self._kinds, strict=True)]
         found: bytes | None = self.encode(columns)[0].as_py()
         return found
 
@@ -401,7 +401,7 @@ class _Layout:
             value is None or type(value) is kind for value, kind in zip(values, self._simple.types, strict=True)
         ):
             return self._simple.encode(values)
-        columns = [pa.array([value], kind) for value, kind in zip(values, self._kinds, strict=True)]
+        columns = [exact_array([value], kind) for value, kind in zip(values, self._kinds, strict=True)]
         found: bytes = self.encode(columns, 1)[0].as_py()
         return found
 

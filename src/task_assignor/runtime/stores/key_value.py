@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import cast_exactly, check_times_of_day, padded, to_records
+from task_assignor.runtime.frames import cast_exactly, check_times_of_day, exact_array, padded, to_records
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -376,7 +376,7 @@ class KeyValueStore(Store):
     def _wrong_value(self, row: Sequence[Any]) -> StoreException:
         for field, value in zip(self._spec.value, row, strict=True):
             try:
-                pa.array([value], field.type)
+                exact_array([value], field.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 return StoreException(
                     f"The value {shown(value)} for {field.name!r} of store {self.name} is not of type {field.type}: {error}"
