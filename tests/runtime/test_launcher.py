@@ -180,12 +180,57 @@ def test_a_client_keeps_its_process_id() -> None:
     [
         (0, "at least one client"),
         ([ClientSpec("a"), ClientSpec("a")], "two clients of the name 'a'"),
+        (True, r"The clients \(True\) must be an int, or a list of ClientSpec objects"),
+        (["client-1"], r"The clients \(\['client-1'\]\) must be an int, or a list of ClientSpec objects"),
     ],
 )
 def test_clients_that_cannot_be_are_refused(tmp_path: Path, clients: Any, message: str) -> None:
     write_streams(tmp_path / "topics", rows=100, keys=10)
     with pytest.raises(ClientException, match=message):
         application(tmp_path, join_topology(), clients=clients)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"topology": join_topology().sub_topologies[0]},
+            "topology .* a Topology, .*, not of the type SubTopology",
+        ),
+        ({"config": {"sasl.jaas.config": "s3cret"}}, r"config .* a StreamsConfig, .*, not of the type dict\.$"),
+        ({"topics_root": 3}, "topics_root .* a path, a URL or KafkaTopics, not of the type int"),
+        ({"run_dir": None}, "run_dir .* a path or a URL, not of the type NoneType"),
+        ({"launcher": "processes"}, "launcher .* a launcher, .* not of the type str"),
+        ({"launcher": LocalProcessLauncher}, "launcher .* a launcher, .* not of the type type"),
+        ({"options": {}}, "options .* RuntimeOptions or None, not of the type dict"),
+    ],
+)
+def test_arguments_of_another_type_are_named(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    """Python told of them far from here; of options that are empty not at all."""
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    right = application(tmp_path, join_topology())
+    with pytest.raises(ConfigException, match=f"^The {message}") as caught:
+        right.evolve(**given)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"on_event": "stopped"},
+            r"on_event \('stopped'\) of a run must be a function, or None. Maybe run\(until='stopped'\).",
+        ),
+        ({"on_line": 3}, r"on_line \(3\) of a run must be a function, or None\.$"),
+    ],
+)
+def test_listeners_that_cannot_be_called_are_refused_before_anything_starts(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    with pytest.raises(ConfigException, match=f"^The {message}"):
+        application(tmp_path, join_topology()).run(**given)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -197,6 +242,8 @@ def test_clients_that_cannot_be_are_refused(tmp_path: Path, clients: Any, messag
             "snapshot_changelog_bytes .-1. of a RuntimeOptions must be an int of at least 0",
         ),
         ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
+        ({"rack_from_host": "false"}, "rack_from_host .'false'. of a RuntimeOptions must be True or False"),
+        ({"bind_host": 80}, "bind_host .80. of a RuntimeOptions must be the name or address of a host, or None"),
         ({"heartbeat_interval_ms": 9, "session_timeout_ms": 9}, "must be less than the session_timeout_ms"),
     ],
 )

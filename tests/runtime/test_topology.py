@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -90,6 +91,36 @@ def test_tasks_have_their_partitions_stores_and_racks() -> None:
     racks = [tasks[TaskId(0, partition)].topic_partitions[0].rack_ids for partition in range(3)]
     assert racks == [{"r1", "r2"}, None, frozenset()]
     assert not tasks[TaskId(1, 0)].is_stateful
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sources": None}, "was given None. Its sources and tables must be names"),
+        ({"sources": ["a", 3]}, "was given 3. Its sources and tables must be names"),
+        ({"outputs": [None]}, "was given None. .*, its outputs names or Output objects"),
+        ({"outputs": 3}, "was given 3. .*, its outputs names or Output objects"),
+        ({"stores": None}, "has a store that is no store declaration: None"),
+    ],
+)
+def test_what_is_no_part_of_a_sub_topology_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TopologyException, match=message):
+        SubTopology(**{"name": "one", "sources": "a", "processor": Pass, **given})
+
+
+def test_one_part_of_a_topology_needs_no_list() -> None:
+    sub = SubTopology("one", "a", Pass, STORE, Output("out"))  # type: ignore[arg-type]
+    assert sub == SubTopology("one", ["a"], Pass, [STORE], [Output("out")])
+    assert Topology(sub) == Topology([sub])
+    with pytest.raises(TopologyException, match="made of SubTopology objects, but was given None"):
+        Topology(None)  # type: ignore[arg-type]
+
+
+def test_the_columns_of_an_output_are_a_schema() -> None:
+    with pytest.raises(
+        TopologyException, match=r"The schema \({'x': .*}\) of the output 'out' must be a pyarrow.Schema, or None"
+    ):
+        Output("out", {"x": pa.int64()})
 
 
 @pytest.mark.parametrize(

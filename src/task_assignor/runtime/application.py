@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -57,11 +57,20 @@ from task_assignor.runtime.storage import as_document
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
-from task_assignor.sdk.text import is_url
+from task_assignor.sdk.text import is_url, shown
 
 _log = logging.getLogger(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
 """When a run ends: see `StreamsApplication.run`."""
+_ARGUMENTS: Final[tuple[tuple[str, tuple[type, ...], str, str], ...]] = (
+    ("topology", (Topology,), "", "a Topology, such as Topology([SubTopology(...)])"),
+    ("config", (StreamsConfig,), "", "a StreamsConfig, such as StreamsConfig({'application.id': 'shop'})"),
+    ("topics_root", (str, Path), "prepare", "a path, a URL or KafkaTopics"),
+    ("run_dir", (str, Path), "", "a path or a URL"),
+    ("launcher", (type(None),), "departing", "a launcher, such as LocalProcessLauncher(), or None"),
+    ("options", (RuntimeOptions, type(None)), "", "RuntimeOptions or None"),
+)
+"""Argument -> its types, or what an object of any other type must have, and how to say so; else the error would be Python's own, far from here."""
 _LEAVE_S, _HURRY_S = 2.0, 0.5
 """So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
 _POLL_MS = {False: 20, True: 200}
@@ -108,6 +117,7 @@ class StreamsApplication:
             "launcher": launcher,
             "options": options,
         }
+        self._check_types()
         self._topology = topology
         self._config = config
         self._topics_at: Topics = (
@@ -128,6 +138,16 @@ class StreamsApplication:
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
         self._server: CoordinatorServer | None = None
 
+    def _check_types(self) -> None:
+        for name, types, ability, expected in _ARGUMENTS:
+            given = self._given[name]
+            is_able = ability and not isinstance(given, type) and hasattr(given, ability)
+            if not isinstance(given, types) and not is_able:
+                # Not its value: settings hold passwords.
+                raise ConfigException(
+                    f"The {name} of a StreamsApplication must be {expected}, not of the type {type(given).__name__}."
+                )
+
     @property
     def clients(self) -> tuple[ClientSpec, ...]:
         """The clients that shall run: those that were asked for, without those that have left by themselves."""
@@ -143,7 +163,7 @@ class StreamsApplication:
         Raises:
             ClientException: none, or two of one name.
         """
-        if isinstance(clients, int):
+        if type(clients) is int:
             names = {spec.name for spec in self.clients}
             new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
             clients = [*self.clients[: max(clients, 0)], *islice(new, max(clients - len(names), 0))]
@@ -234,6 +254,11 @@ class StreamsApplication:
             raise ConfigException(
                 f"A run goes until 'available_now', 'stopped', or until a function of its events is true, not until {until!r}."
             )
+        listeners: dict[str, object] = {"on_event": on_event, "on_line": on_line}
+        for name, told in listeners.items():
+            if told is not None and not callable(told):
+                advice = f" Maybe run(until={told!r})." if told in ("available_now", "stopped") else ""
+                raise ConfigException(f"The {name} ({shown(told)}) of a run must be a function, or None.{advice}")
         self._topics_at.prepare(self._application_id, self._topology, self._tasks)
         with self._owned_folder() as run_id:
             # Nobody has written them anew since the topology was held against them.

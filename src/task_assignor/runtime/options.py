@@ -30,6 +30,18 @@ def _not_below_minus_one(instance: object, attribute: attrs.Attribute[int], valu
         )
 
 
+def _boolean(instance: object, attribute: attrs.Attribute[bool], value: bool) -> None:
+    if type(value) is not bool:
+        raise ConfigException(f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be True or False.")
+
+
+def _host(instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
+    if not (value is None or (isinstance(value, str) and value)):
+        raise ConfigException(
+            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be the name or address of a host, or None."
+        )
+
+
 def _compression(instance: object, _: object, value: str | None) -> None:
     if value not in (None, "lz4", "zstd"):
         raise ConfigException(
@@ -103,10 +115,10 @@ class RuntimeOptions:
     output_retention_ms: int = attrs.field(default=600_000, validator=_not_negative)
     history_bytes: int = attrs.field(default=16 << 20, validator=positive)
     compression: str | None = attrs.field(default=None, validator=_compression)
-    rack_from_host: bool = False
-    validate_state: bool = False
-    bind_host: str | None = None
-    advertised_host: str | None = None
+    rack_from_host: bool = attrs.field(default=False, validator=_boolean)
+    validate_state: bool = attrs.field(default=False, validator=_boolean)
+    bind_host: str | None = attrs.field(default=None, validator=_host)
+    advertised_host: str | None = attrs.field(default=None, validator=_host)
 
     def __attrs_post_init__(self) -> None:
         if self.heartbeat_interval_ms >= self.session_timeout_ms:

@@ -24,7 +24,7 @@ def check_name(what: str, name: object) -> None:
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     """Names that were given as a sequence, or as one text."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
 
 def _rack_sets(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
@@ -26,8 +26,13 @@ from task_assignor.sdk.text import shown
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec
 
 
+def _several(given: Any, *alone: type) -> tuple[Any, ...]:
+    """What was given, one or several; what it should be is checked later."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, alone) else (given,)
+
+
 def _to_names(names: Iterable[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    return _several(names, str)
 
 
 @attrs.frozen
@@ -36,7 +41,7 @@ class Output:
 
     Args:
         name: name of the output, unique in the topology.
-        schema: its columns; None: those of the rows that the processor returns.
+        schema: its columns, of those that the processor returns; None: all of them.
         format: what its files are: "arrow", or "parquet", which any engine reads; `manifest/<output>/files.txt` in the
             folder of the run names those that are committed.
     """
@@ -49,6 +54,10 @@ class Output:
         if self.format not in ("arrow", "parquet"):
             raise TopologyException(
                 f"The format ({shown(self.format)}) of the output {self.name!r} must be 'arrow' or 'parquet'."
+            )
+        if not (self.schema is None or isinstance(self.schema, pa.Schema)):
+            raise TopologyException(
+                f"The schema ({shown(self.schema)}) of the output {self.name!r} must be a pyarrow.Schema, or None."
             )
         try:
             check_name("output", self.name)
@@ -93,13 +102,11 @@ class Repartitioned(Output):
 
 
 def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
-    if isinstance(outputs, (str, Output)):
-        outputs = (outputs,)
-    return tuple(Output(output) if isinstance(output, str) else output for output in outputs)
+    return tuple(Output(output) if isinstance(output, str) else output for output in _several(outputs, str, Output))
 
 
 def _to_stores(stores: Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
-    return tuple(stores)
+    return _several(stores)
 
 
 @attrs.frozen
@@ -149,12 +156,18 @@ class SubTopology:
             raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text.")
         if not self.sources:
             raise TopologyException(f"{where} needs at least one source topic.")
-        if len(set(self.sources)) != len(self.sources):
-            raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
-        strange = [table for table in self.tables if table not in self.sources]
+        strange: list[object] = [name for name in (*self.sources, *self.tables) if not isinstance(name, str)]
+        strange += [output for output in self.outputs if not isinstance(output, Output)]
         if strange:
             raise TopologyException(
-                f"{where} has tables {strange} that are not among its sources {list(self.sources)}."
+                f"{where} was given {shown(strange[0])}. Its sources and tables must be names, its outputs names or Output objects."
+            )
+        if len(set(self.sources)) != len(self.sources):
+            raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
+        unknown = [table for table in self.tables if table not in self.sources]
+        if unknown:
+            raise TopologyException(
+                f"{where} has tables {unknown} that are not among its sources {list(self.sources)}."
             )
         for store in self.stores:
             if not isinstance(store, (KeyValueStoreSpec, WindowStoreSpec)):
@@ -220,7 +233,7 @@ def processor_name(factory: object) -> str:
 
 
 def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> tuple[SubTopology, ...]:
-    return (sub_topologies,) if isinstance(sub_topologies, SubTopology) else tuple(sub_topologies)
+    return _several(sub_topologies, SubTopology)
 
 
 @attrs.frozen

@@ -99,6 +99,7 @@ def test_a_network_that_does_not_come_back_is_an_error(monkeypatch: pytest.Monke
         ("s3://", r"must be a URL as in 's3://bucket/folder'"),
         ("s3://b/x?versionId=1", r"must be a URL as in"),
         ("", "must be the path of a folder"),
+        (None, r"\(None\) must be the path of a folder"),
         ("runs/\udcff", r"run_dir \('/.*/runs/\\udcff'\) has a name that is no UTF-8"),
     ],
 )

@@ -14,7 +14,7 @@ from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, Clie
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.sdk import StreamsConfig
-from task_assignor.sdk.text import named
+from task_assignor.sdk.text import named, shown
 
 _SETTLE_S = 10.0
 """So long the engine may take to have all places for clients."""
@@ -176,9 +176,9 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
     """The clients that are given, or so many with what the settings say.
 
     Raises:
-        ClientException: none, or two of one name.
+        ClientException: none, two of one name, or something else.
     """
-    if isinstance(clients, int):
+    if type(clients) is int:
         clients = [
             ClientSpec(
                 f"client-{number}",
@@ -192,6 +192,8 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
         ]
     if not clients:
         raise ClientException("An application needs at least one client.")
+    if not isinstance(clients, Sequence) or not all(isinstance(spec, ClientSpec) for spec in clients):
+        raise ClientException(f"The clients ({shown(clients)}) must be an int, or a list of ClientSpec objects.")
     names = [spec.name for spec in clients]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -99,7 +99,7 @@ def _storage(address: str, is_durable: bool) -> Storage:
 
 
 def _text(what: str, place: str | Path) -> str:
-    text = os.fspath(place)
+    text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"The {what} ({place!r}) must be the path of a folder.")
     return text
