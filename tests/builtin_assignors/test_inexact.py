@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def claimed_by_all(tasks: int = 12) -> ApplicationState:
     return a_state(stateful_tasks(0, tasks), [a_client(1, active=names), a_client(2, active=names), 3])
 
 
+def _has_sizes(state: ApplicationState) -> bool:
+    """Whether partitions of sub-topologies with equally many partitions have different numbers of tasks."""
+    tasks = state.columns.tasks
+    number = Counter(tasks.subtopology.tolist())
+    sizes = Counter(
+        (number[sub], part) for sub, part in zip(tasks.subtopology.tolist(), tasks.partition.tolist(), strict=True)
+    )
+    return len(set(sizes.values())) > 1
+
+
 @given(application_states())
 @settings(max_examples=examples(75))
 def test_without_tags_everything_is_exact(state: ApplicationState) -> None:
@@ -58,7 +69,9 @@ def test_without_tags_everything_is_exact(state: ApplicationState) -> None:
     if not configs.rack_aware_assignment_tags and len(state.columns.clients):
         for assignor in (StickyTaskAssignor, FallbackPriorTaskAssignor, StreamJoinTaskAssignor, MinCostTaskAssignor):
             said = assignor().assign(state).inexact
-            assert said == set(), assignor
+            # Whether partitions of different sizes leave something to be gained: see the tests of `stream-join`.
+            if assignor is not StreamJoinTaskAssignor or not _has_sizes(state):
+                assert said == set(), assignor
 
 
 @pytest.mark.parametrize("assignor", [StickyTaskAssignor, FallbackPriorTaskAssignor, StreamJoinTaskAssignor])

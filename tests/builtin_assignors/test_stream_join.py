@@ -26,7 +26,7 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
-from task_assignor.utils import joined
+from task_assignor.utils import Goal, joined
 from task_assignor.validation import report_violations
 from tests.budget import examples
 
@@ -284,6 +284,50 @@ def test_loads_are_even_first_and_fewest_partitions_move_second(
 
 
 @settings(max_examples=examples(75))
+@given(_cases())
+def test_what_is_decided_for_large_partitions_first_is_said_where_it_may_matter(
+    case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],
+) -> None:
+    """Against all choices of shares of all groups: a goal that is not named is reached as well as by any of them."""
+    groups, sizes, owners, clients, threads = case
+    of_subtopology = [size for group, size in zip(groups, sizes, strict=True) for _ in group]
+    answer = _assign(
+        _state_of(of_subtopology, owners, clients, threads=threads),
+        ";".join(",".join(map(str, group)) for group in groups),
+    )
+    after, weights = _owners(answer), [len(group) for group in groups]
+    units = [[TaskId(group[0], p) for p in range(size)] for group, size in zip(groups, sizes, strict=True)]
+    found = [tuple(sum(after[unit] == client for unit in of) for client in clients) for of in units]
+    had = [[sum(owners.get(unit) == client for unit in of) for client in clients] for of in units]
+    moved = sum(unit in owners and after[unit] != owners[unit] for of in units for unit in of)
+    possible = [
+        (
+            _evenness(choice, weights, threads),
+            sum(
+                max(0, b - n) for before, now in zip(had, choice, strict=True) for b, n in zip(before, now, strict=True)
+            ),
+        )
+        for choice in product(*(_all_shares(size, threads) for size in sizes))
+    ]
+    best, reached = min(possible), (_evenness(found, weights, threads), moved)
+    if Goal.ACTIVE_EVEN not in answer.inexact:
+        assert reached[0] == best[0]
+        if Goal.ACTIVE_COST not in answer.inexact:
+            assert reached == best
+    if len(set(weights)) == 1:
+        assert not answer.inexact
+
+
+def test_a_choice_for_large_partitions_that_makes_loads_less_even_is_said() -> None:
+    """A client with three threads and one with one: it gets 5 of 8 tasks, where 6 would be more even."""
+    state = _state_of([1, 1, 2, 2, 2], {}, [A, B], threads=[1, 3])
+    answer = _assign(state, "0,1;2,3,4")
+
+    assert _loads(answer) == [5, 3]
+    assert Goal.ACTIVE_EVEN in answer.inexact
+    assert _assign(_state_of([2] * 5, {}, [A, B]), "0,1;2,3,4").inexact == {Goal.ACTIVE_EVEN_STATEFUL}
+
+
 @given(_cases())
 def test_too_large_for_the_flow_the_shares_are_kept_all_the_same(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],

@@ -81,8 +81,8 @@ class StreamJoinTaskAssignor(TaskAssignor):
        allows.
 
     All groups with equally many tasks per partition are decided together, and all these goals are reached exactly; those
-    with most tasks come first, and are not looked at again. Where the partitions of a group have different numbers of tasks,
-    their mean counts. With more than 30 000 pairs of a group and a client, who has the ceil of which group is decided before
+    with most tasks come first, and are not looked at again (`TaskAssignment.inexact` names the goals that another choice for
+    them might reach better). Where the partitions of a group have different numbers of tasks, their mean counts. With more than 30 000 pairs of a group and a client, who has the ceil of which group is decided before
     goals 5 and 6, and a partition with several equal claims counts as one client's there; with more than 500 000 pairs, what
     no claim and no state decides is dealt out group by group.
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.actives import allocate, one_claim_each
+from task_assignor.engine.even import even_levels
 from task_assignor.engine.group_shares import GroupShares, Wishes, sizes
-from task_assignor.engine.items import Pairs, quotas, rank_within
+from task_assignor.engine.items import Pairs, quotas, rank_within, sums
 from task_assignor.engine.problem import Bearers, ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by, rows_of
@@ -38,7 +39,8 @@ def place_joined_actives(application_state: ApplicationState, join_group: npt.Ar
     5. partitions that move go where their state is: of most tasks, then least behind.
 
     All groups with equally many tasks per partition are decided together, those with most first.
-    `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: with more than 30 000 pairs of a group
+    `AssignmentResult.inexact` names the goals that were perhaps not reached exactly: where partitions differ in their tasks,
+    those that another choice for the larger ones might reach better; with more than 30 000 pairs of a group
     and a client shares are chosen first, as if of several clients that claim a partition one did; with more than 500 000
     pairs, what no claim and no state decides is dealt out group by group.
 
@@ -93,8 +95,32 @@ class _Units:
         if not len(weight) or not len(self.join_group):
             return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
         claims, state = self._claims().newest(), previous_state_of_units(self.columns, self.unit)
-        if (int(self.join_group[-1]) + 1) * len(weight) <= MOST_PAIRS:
-            return self._owners_together(claims, state)
+        is_small = (int(self.join_group[-1]) + 1) * len(weight) <= MOST_PAIRS
+        owner, inexact = self._owners_together(claims, state) if is_small else self._owners_by_shares(claims, state)
+        return owner, inexact | self._left_open_by_sizes(owner, claims, state)
+
+    def _left_open_by_sizes(self, owner: Int64Array, claims: Pairs, state: Pairs) -> frozenset[Goal]:
+        """Goals that might be reached better if units of several sizes were decided together, not those with most tasks first."""
+        weight, size = self.columns.clients.num_processing_threads.astype(np.int64), np.bincount(self.unit)
+        if size.min() == size.max():
+            return frozenset()
+        exact = {ItemGoal.SHARES} if len(state) else {ItemGoal.SHARES, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
+        step = int(np.gcd.reduce(size))
+        load, total = sums(owner, size // step, len(weight)), int(size.sum()) // step
+        low, high = even_levels(weight, np.zeros_like(weight), np.full_like(weight, total), total)
+        if ((low <= load) & (load <= high)).all():
+            exact |= {ItemGoal.EVEN}
+            is_kept = claims.have(np.arange(len(owner)), owner)
+            if is_kept[claims.item].all():
+                exact |= {ItemGoal.CLAIMS}
+                if is_kept.all() and len(claims) == len(owner):
+                    # There is but one way for all of them to stay.
+                    exact = set(ItemGoal)
+        return inexact_actives(exact)
+
+    def _owners_by_shares(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:
+        """Which client gets how many units of each join group comes first, which ones these are second."""
+        weight = self.columns.clients.num_processing_threads
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
         shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
         # A client is an owner of its own for each join group of which it has a share.
