@@ -389,6 +389,7 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"stay": [2], "move": [1]}, "Staying .2. must not cost more than moving .1., but for class 0"),
         ({"rack": [[1, 2]]}, r"rack costs must have the shape \(1, 3\)"),
         ({"rack": [1, 2, 3]}, "must be a table"),
+        ({"rack": [[1, 2, 3], [1]]}, "must be a table of classes and racks, all rows of one length"),
         ({"client": [1, 2, 3]}, r"client costs must have the shape \(2,\)"),
         ({"client": [0.5, 1]}, "client costs must be whole numbers, but one is 0.5"),
         ({"client": [-1, 1]}, "client costs must be whole numbers from 0"),

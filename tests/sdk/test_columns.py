@@ -240,6 +240,8 @@ def test_partitions_of_a_subtopology_may_have_gaps() -> None:
         (lambda: client_columns(consumers=[("m1",), ("m3", "m2"), ()]), "consumers of client .* distinct and sorted"),
         (lambda: task_columns(partition_number=[0, -1, 0, 0, 0]), "partition_number"),
         (lambda: task_columns(subtopology=[[0], [0], [0]]), r"shape \(3, 1\)"),
+        (lambda: task_columns(subtopology=[[0], [0, 0], [0]]), "must be a list of values"),
+        (lambda: task_columns(partition=[False, True, False]), "cannot be made from values of kind bool"),
         (
             lambda: state_columns(
                 previous=previous_columns(vanished=[(1, Role.ACTIVE, TaskId(9, 9)), (0, Role.ACTIVE, TaskId(9, 9))])

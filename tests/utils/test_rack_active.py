@@ -29,6 +29,8 @@ from task_assignor.utils import (
     SkipReason,
     optimize_actives,
     rack_actives,
+    rack_problem,
+    rack_rows,
     subtopologies,
 )
 from task_assignor.utils.rack_costs import small_costs
@@ -308,9 +310,19 @@ def test_bad_numbers_give_one_clear_error() -> None:
     for owner in (np.array([0, 2]), np.array([0, -2]), np.array([0])):
         with pytest.raises(StateException, match="active_owner"):
             optimize(state, owner.astype(np.int32), (1, 1), "min_traffic")
-    for selected in (np.array([2]), np.array([-1]), np.array([0.5])):
+    for selected in (np.array([2]), np.array([-1]), np.array([0.5]), np.array([0, None])):
         with pytest.raises(StateException, match="must be task numbers from 0 to 1"):
             optimize(state, np.zeros(2, np.int32), (1, 1), "min_traffic", tasks=selected)
+
+
+def test_a_misspelt_word_for_partitions_is_not_taken_for_all() -> None:
+    columns = _plain_state().columns
+    for ask in (
+        lambda: rack_problem(columns, partitions="sources"),  # type: ignore[arg-type]
+        lambda: rack_rows(columns, np.arange(2), "sources"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(StateException, match=r"partitions \('sources'\) must be one of source, changelog, all"):
+            ask()
 
 
 def test_says_why_nothing_was_done() -> None:

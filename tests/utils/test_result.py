@@ -121,11 +121,16 @@ def result_of(client: ProcessId) -> AssignmentResult:
         ([0], [1], [0], "standby_task"),
         ([0], [0], [2], "standby_client"),
         ([0], [0], [], "standby_task and standby_client"),
+        # Taken as they come, these would be other numbers.
+        ([0], [0], [2**32 + 1], "cannot hold numbers"),
+        ([0], [0.7], [1], "cannot be made from values of kind float64"),
+        ([0], ["0"], [1], "cannot be made from values of kind <U1"),
+        ([0], [False], [1], "cannot be made from values of kind bool"),
     ],
 )
-def test_a_placement_with_numbers_out_of_range_is_an_error(
-    owner: list[int], task: list[int], client: list[int], message: str
+def test_a_placement_of_wrong_numbers_is_an_error(
+    owner: list[int], task: list[object], client: list[object], message: str
 ) -> None:
     state = ApplicationStateBuilder().add_task(T0).add_client(P1).add_client(P2).build()
     with pytest.raises(StateException, match=message):
-        Placement.of(state.columns, owner, task, client)
+        Placement.of(state.columns, owner, np.array(task), np.array(client))

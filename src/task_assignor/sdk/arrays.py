@@ -30,16 +30,20 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
     Raises:
         StateException: values would not survive the conversion (floats, numbers out of range), or are not a list.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise StateException("A column must be a list of values, but holds lists.") from error
     target = np.dtype(dtype)
     if array.ndim != 1:
         raise StateException(f"A column must be a list of values, but has the shape {array.shape}.")
     if not array.size:
         array = array.astype(target)
     if array.dtype != target:
-        if array.size and not np.can_cast(array.dtype, target, "safe"):
-            if target.kind == "i" and array.dtype.kind not in "iu":
-                raise StateException(f"A column of kind {target} cannot be made from values of kind {array.dtype}.")
+        # numpy takes booleans for numbers; where somebody gives a mask for numbers, that is nothing that was meant.
+        if target.kind == "i" and array.dtype.kind not in "iu":
+            raise StateException(f"A column of kind {target} cannot be made from values of kind {array.dtype}.")
+        if not np.can_cast(array.dtype, target, "safe"):
             if target.kind == "b":
                 raise StateException(f"A column of booleans cannot be made from values of kind {array.dtype}.")
             info = np.iinfo(target)

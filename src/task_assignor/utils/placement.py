@@ -52,12 +52,15 @@ class Placement:
     ) -> Placement:
         """A placement from anything array-like; pairs in any order, without deadlines there are none.
 
+        Raises:
+            StateException: columns of the wrong length or kind, or numbers out of range.
+
         Examples:
             >>> from task_assignor.sdk import ApplicationStateBuilder
             >>> Placement.of(ApplicationStateBuilder().build().columns, []).active_owner.tolist()
             []
         """
-        task, client = (np.asarray(column, dtype=np.int32) for column in (standby_task, standby_client))
+        task, client = int32_column(standby_task), int32_column(standby_client)
         if len(task) != len(client):
             raise StateException(
                 f"The columns standby_task and standby_client must be of one length, but have {len(task)} and "

@@ -52,7 +52,12 @@ def _class_numbers(values: npt.ArrayLike) -> Int64Array:
 def _rack_costs(values: npt.ArrayLike | None) -> Int64Array | None:
     if values is None:
         return None
-    table = np.asarray(values)
+    try:
+        table = np.asarray(values)
+    except ValueError:
+        raise CostModelException(
+            "The rack costs must be a table of classes and racks, all rows of one length."
+        ) from None
     if table.ndim != 2:
         raise CostModelException(
             f"The rack costs must be a table of classes and racks, but their shape is {table.shape}."

@@ -113,8 +113,9 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
     """
     if selected is None:
         return np.arange(len(columns.tasks))
-    tasks = distinct(np.asarray(selected).reshape(-1))
-    if len(tasks) and (tasks.dtype.kind not in "iu" or tasks[0] < 0 or tasks[-1] >= len(columns.tasks)):
+    given = np.asarray(selected).reshape(-1)
+    tasks = distinct(given) if given.dtype.kind in "iu" or not len(given) else None
+    if tasks is None or (len(tasks) and (tasks[0] < 0 or tasks[-1] >= len(columns.tasks))):
         raise StateException(f"The selected tasks must be task numbers from 0 to {len(columns.tasks) - 1}.")
     return tasks.astype(np.int64)
 

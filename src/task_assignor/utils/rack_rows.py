@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from functools import cached_property
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import attrs
 import numpy as np
@@ -14,6 +14,8 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
+from task_assignor.sdk.errors import StateException
+from task_assignor.sdk.text import shown
 from task_assignor.utils.result import Skipped, SkipReason
 
 Partitions = Literal["source", "changelog", "all"]
@@ -22,12 +24,18 @@ AnyIntArray = npt.NDArray[np.integer]
 
 
 def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[np.bool_]:
-    """(P,) which topic partitions cause traffic."""
+    """(P,) which topic partitions cause traffic.
+
+    Raises:
+        StateException: `partitions` is none of these words.
+    """
     tasks = columns.tasks
     if partitions == "source":
         return tasks.partition_is_source
     if partitions == "changelog":
         return tasks.partition_is_changelog
+    if partitions != "all":
+        raise StateException(f"The partitions ({shown(partitions)}) must be one of {', '.join(get_args(Partitions))}.")
     return np.ones(len(tasks.partition_is_source), dtype=np.bool_)
 
 
