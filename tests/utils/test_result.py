@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+from task_assignor.builtin_assignors import MinCostTaskAssignor
 from task_assignor.sdk import (
     ApplicationStateBuilder,
     AssignedTask,
@@ -15,14 +21,20 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
+from task_assignor.testing import a_client, a_state, stateful_tasks
 from task_assignor.utils import (
     AssignmentResult,
     Goal,
     Placement,
+    PlacementCosts,
     Skipped,
     SkipReason,
+    place_actives,
+    place_at_least_cost,
     place_least_loaded,
+    place_standbys,
     placement_of,
+    refine_with_warmups,
     with_probing_rebalance,
 )
 
@@ -105,6 +117,23 @@ def test_a_placement_is_taken_as_it_is_until_somebody_changes_an_assignment() ->
     assert placement_of(
         ApplicationStateBuilder().add_task(T0).add_client(P1).build(), result_of(P1)
     ).counts().tolist() == [1]
+
+
+@pytest.mark.parametrize("way", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy])
+def test_a_result_can_be_sent_to_another_process(way: Callable[[Any], Any]) -> None:
+    state = a_state(stateful_tasks(0, 2), [a_client(1, active=["0_0"]), a_client(2)], num_standby_replicas=2)
+    placed = place_standbys(state, place_actives(state))
+    for result in (
+        placed,
+        refine_with_warmups(state, placed),
+        place_at_least_cost(state, PlacementCosts(task_class=[0, 0])),
+    ):
+        sent = way(result)
+        assert sent == result
+        assert repr(sent) == repr(result)
+        assert sent.shortages == result.shortages
+    assert placed.shortages
+    assert way(MinCostTaskAssignor().solve(state)).assignment == MinCostTaskAssignor().assign(state)
 
 
 def result_of(client: ProcessId) -> AssignmentResult:

@@ -128,7 +128,8 @@ class MinCostTaskAssignor(TaskAssignor):
         cost, bound = int(placed.cost_after or 0), int(placed.lower_bound or 0)
         is_proven = Goal.ACTIVE_COST not in placed.inexact
         result = default_standby_task_assignment(application_state, placed, in_task_order=True)
-        return MinCostResult(TaskAssignment(result), Quality(cost, bound, is_proven, placed.moves), result.shortages)
+        quality = Quality(cost, bound, is_proven, placed.moves)
+        return MinCostResult(TaskAssignment(result), quality, dict(result.shortages))
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class for the rules, `solve` for the quality.

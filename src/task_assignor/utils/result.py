@@ -53,11 +53,6 @@ class Skipped:
         return self.message
 
 
-def _frozen_shortages(shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]]) -> Mapping[TaskId, int]:
-    pairs = shortages.items() if isinstance(shortages, Mapping) else shortages
-    return MappingProxyType(dict(sorted(pairs)))
-
-
 class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
 
@@ -70,7 +65,6 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         cost_after: cost of this assignment in the same terms.
         lower_bound: no assignment that keeps the utility's promises can cost less; equal to `cost_after`: a proven optimum.
         skipped: why nothing was done; None: it was done (and may still have found nothing to change).
-        shortages: task -> number of copies that should exist but could not be placed.
         inexact: codes of goals that were perhaps not reached exactly, for example because the input is large: those of
             this utility, and those of what it was given. `TaskAssignment` takes them over.
     """
@@ -78,11 +72,11 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     __slots__ = (
         "_assignments",
         "_placement",
+        "_shortages",
         "cost_after",
         "cost_before",
         "inexact",
         "lower_bound",
-        "shortages",
         "skipped",
     )
 
@@ -90,7 +84,6 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     cost_after: int | None
     lower_bound: int | None
     skipped: Skipped | None
-    shortages: Mapping[TaskId, int]
     inexact: frozenset[str]
 
     def __init__(
@@ -119,7 +112,8 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         self.cost_after = cost_after
         self.lower_bound = lower_bound
         self.skipped = skipped
-        self.shortages = _frozen_shortages(shortages)
+        # A view of it could not be pickled.
+        self._shortages = dict(sorted(shortages.items() if isinstance(shortages, Mapping) else shortages))
         self.inexact = frozenset(inexact)
 
     @property
@@ -133,6 +127,11 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     def columns(self) -> AssignmentColumns | None:
         """The columns, if the result was made of them and nobody has changed one of its assignments since; else None."""
         return TaskAssignment(self._objects().values()).columns
+
+    @property
+    def shortages(self) -> Mapping[TaskId, int]:
+        """Task -> number of copies that should exist but could not be placed."""
+        return MappingProxyType(self._shortages)
 
     @property
     def gap(self) -> int | None:
