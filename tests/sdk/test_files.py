@@ -41,6 +41,13 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("letter", ["a", "日", "\U0001f600"])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, letter: str) -> None:
+    file = tmp_path / (letter * (255 // len(letter.encode())))
+    replace_file(file, b"new")
+    assert file.read_bytes() == b"new"
+
+
 def test_pipes_and_links_are_written_to(tmp_path: Path) -> None:
     pipe, found = tmp_path / "pipe", list[bytes]()
     os.mkfifo(pipe)

@@ -22,7 +22,8 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     if target.is_symlink() or (target.exists() and not target.is_file()):
         target.write_bytes(data)
         return
-    half = target.with_name(f".{target.name[:100]}-{os.getpid()}-{threading.get_ident()}")
+    # A letter may be four bytes, of which a name has 255.
+    half = target.with_name(f".{target.name[:50]}-{os.getpid()}-{threading.get_ident()}")
     try:
         descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except PermissionError:
