@@ -33,6 +33,21 @@ def test_an_assignor_and_its_recorded_answer_measure_the_same(run: Runner, writt
     assert list(first) == list(HIGHER_IS_BETTER)
 
 
+def test_recorded_answers_are_measured_with_the_settings_of_the_others(run: Runner, written: Written) -> None:
+    state = written("s.json", document())
+    more = ("--set", "num.standby.replicas=0")
+    answers = written("a.jsonl", *run("plan", state, "-a", "sticky", *more, "--json").lines)
+    (line,) = run("compare", state, "sticky", answers, *more, "--json").lines
+    first, second = ({**one, "name": ""} for one in line["measures"])
+    assert first == second
+    assert first["standbys_missing"] == 0
+    (line,) = run("compare", state, answers, "--json").lines
+    assert line["measures"][0]["standbys_missing"] > 0
+    wrong = run("compare", state, answers, "--set", "num.standby.replicas=x")
+    assert wrong.code == 2
+    assert "num.standby.replicas" in wrong.err
+
+
 def test_many_states_give_sums_the_worst_and_where_they_differ(run: Runner, written: Written) -> None:
     state = written("s.jsonl", {**document(), "id": "calm"}, {**document(), "id": "storm"})
     one, other = written("one.jsonl", GOOD, GOOD), written("other.jsonl", GOOD, WRONG)

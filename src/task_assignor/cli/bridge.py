@@ -14,7 +14,15 @@ from task_assignor.bridge import BridgeServer, Verdict, check_properties, jar_pa
 from task_assignor.bridge.keys import KEYS, PREFIX, PYTHON_CLASS
 from task_assignor.bridge.worker import serve_standard_streams
 from task_assignor.cli.options import json_option
-from task_assignor.cli.output import FINDING, FINE, printable, survive_any_text, write_json, write_line
+from task_assignor.cli.output import (
+    FINDING,
+    FINE,
+    printable,
+    prints_to_stderr,
+    survive_any_text,
+    write_json,
+    write_line,
+)
 from task_assignor.cli.planning import make_current_folder_importable
 
 app = typer.Typer(no_args_is_help=True, help="Let a Python assignor decide for a Kafka Streams application in Java.")
@@ -51,7 +59,8 @@ def check(
     """
     survive_any_text()
     make_current_folder_importable()
-    findings = check_properties(properties)
+    with prints_to_stderr():
+        findings = check_properties(properties)
     for finding in findings:
         if as_json:
             write_json({"verdict": finding.verdict.value, "message": finding.message})

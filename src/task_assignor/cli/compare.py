@@ -29,7 +29,16 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import Planner, error_to_json, parse_settings
 from task_assignor.cli.recorded import RecordedAnswers
-from task_assignor.sdk import ApplicationState, SnapshotException, StateRecord, TaskAssignment, iter_states
+from task_assignor.sdk import (
+    ApplicationState,
+    ConfigException,
+    SnapshotException,
+    StateRecord,
+    StreamsConfig,
+    TaskAssignment,
+    iter_states,
+)
+from task_assignor.sdk.config_keys import STATE_KEYS
 from task_assignor.sdk.text import counted
 from task_assignor.validation import Measures, measure
 from task_assignor.validation.measures import is_better
@@ -119,18 +128,22 @@ class _Assignor:
 
 
 class _Recorded:
-    """Answers that were given before."""
+    """Answers that were given before; measured with the settings of the others, or the measures would not be of one kind."""
 
-    def __init__(self, path: str, state_path: str) -> None:
+    def __init__(self, path: str, state_path: str, settings: Sequence[str]) -> None:
         self._answers = RecordedAnswers(path, state_path)
+        given = parse_settings(settings, None)
+        self._settings = {key: value for key, value in given.items() if key in STATE_KEYS}
 
     def answer(self, record: StateRecord) -> _Answer:
         document = self._answers.advance()
         if record.state is None:
             return _Answer(error=str(record.error))
         try:
-            return _Answer(record.state, self._answers.read(document, record))
-        except SnapshotException as error:
+            configs = StreamsConfig.of_state(record.state, self._settings).assignment_configs
+            state = ApplicationState(record.state.columns, configs, record.state.now_ms)
+            return _Answer(state, self._answers.read(document, record))
+        except (ConfigException, SnapshotException) as error:
             return _Answer(record.state, error=str(error))
 
     def close(self) -> None:
@@ -140,7 +153,7 @@ class _Recorded:
 def _candidate(name: str, state_path: str, settings: Sequence[str]) -> _Candidate:
     # A path of Python has no slash, and a name of an assignor is hardly that of a file here.
     is_file = name == "-" or os.sep in name or name.endswith((".json", ".jsonl", ".gz")) or Path(name).is_file()
-    return _Recorded(name, state_path) if is_file else _Assignor(name, settings)
+    return _Recorded(name, state_path, settings) if is_file else _Assignor(name, settings)
 
 
 @attrs.frozen
