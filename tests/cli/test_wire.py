@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -29,13 +30,16 @@ def test_the_recorded_requests_are_answered_as_they_stand(run: Runner, name: str
 def test_a_wrong_line_hides_no_other(run: Runner) -> None:
     good = {"op": "sticky_userdata", "action": "decode", "hex": "00000000"}
     wrong = ["{", "[]", {"op": "x"}, {**good, "hex": "0g"}, {**good, "hex": 5}, {**good, "action": "guess"}]
+    info = {"op": "subscription_info", "action": "encode", "process_id": str(UUID(int=1)), "task_offset_sums": []}
+    wrong += [{**info, "client_tags": [["zone"]]}, {**info, "client_tags": [["zone", "a", "b"]]}]
+    wrong += [{**info, "task_offset_sums": [{"task": task, "offset_sum": 0}]} for task in ([], [0], [0, 0, None, 1])]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in [good, *wrong, {"id": 7, "request": good}]]
     done = run("wire", "-", stdin="\n".join(texts).encode())
     assert done.code == 1
     first, *errors, last = done.lines
     assert first == {"response": {"owned": [], "generation": None}}
     assert last == {"id": 7, "response": {"owned": [], "generation": None}}
-    assert [error["error"].partition(":")[0] for error in errors] == [f"line {number}" for number in range(2, 8)]
+    assert [error["error"].partition(":")[0] for error in errors] == [f"line {number}" for number in range(2, 13)]
     assert "hexadecimal" in errors[3]["error"]
     assert "$.hex" in errors[3]["error"]
 
@@ -58,6 +62,12 @@ def test_bytes_are_explained_with_the_user_data_in_them(run: Runner) -> None:
     told = json.loads(done.out)
     assert told["format"] == "consumer protocol subscription"
     assert told["user_data_may_be"] == [{"format": "sticky user data", "owned": [["t", 0]], "generation": 42}]
+
+
+def test_bytes_that_are_no_digits_are_told(run: Runner) -> None:
+    done = run("wire", "decode", "-", stdin=b"\xff\x00")
+    assert (done.code, done.out) == (2, "")
+    assert "HEX: The value must be pairs of hexadecimal digits." in done.err
 
 
 @pytest.mark.parametrize("digits", ["7fffffff00", "zz"])

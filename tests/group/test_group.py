@@ -118,6 +118,13 @@ def test_sources_that_are_not_co_partitioned_are_refused(partitions: dict[str, i
         make_tasks(SHAPES[:1], partitions)
 
 
+def test_racks_of_fewer_partitions_than_there_are_make_no_tasks() -> None:
+    shapes = [SubTopologyShape("reads", ("t",), {})]
+    with pytest.raises(GroupException, match="racks of the topic 't' are those of 1 partition, but it has 2"):
+        make_tasks(shapes, {"t": 2}, {"t": [frozenset("a")]})
+    assert len(make_tasks(shapes, {"t": 2}, {"t": [frozenset("a"), None], "other": []})) == 2
+
+
 # The state that the assignor is given.
 
 

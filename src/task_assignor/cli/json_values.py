@@ -84,10 +84,11 @@ class JsonValue:
 
     def task(self) -> TaskId:
         """[subtopology, partition, topology name or null]."""
-        subtopology, partition, *name = [*self, JsonValue(None)][:3]
-        return self.checked(
-            lambda: TaskId(subtopology.whole(), partition.whole(), name[0].text_or_none() if name else None)
-        )
+        found = list(self)
+        if len(found) not in (2, 3):
+            raise wrong(self.value, "a list of a sub-topology, a partition and perhaps a topology").at(self.path)
+        name = found[2].text_or_none() if len(found) == 3 else None
+        return self.checked(lambda: TaskId(found[0].whole(), found[1].whole(), name))
 
     def partition(self) -> TopicPartition:
         """[topic, partition]."""

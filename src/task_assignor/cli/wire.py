@@ -12,6 +12,7 @@ from task_assignor.cli.answers import answer_requests
 from task_assignor.cli.json_values import from_hex
 from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_error, write_line
 from task_assignor.cli.wire_json import answer_wire, explain_bytes
+from task_assignor.sdk import SnapshotException
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 
 DECODE = "decode"
@@ -39,10 +40,17 @@ def wire(
         raise typer.Exit(answer_requests(source, answer_wire))
     if source != DECODE:
         raise typer.BadParameter(f"After FILE nothing can follow. Maybe: task-assignor wire {DECODE} {digits}")
-    text = sys.stdin.read() if digits == STANDARD_INPUT else digits
+    text = _standard_input() if digits == STANDARD_INPUT else digits
     found = explain_bytes(from_hex(text.strip().removeprefix("0x"), "HEX"))
     for each in found:
         write_line(json.dumps(each, ensure_ascii=False, indent=2))
     if not found:
         write_error("The bytes are of no format that is known here. Maybe they are cut off.")
     raise typer.Exit(FINE if found else FINDING)
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise SnapshotException("standard input cannot be read: it is closed.")
+    # Bytes that are no digits are to be told as such, whatever the encoding.
+    return sys.stdin.buffer.read().decode("ascii", "replace")

@@ -154,8 +154,10 @@ def subscription_info_of(request: JsonValue) -> SubscriptionInfo:
     sums = {item["task"].task(): item["offset_sum"].whole() for item in request["task_offset_sums"]}
     tags = {}
     for item in [] if request["client_tags"].is_null else request["client_tags"]:
-        key, value = item.texts()
-        tags[key] = value
+        pair = item.texts()
+        if len(pair) != 2:
+            raise SnapshotException(f"{item.path}: The value must be a list of a key and a value.")
+        tags[pair[0]] = pair[1]
     return SubscriptionInfo(
         request["process_id"].process_id(),
         sums,

@@ -13,6 +13,7 @@ import attrs
 
 from task_assignor.group.errors import GroupException
 from task_assignor.sdk import TaskId, TaskInfo, TaskTopicPartition, TopicPartition
+from task_assignor.sdk.text import counted
 
 
 @attrs.frozen
@@ -83,8 +84,8 @@ def make_tasks(
         Task id -> `TaskInfo`, in task-id order.
 
     Raises:
-        GroupException: a source topic is unknown or empty, the sources of a sub-topology have unequal counts, or two
-            sub-topologies have the same number.
+        GroupException: a source topic is unknown or empty, the sources of a sub-topology have unequal counts, two
+            sub-topologies have the same number, or there are racks of fewer partitions than a topic has.
     """
     tasks: dict[TaskId, TaskInfo] = {}
     numbers = number_sub_topologies((shape.topology, shape.number) for shape in shapes)
@@ -92,6 +93,11 @@ def make_tasks(
         count = partition_count(shape, partitions)
         changelogs = shape.changelog_topics
         topics = list(dict.fromkeys([*shape.all_sources, *changelogs]))
+        for topic in topics:
+            if racks and topic in racks and len(racks[topic]) < count:
+                raise GroupException(
+                    f"The racks of the topic {topic!r} are those of {counted(len(racks[topic]), 'partition')}, but it has {count}."
+                )
         for partition in range(count):
             task = TaskId(number, partition, topology)
             if task in tasks:
