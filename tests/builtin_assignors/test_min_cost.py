@@ -377,7 +377,7 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"exceptions": [ClientCost(0, CLIENTS[3], 1)]}, f"exception for client {CLIENTS[3]}, but no such client"),
         ({"exceptions": [ClientCost(0, CLIENTS[0], 1), ClientCost(0, CLIENTS[0], 2)]}, "two exceptions for class 0"),
         ({"exceptions": [ClientCost(0, CLIENTS[0], -1)]}, "must be an int from 0"),
-        ({"exceptions": [ClientCost(0, CLIENTS[0], 0.5)]}, "must be an int from 0"),  # type: ignore[arg-type]
+        ({"exceptions": [ClientCost(0, CLIENTS[0], 0.5)]}, "must be an int from 0"),
         ({"exceptions": [1]}, "must be a ClientCost"),
         ({"pinned": [-1, 2, -1, -1]}, r"pinned tasks \(\[-1, 2, -1, -1\]\) must be a mapping of TaskId to ProcessId"),
         ({"pinned": {0: CLIENTS[0]}}, "a mapping of TaskId to ProcessId, but one is 0: ProcessId"),
@@ -414,6 +414,20 @@ def test_an_exception_for_a_class_without_tasks_changes_nothing() -> None:
     exceptions = [ClientCost(kind, CLIENTS[0], None) for kind in (1, 2**40)]
     plain, excepted = (solve(plain_state(4, 2), task_class=[0] * 4, exceptions=given) for given in ([], exceptions))
     assert assignment_to_json(plain.assignment) == assignment_to_json(excepted.assignment)
+
+
+def test_classes_may_have_any_numbers_and_take_no_memory() -> None:
+    exceptions = [ClientCost(np.int64(2**31), CLIENTS[0], None), ClientCost(7, CLIENTS[1], np.int64(3))]
+    kinds = [5, 2**31, 7, 2**31]
+    found = solve(plain_state(4, 2), task_class=kinds, exceptions=exceptions)
+    dense = [ClientCost(2, CLIENTS[0], None), ClientCost(1, CLIENTS[1], 3)]
+    same = solve(plain_state(4, 2), task_class=[0, 2, 1, 2], exceptions=dense)
+    assert found.assignment == same.assignment
+    assert found.quality == same.quality
+    with pytest.raises(CostModelException, match=f"0_1 is pinned .* its class {2**31} must not run"):
+        solve(plain_state(4, 2), task_class=kinds, exceptions=exceptions, pinned={TaskId(0, 1): CLIENTS[0]})
+    with pytest.raises(CostModelException, match=f"tasks do not fit, 1 of them of class {2**31}"):
+        solve(plain_state(4, 2), task_class=kinds, exceptions=exceptions, upper=[4, 1], lower=[0, 0])
 
 
 def test_too_many_exceptions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from task_assignor.engine.places import Placed, min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
 from task_assignor.sdk import ApplicationState, StateColumns
-from task_assignor.sdk.arrays import distinct
+from task_assignor.sdk.arrays import distinct, distinct_and_numbers, rows_of
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal
@@ -93,6 +93,8 @@ class _Question:
     """Costs that fit the state, with everything filled in."""
 
     columns: StateColumns
+    names: Int64Array
+    """(K,) numbers of the classes as they were given, ascending; what follows has their places."""
     task_class: Int64Array
     rack: Int64Array
     client: Int64Array
@@ -112,9 +114,12 @@ class _Question:
             raise CostModelException(f"A cost model must give PlacementCosts, not {costs!r}.")
         tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
         _shape("task_class", costs.task_class, (tasks,))
-        with_tasks = int(costs.task_class.max(initial=-1)) + 1
         declared = [len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None]
-        classes = max(with_tasks, *declared, 0)
+        # Where no cost says how many classes there are, any numbers may name them.
+        names, task_class = distinct_and_numbers(costs.task_class)
+        if declared:
+            names, task_class = np.arange(max(int(names.max(initial=-1)) + 1, *declared)), costs.task_class
+        classes = len(names)
         rack = _filled("rack", costs.rack, (classes, racks + 1))
         stay, move = _filled("stay", costs.stay, (classes,)), _filled("move", costs.move, (classes,))
         wrong = np.flatnonzero(stay > move)
@@ -133,12 +138,13 @@ class _Question:
         lower, upper = _capacities(columns, costs, weight)
         return cls(
             columns,
-            costs.task_class,
+            names,
+            task_class,
             rack,
             _filled("client", costs.client, (clients,)),
             stay,
             move,
-            _exception_columns(columns, costs, classes, are_all_classes=bool(declared)),
+            _exception_columns(columns, costs, names, are_all_classes=bool(declared)),
             owner,
             lower,
             upper,
@@ -191,7 +197,7 @@ class _Question:
             task = int(fixed[np.flatnonzero(forbidden)[0]])
             raise CostModelException(
                 f"Task {self._name(task)} is pinned to client {self._client(int(self.pinned[task]))}, where its class "
-                f"{int(self.task_class[task])} must not run."
+                f"{int(self.names[self.task_class[task]])} must not run."
             )
         over = np.flatnonzero(taken > self.upper)
         if len(over):
@@ -275,8 +281,8 @@ class _Question:
             np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
         )
         return CostModelException(
-            f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class {number} "
-            f"(such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
+            f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class "
+            f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
             f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
         )
 
@@ -345,10 +351,11 @@ def _capacities(columns: StateColumns, costs: PlacementCosts, weight: Int64Array
 
 
 def _exception_columns(
-    columns: StateColumns, costs: PlacementCosts, classes: int, *, are_all_classes: bool
+    columns: StateColumns, costs: PlacementCosts, names: Int64Array, *, are_all_classes: bool
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """The exceptions of classes that may have tasks; where no cost says how many classes there are, any number is one."""
     rows: dict[tuple[int, int], int] = {}
+    classes = int(names.max(initial=-1)) + 1
     for each in costs.exceptions:
         client = columns.clients.find(each.process_id)
         if client < 0:
@@ -364,7 +371,9 @@ def _exception_columns(
         rows[each.task_class, client] = FORBIDDEN if each.cost is None else each.cost
     with_tasks = [(*pair, cost) for pair, cost in sorted(rows.items()) if pair[0] < classes]
     table = np.array(with_tasks, dtype=np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
+    number = rows_of(names, table[:, 0])
+    there = number >= 0
+    return number[there], table[there, 1], table[there, 2]
 
 
 def _pinned(columns: StateColumns, costs: PlacementCosts) -> Int64Array:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from task_assignor.engine.flow import FlowError, whole_numbers
 from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
 MOST_EXCEPTIONS: Final = 1_000_000
@@ -33,9 +34,9 @@ class ClientCost:
         cost: whole number from 0; None: tasks of the class must not run there.
     """
 
-    task_class: int
+    task_class: int = attrs.field(converter=plain_int)
     process_id: ProcessId
-    cost: int | None
+    cost: int | None = attrs.field(converter=plain_int)
 
 
 def _checked(name: str, values: npt.ArrayLike, low: int, high: int) -> Int64Array:
@@ -132,7 +133,8 @@ class PlacementCosts:
     one; plus the class's staying cost on the client that owned it, or its moving cost anywhere else.
 
     Args:
-        task_class: (T,) class of each task, by task number. Tasks of one class cost the same everywhere.
+        task_class: (T,) class of each task, by task number. Tasks of one class cost the same everywhere. Any numbers from 0 to
+            2^31, if none of `rack`, `stay` and `move` is given; else those of their rows.
         rack: (K, R + 1) cost of a task of the class in the rack, by rack number of the state; the last column is for clients
             without rack. None: 0.
         client: (C,) cost of a task on the client, whatever its class. None: 0.
