@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import subprocess
@@ -151,6 +152,44 @@ def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(
     for read in (lambda: query.awaitTermination(300), frame.collect):
         with pytest.raises(Exception, match=r"The topic 'numbers' in .* has the id .* it was written anew since"):
             read()
+
+
+def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "key": [1],
+            "half": pa.array([1.5], pa.float16()),
+            "day": pa.array([86_400_000], pa.date64()),
+            "time": pa.array([61], pa.time32("s")),
+            "counts": pa.array([[("a", 2**32 - 1)]], pa.map_(pa.string(), pa.uint32())),
+        }
+    )
+    write_topic(tmp_path, "t", rows, partitions=1, key=["key"])
+    (row,) = source(spark, topics_root=tmp_path, topic="t").collect()
+    assert (row.half, row.counts) == (1.5, {"a": 2**32 - 1})
+    assert (row.day, row.time) == (dt.date(1970, 1, 2), dt.time(0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1_001], pa.timestamp("ns")), r"The column 'v' of topic t, timestamp\[ns\], has values that Spark's"),
+        (
+            pa.array([["a"]], pa.list_view(pa.string())),
+            "The column 'v' has type list_view.*, which Spark does not have",
+        ),
+    ],
+)
+def test_a_column_that_spark_cannot_have_is_named(tmp_path: Path, column: pa.Array, said: str) -> None:
+    write_topic(tmp_path, "t", pa.table({"key": [1], "v": column}), partitions=1, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "t"})
+
+    def read() -> list[object]:
+        reader = found.reader(found.schema())
+        return [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    with pytest.raises((TopicException, ConfigException), match=said):
+        read()
 
 
 def test_rows_that_are_gone_are_told(tmp_path: Path) -> None:

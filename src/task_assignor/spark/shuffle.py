@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
+from task_assignor.runtime.frames import taken
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
 
@@ -63,7 +64,7 @@ class Shuffle:
         chunks: list[tuple[Seal, ...]] = []
         for table in self._chunks(batches):
             order, bounds = self._order(table)
-            table = table.take(pa.array(order)).combine_chunks()
+            table = taken(table, order).combine_chunks()
             sink = pa.BufferOutputStream()
             ends = [0]
             for low, high in pairwise(bounds):

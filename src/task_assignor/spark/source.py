@@ -15,9 +15,10 @@ from typing import Any, Final, TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Topic, TopicException, output_schema, read_output
@@ -40,11 +41,17 @@ _OPTIONS: Final = (
 )
 Place: TypeAlias = dict[str, Any]
 """Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
-_UNSIGNED: Final = {
+_NEAREST: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("ns"),
+    pa.time32("ms"): pa.time64("ns"),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
 }
 
 
@@ -313,7 +320,18 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
         for name in set(wanted.names) - set(table.schema.names):
             # A column that had only nulls in some batches may be missing there.
             table = table.append_column(name, pa.nulls(table.num_rows))
-        yield from table.select(wanted.names).cast(wanted).to_batches(max_chunksize=BATCH_ROWS)
+        columns = [_as_spark_has_it(table.column(field.name), field, piece) for field in wanted]
+        yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _as_spark_has_it(column: pa.ChunkedArray, field: pa.Field, piece: Piece) -> pa.ChunkedArray:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise TopicException(
+            f"The column {field.name!r} of {piece.what} {piece.log}, {column.type}, has values that Spark's {field.type} does not: "
+            f"{error}. Maybe read it with pyarrow, or write the column in a type that Spark has."
+        ) from error
 
 
 def register_source(spark: SparkSession) -> None:
@@ -371,6 +389,14 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
     fields = [pa.field(field.name, _readable(field.type), field.nullable) for field in schema]
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
+    for field in fields:
+        try:
+            from_arrow_type(field.type)
+        except (PySparkException, ValueError) as error:
+            raise ConfigException(
+                f"The column {field.name!r} has type {field.type}, which Spark does not have ({error}). Maybe read it with pyarrow, or "
+                "write the column in another type."
+            ) from error
     return from_arrow_schema(pa.schema(fields))
 
 
@@ -380,10 +406,8 @@ def _readable(data_type: pa.DataType) -> Any:
         return _readable(data_type.value_type)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return pa.list_(_readable(data_type.value_type))
+    if pa.types.is_map(data_type):
+        return pa.map_(_readable(data_type.key_type), _readable(data_type.item_type))
     if pa.types.is_struct(data_type):
         return pa.struct([pa.field(field.name, _readable(field.type), field.nullable) for field in data_type])
-    if data_type == pa.string_view():
-        return pa.string()
-    if data_type == pa.binary_view():
-        return pa.binary()
-    return _UNSIGNED.get(data_type, data_type)
+    return _NEAREST.get(data_type, data_type)
