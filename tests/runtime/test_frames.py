@@ -177,3 +177,30 @@ def test_rows_are_taken_of_tables_that_are_too_large_for_arrow() -> None:
     rows = np.array([9, 0, 0, 4, 7, 2])
     assert taken(table, rows, 8).equals(table.take(pa.array(rows)))
     assert taken(table, rows[:0], 8).equals(table[:0])
+
+
+def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
+    """As other libraries give them in Arrow tables: Arrow itself cannot sort them into partitions."""
+    views = {
+        "s": pa.array(["a", None], pa.string_view()),
+        "l": pa.array([["a"], []], pa.list_(pa.string_view())),
+        "t": pa.array([{"b": b"b"}, None], pa.struct([("b", pa.binary_view())])),
+    }
+    rows = pa.table({"k": [1, 1], **views})
+    assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2).to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (pl.DataFrame({"k": [1], "o": [object()]}), "has columns of Python objects, which polars gives"),
+        (
+            pa.table({"k": [1], "r": pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array(["x"]))}),
+            "The rows for topic 't' have a type that Arrow cannot write or sort",
+        ),
+    ],
+)
+def test_types_that_cannot_be_kept_are_refused(tmp_path: Path, rows: Any, said: str) -> None:
+    with pytest.raises(TopicException, match=said):
+        write_topic(tmp_path, "t", rows, partitions=1, key=["k"])
+    assert not list(tmp_path.rglob("*.arrow"))

@@ -261,7 +261,13 @@ def _is_table(rows: object) -> bool:
 
 def _as_table(rows: Any, what: str) -> pa.Table:
     if isinstance(rows, pa.Table):
-        return rows
+        plain = pa.schema([field.with_type(retyped(field.type, _without_views)) for field in rows.schema])
+        return rows if plain == rows.schema else rows.cast(plain)
+    if any("Object" in str(kind) for kind in getattr(rows, "dtypes", ())):
+        raise TopicException(
+            f"The {type(rows).__name__} for {what} has columns of Python objects, which polars gives to others as their places in "
+            "memory. Maybe give each column one type first."
+        )
     try:
         if type(rows).__module__.startswith("pandas."):
             # An index with a name is a column to whoever gave it one; one without is a number of rows.
@@ -280,10 +286,10 @@ def _as_table(rows: Any, what: str) -> pa.Table:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Without what its library notes about it, and without views, which are new to many a reader of files."""
-    field = field.remove_metadata()
-    if field.type == pa.string_view():
-        return field.with_type(pa.large_string())
-    if field.type == pa.binary_view():
-        return field.with_type(pa.large_binary())
-    return field
+    """Without what its library notes about it."""
+    return field.remove_metadata().with_type(retyped(field.type, _without_views))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """They are new to many a reader of files, and to Arrow itself."""
+    return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)

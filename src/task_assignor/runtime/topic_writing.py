@@ -446,6 +446,12 @@ def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], s
         ends = [0] * spec.partitions
         for table in itertools.chain([first], tables):
             segments += builder.write_all(_pieces(spec, builder.optional, ends, table, sort, segment_rows))
+    except pa.ArrowNotImplementedError as error:
+        builder.abort()
+        raise TopicException(
+            f"The rows for topic {spec.name!r} have a type that Arrow cannot write or sort: {error}. Maybe cast the column to "
+            "another one."
+        ) from error
     except BaseException:
         builder.abort()
         raise
