@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from task_assignor.group import GroupException
@@ -23,7 +24,7 @@ from task_assignor.group.consumers import (
     StickyAssignor,
     StickyStreamJoinAssignor,
 )
-from task_assignor.sdk import Assignment
+from task_assignor.sdk import Assignment, TopicPartition
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
@@ -201,6 +202,23 @@ def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: st
     wait_until(lambda: second.owned, "the second gets its share")
     settle([first, second], topics, "two share")
     assert len(first.owned) == len(second.owned) == PARTITIONS
+
+
+@pytest.mark.parametrize(("partition", "user_data"), [(-1, None), (4, None), (0.0, None), (0, "text")])
+def test_an_answer_that_cannot_be_sent_is_a_failure_of_the_assignor(partition: float, user_data: Any) -> None:
+    """Else kafka-python would fail with it, in the middle of the join."""
+
+    class Strange(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            partitions, none = np.array([partition]), np.zeros(1, np.int64)
+            return ConsumerAssignment(
+                [one.member_id for one in members], [*topics.counts], partitions, none, none, {"a": user_data}
+            )
+
+    plugin = room.ConsumerAssignorPlugin(Strange())
+    answer = plugin.answer(GroupTopics({"clicks": 4}), [ConsumerMember("a", ("clicks",))])
+    assert len(plugin.failures) == 1
+    assert answer["a"].partitions == tuple(TopicPartition("clicks", number) for number in range(4))
 
 
 @pytest.mark.parametrize("is_attached", [True, False])

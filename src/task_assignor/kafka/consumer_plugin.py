@@ -68,7 +68,7 @@ def check_answer(topics: GroupTopics, members: Iterable[ConsumerMember], answer:
 
     Raises:
         GroupException: a member is missing or unknown, a partition is given twice, does not exist, or goes to a member
-            that does not subscribe to its topic.
+            that does not subscribe to its topic; or the user data of one are no bytes.
     """
     subscribed = {member.member_id: set(member.topics) for member in members}
     if answer.keys() != subscribed.keys():
@@ -85,3 +85,8 @@ def check_answer(topics: GroupTopics, members: Iterable[ConsumerMember], answer:
                     raise GroupException(f"The answer gives {name} {topic}-{partition}, which does not exist.")
                 if seen.setdefault(found, name) != name:
                     raise GroupException(f"The answer gives {topic}-{partition} to {seen[found]} and to {name}.")
+    for name, data in answer.user_data.items():
+        if not isinstance(data, bytes | None):
+            raise GroupException(
+                f"The user data that the answer has for {name} must be bytes, not {type(data).__name__}."
+            )
