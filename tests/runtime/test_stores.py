@@ -379,3 +379,34 @@ def test_a_time_of_day_that_python_cannot_hold_is_given_in_tables_alone() -> Non
         store.get("b")
     with pytest.raises(ValueError, match="'t' has a time of day with nanoseconds"):
         list(store.items())
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_dictionaries_in_lists_structs_and_maps_are_kept(tmp_path: Path, on_disk: bool) -> None:
+    text = pa.dictionary(pa.int8(), pa.string())
+    kinds = [pa.list_(text), pa.struct([("a", text)]), pa.map_(pa.string(), text), pa.list_(text, 1)]
+    values = [[["x", None], None], [{"a": "x"}, None], [[("k", "x")], None], [["x"], None]]
+    rows = pa.table(
+        {"k": ["a", "b"], **{str(n): pa.array(v, kind) for n, (v, kind) in enumerate(zip(values, kinds, strict=True))}}
+    )
+    columns = pa.schema([*rows.schema][1:])
+    store = KeyValueStoreSpec("s", pa.schema([("k", pa.string())]), columns, on_disk=on_disk).create(tmp_path)
+    store.put_table(rows)
+    assert store.all().equals(rows)
+    assert store.get("a") == rows.drop_columns(["k"]).to_pylist()[0]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.dictionary(pa.int8(), pa.int64()), pa.list_(pa.string_view()), pa.run_end_encoded(pa.int32(), pa.string())],
+)
+def test_what_a_store_could_not_give_back_is_refused(kind: pa.DataType) -> None:
+    columns = pa.schema([("k", pa.string())]), pa.schema([("v", kind)])
+    with pytest.raises(StoreException, match=r"The column 'v' of store s has type .*, of which Arrow cannot pick rows"):
+        KeyValueStoreSpec("s", *columns)
+    if pa.types.is_dictionary(kind):
+        with pytest.raises(
+            StoreException, match=r"The column 'v' of store s has type .*, of which Arrow cannot pick rows"
+        ):
+            KeyValueStoreSpec("s", *columns[::-1])

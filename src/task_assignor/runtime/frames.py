@@ -52,15 +52,20 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
 
 
 def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with others in its place and in that of the lists and structs in it.
+    """The type with others in its place and in that of the lists, maps and structs in it.
 
     Args:
         kind: the type.
-        change: type -> that which takes its place; of a list or struct with what is in it changed.
+        change: type -> that which takes its place; of a list, map or struct with what is in it changed.
     """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         item = kind.value_field.with_type(retyped(kind.value_type, change))
         return change(pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item))
+    if pa.types.is_fixed_size_list(kind):
+        return change(pa.list_(kind.value_field.with_type(retyped(kind.value_type, change)), kind.list_size))
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(retyped(field.type, change)) for field in (kind.key_field, kind.item_field))
+        return change(pa.map_(key, item, kind.keys_sorted))
     if pa.types.is_struct(kind):
         return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
     return change(kind)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import check_times_of_day, exact_array
+from task_assignor.runtime.frames import check_times_of_day, exact_array, retyped
 
 Matrix = npt.NDArray[np.uint8]
 
@@ -36,8 +36,17 @@ twenty times their memory meanwhile."""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionary encoding."""
-    return plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+    """The type without dictionary encoding, in lists and structs too."""
+    return retyped(kind, lambda found: plain_type(found.value_type) if pa.types.is_dictionary(found) else found)
+
+
+def is_value_type(kind: pa.DataType) -> bool:
+    """A column of this type can be kept: Arrow gives it back from the plain one, and takes rows of it."""
+    try:
+        pa.nulls(1, plain_type(kind)).cast(kind).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def is_key_type(kind: pa.DataType) -> bool:

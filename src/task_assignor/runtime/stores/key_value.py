@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.frames import cast_exactly, check_times_of_day, exact_array, padded, to_records
 from task_assignor.runtime.machines.records import SavedStore
-from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type
+from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.rows import Change, Rows
@@ -75,6 +75,12 @@ class KeyValueStoreSpec:
                         if pa.types.is_null(field.type)
                         else "its values have no order. Maybe make one key column of each part, or a text of it."
                     )
+                )
+        for field in (*self.key, *self.value):
+            if not is_value_type(field.type):
+                raise StoreException(
+                    f"The column {field.name!r} of store {self.name} has type {field.type}, of which Arrow cannot pick rows. "
+                    "Maybe give the type that it stands for."
                 )
         names = [*self.key.names, *self.value.names, DELETED]
         if len(set(names)) != len(names):
