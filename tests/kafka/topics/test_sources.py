@@ -301,6 +301,18 @@ def test_json_that_is_not_what_it_should_be_is_refused(value: bytes, place: int)
     assert refused.value.index == place
 
 
+def test_json_of_any_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Piece by piece: a batch of long documents has more than the 2 GiB that Arrow reads."""
+    monkeypatch.setattr("task_assignor.kafka.topics.serdes._BLOCK_BYTES", 1)
+    monkeypatch.setattr("task_assignor.kafka.topics.serdes._AT_ONCE_BYTES", 20)
+    values = [b'{"n": %d}' % number for number in range(9)]
+    assert JsonSerde().deserialize(values, SCHEMA).column("n").to_pylist() == [*range(9)]
+    values[7] = b"{"
+    with pytest.raises(SerializationException) as refused:
+        JsonSerde().deserialize(values, SCHEMA)
+    assert refused.value.index == 7
+
+
 def test_json_passes_over_what_is_no_column_and_takes_what_is_not_there_as_null() -> None:
     rows = JsonSerde().deserialize([b'{"other": {"n": 5},\n "n": 1}', b"{}"], SCHEMA)
     assert rows.column("n").to_pylist() == [1, None]

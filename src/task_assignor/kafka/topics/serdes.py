@@ -14,6 +14,8 @@ from task_assignor.runtime.frames import infinities, leaves, retyped, to_frame
 from task_assignor.sdk import StreamsException
 
 _BLOCK_BYTES: Final = 1 << 24
+_AT_ONCE_BYTES: Final = 1 << 28
+"""Arrow reads less than 2 GiB at once."""
 _PER_DAY: Final = {unit: 86_400 * 10**digits for unit, digits in {"s": 0, "ms": 3, "us": 6, "ns": 9}.items()}
 _FIRST_DAY: Final = -719_528
 _LAST_DAY: Final = 2_932_896
@@ -199,6 +201,9 @@ def _check_years(name: str, column: pa.ChunkedArray) -> None:
 
 def _parse(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The rows; a number that does not fit into its float is none."""
+    if len(values) > 1 and sum(map(len, values)) > _AT_ONCE_BYTES:
+        middle = len(values) // 2
+        return pa.concat_tables([_parse(values[:middle], schema), _parse(values[middle:], schema)])
     rows = _objects(values, schema)
     if found := sum(map(infinities, rows.columns)):
         wide = pa.schema([field.with_type(retyped(field.type, _widened)) for field in schema])
