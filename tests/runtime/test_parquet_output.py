@@ -24,6 +24,7 @@ from task_assignor.runtime import (
     append_topic,
     committed_files,
     read_output,
+    write_topic,
 )
 from tests.runtime.support import AFTER_MS, BEFORE_MS, Watch, application, in_order, plain_join, stream, write_streams
 
@@ -58,6 +59,21 @@ def test_every_engine_reads_exactly_the_committed_rows(tmp_path: Path) -> None:
     assert in_order(pq.ParquetDataset(files).read()).equals(expected)
     assert in_order(pl.read_parquet(files).to_arrow()).cast(expected.schema).equals(expected)
     assert not list((tmp_path / "run" / "output").rglob("*.arrow"))
+
+
+def test_rows_come_back_in_the_types_that_were_declared(tmp_path: Path) -> None:
+    """Parquet has others in their place."""
+    kinds = [pa.timestamp("s", "UTC"), pa.list_(pa.time32("s")), pa.date64(), pa.dictionary(pa.int8(), pa.string())]
+    schema = pa.schema([("key", pa.int64()), *((f"c{number}", kind) for number, kind in enumerate(kinds))])
+    values = [[5], [[1, None]], [86_400_000], ["a"]]
+    rows = pa.table(
+        [pa.array([1]), *(pa.array(one, kind) for one, kind in zip(values, kinds, strict=True))], schema=schema
+    )
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"])
+    result = application(tmp_path, same(Output("out", schema, format="parquet")), clients=1).run()
+    found = result.table("out")
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == rows.to_pylist()
 
 
 def test_the_manifest_goes_on_with_the_next_run(tmp_path: Path) -> None:

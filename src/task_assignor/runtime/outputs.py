@@ -144,5 +144,5 @@ def read_output(run_dir: str | Path, output: str, marker: str | None = None) -> 
     if not tables:
         return pa.table({}) if declared is None else declared.empty_table()
     rows = pa.concat_tables(tables, promote_options="default")
-    # Columns that it has gained may not be in any file yet.
-    return rows if declared is None else padded(rows, declared)
+    # Columns that it has gained may not be in any file yet; and Parquet has no seconds, for one.
+    return rows if declared is None else padded(rows, declared).cast(declared)
