@@ -416,8 +416,23 @@ class Pass(Processor):
         return rows
 
 
+class Grow(Processor):
+    """Gives texts of two million letters."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """A row for each."""
+        (rows,) = batch.values()
+        return pa.table({"k": [text * 2_000_000 for text in rows.column("k").to_pylist()]}) if rows.num_rows else None
+
+
 def pass_on(
-    cluster: KafkaCluster, source: KafkaTopic, output: KafkaTopic, values: Sequence[bytes], folder: Path, **config: Any
+    cluster: KafkaCluster,
+    source: KafkaTopic,
+    output: KafkaTopic,
+    values: Sequence[bytes],
+    folder: Path,
+    processor: type[Processor] = Pass,
+    **config: Any,
 ) -> None:
     """Write values into a topic, whose rows are then passed on to another one, which has these settings."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -429,7 +444,7 @@ def pass_on(
         producer.produce(source.name, value)
     assert producer.flush(60) == 0
     StreamsApplication(
-        Topology([SubTopology("pass", source.name, Pass, outputs=output.name)]),
+        Topology([SubTopology("pass", source.name, processor, outputs=output.name)]),
         settings(application_id=f"pass-{source.name}"),
         topics_root=KafkaTopics({"bootstrap.servers": cluster.bootstrap_servers}, [source, output]),
         run_dir=folder,
@@ -476,7 +491,7 @@ def test_a_time_that_a_record_cannot_have_is_not_lost(
     ],
 )
 def test_what_brokers_refuse_is_not_tried_again_and_the_reason_is_said(
-    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, config: dict[str, str], complaint: str
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, config: dict[str, Any], complaint: str
 ) -> None:
     schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
     source, output = unique("source"), KafkaTopic(unique("refused"), timestamp="at")
@@ -484,6 +499,17 @@ def test_what_brokers_refuse_is_not_tried_again_and_the_reason_is_said(
     with pytest.raises(StreamsException, match=rf"The results of task 0_0 cannot be written: .*{complaint}") as refused:
         pass_on(kafka_cluster, KafkaTopic(source, schema, "k", "at"), output, values, tmp_path / "run", **config)
     assert "TaskMigrated" not in str(refused.value)
+
+
+def test_a_row_may_be_as_large_as_its_topic_allows(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    """Librdkafka has a limit of its own, a million bytes."""
+    schema = pa.schema([("k", pa.string())])
+    source, output = KafkaTopic(unique("source"), schema, "k"), KafkaTopic(unique("large"), schema, "k")
+    config: dict[str, Any] = {"max.message.bytes": "5000000"}
+    pass_on(kafka_cluster, source, output, [b'{"k":"a"}', b'{"k":"b"}'], tmp_path / "run", Grow, **config)
+    log = KafkaTopics({"bootstrap.servers": kafka_cluster.bootstrap_servers}, [output]).open(output.name)
+    texts = log.fetch(0, 0, log.end_offsets()[0]).rows.column("k").to_pylist()
+    assert [(text[:1], len(text)) for text in texts] == [("a", 2_000_000), ("b", 2_000_000)]
 
 
 def test_a_group_with_members_is_refused(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _TRANSACTION_MS: Final = 60_000
+_MOST_BYTES: Final = 1_000_000_000
+"""librdkafka's greatest: how large a record may be, brokers say."""
 _BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
@@ -190,6 +192,7 @@ class TaskTransactions:
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "compression.type": "lz4",
                 "linger.ms": 5,
+                "message.max.bytes": _MOST_BYTES,
             }
         )
         self._producer, self._generation = producer, order.generation
