@@ -137,6 +137,24 @@ def test_who_reads_the_end_of_a_topic_needs_no_older_lists(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("first", [0, 9])
+def test_who_opened_a_topic_long_ago_reads_it_by_the_lists_of_now(tmp_path: Path, first: int) -> None:
+    """As a client that takes a task over which is far behind: those that its version names are gone."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    for number in range(1, 10):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    topic = Topic.open(tmp_path, "t")
+    assert topic.read(0, first, 10).column("n").to_pylist()[-1] == 9
+    fresh = Topic(tmp_path, topic.now)
+    for number in range(10, 40):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    assert not any((tmp_path / found.name).exists() for found in topic.now.lists)
+    for reader in (topic, fresh):
+        assert reader.read(0, 0, 10).column("n").to_pylist() == list(range(10))
+        assert reader.read(0, 0, 40).column("n").to_pylist() == list(range(40))
+
+
+@pytest.mark.usefixtures("_short")
 def test_many_who_append_at_the_same_time_lose_nothing_when_lists_are_made(tmp_path: Path) -> None:
     write_topic(tmp_path, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
     with ThreadPoolExecutor(8) as pool:

@@ -194,21 +194,33 @@ class Topic:
         return self._segments[partition]
 
     def _load(self, partition: int, start: int) -> None:
-        """Take what the version has beyond what is known: nothing that was there changes."""
         with self._loading:
-            version = self._version
-            if self._loaded is None:
-                self._begins = version.begins(partition, start)
-            if start < self._begins[partition]:
-                zeros = [0] * self.spec.partitions
-                # Others may be reading: all that they see is whole.
-                self._segments, self._checked = self._files_after(version, zeros), zeros
-                self._begins = zeros
-            else:
-                ends = [files[-1].end if files else at for files, at in zip(self._segments, self._begins, strict=True)]
-                for known, files in zip(self._segments, self._files_after(version, ends), strict=True):
-                    known += files
-            self._loaded = version
+            while True:
+                version = self._version
+                try:
+                    self._take(version, partition, start)
+                except TopicException:
+                    # Lists go when no version names them that is kept: then a newer one has all that they had.
+                    self._version = _read_version(self._storage.address, self.spec.name, self.topic_id)
+                    if self._version.number == version.number:
+                        raise
+                else:
+                    return
+
+    def _take(self, version: TopicVersion, partition: int, start: int) -> None:
+        """Take what the version has beyond what is known: nothing that was there changes."""
+        if self._loaded is None:
+            self._begins = version.begins(partition, start)
+        if start < self._begins[partition]:
+            zeros = [0] * self.spec.partitions
+            # Others may be reading: all that they see is whole.
+            self._segments, self._checked = self._files_after(version, zeros), zeros
+            self._begins = zeros
+        else:
+            ends = [files[-1].end if files else at for files, at in zip(self._segments, self._begins, strict=True)]
+            for known, files in zip(self._segments, self._files_after(version, ends), strict=True):
+                known += files
+        self._loaded = version
 
     def _files_after(self, version: TopicVersion, ends: Sequence[int]) -> list[list[Segment]]:
         try:
