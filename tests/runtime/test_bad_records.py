@@ -167,6 +167,42 @@ def test_what_the_schema_of_the_rows_would_lose_is_an_error_of_the_record(row: d
     assert context.record == ("orders", 101)
 
 
+@pytest.mark.parametrize("given", [{"share": 1}, ["share"], [None], "share"], ids=["no list", "names", "None", "text"])
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_what_process_gives_instead_of_rows_is_told(policy: LeftOut, given: Any) -> None:
+    """It is no fault of the record; Arrow said of the first key that it is no mapping."""
+
+    class Gives(Shares):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Any:
+            return given if record["price"] == 0 else []
+
+    context = _context(policy, Gives)
+    with pytest.raises(
+        TopologyException, match=r"What process\(\) of .*Gives gives must be rows, .* Maybe a list around a row"
+    ):
+        Gives().process_batch({"orders": ROWS}, context)
+    assert context.record == ("orders", 101)
+
+
+@pytest.mark.parametrize(
+    ("topic", "rows", "errors", "told"),
+    [
+        ("prices", [0], "is bad", "Task 0_0 reads no topic 'prices'; it reads orders"),
+        ("orders", [False, True], "is bad", r"must be places, not a mask. Maybe numpy.flatnonzero\(mask\)"),
+        ("orders", pa.array([False, True]), "is bad", "must be places, not a mask"),
+        ("orders", [-1], "is bad", "There is no row -1 in the batch of 'orders', which has 6 rows"),
+        ("orders", [6], "is bad", "There is no row 6 in the batch of 'orders', which has 6 rows"),
+        ("orders", [0, 1], ["is bad"], "To leave out 2 rows of 'orders' 1 errors were given"),
+    ],
+)
+def test_records_that_are_not_there_are_not_left_out(topic: str, rows: Any, errors: Any, told: str) -> None:
+    """Of a mask the first two records were, once for each that it had."""
+    context = _context(DeadLetters("bad"), Checks)
+    with pytest.raises(TopologyException, match=told):
+        context.leave_out(topic, rows, errors)
+    assert context.finish() == ({}, {})
+
+
 def test_a_column_that_not_all_rows_of_a_batch_have_is_kept() -> None:
     class Odd(RecordProcessor):
         def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:

@@ -260,6 +260,22 @@ BERLIN = KeyValueStoreSpec(
 )
 
 
+def test_rows_and_values_of_another_shape_are_told() -> None:
+    import polars as pl
+
+    store, frame = ONE.create(), pl.DataFrame({"k": ["a"], "n": [1], "t": ["x"]})
+    for use in (store.put_table, store.delete_table):
+        with pytest.raises(
+            StoreException,
+            match=r"Rows for the store s must be a pyarrow.Table, not DataFrame. Maybe frame.to_arrow\(\)",
+        ):
+            use(frame)  # type: ignore[arg-type]
+    with pytest.raises(
+        StoreException, match=r"The value 1 for store s must be a mapping of its value columns: \['n', 't'\]"
+    ):
+        store.put("k", 1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("columns", [1, 2])
 def test_a_key_that_would_be_cut_to_another_is_refused(columns: int) -> None:
     """1.2 and 1.7 were both the key 1."""

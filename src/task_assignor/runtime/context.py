@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 import numpy as np
@@ -21,6 +21,7 @@ from task_assignor.runtime.errors import (
     TopologyException,
 )
 from task_assignor.runtime.fetched import RowOffsets
+from task_assignor.runtime.frames import not_a_table
 from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
@@ -149,7 +150,7 @@ class TaskContext:
             TopologyException: the sub-topology has no such output, or several and none was named.
         """
         if not isinstance(rows, pa.Table):
-            raise TopologyException(f"Rows for an output must be a pyarrow.Table, not {type(rows).__name__}.")
+            raise TopologyException(not_a_table("an output", rows))
         if output is None:
             if len(self.outputs) != 1:
                 raise TopologyException(
@@ -219,11 +220,16 @@ class TaskContext:
         Raises:
             BadRecordException: the setting is to stop. Names the first of them.
             LateRecordException: the same for late ones.
+            TopologyException: there is no such topic or row, or not one error for each.
         """
-        places = [int(row) for row in rows]
+        places = self._places(topic, list(rows))
+        texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
+        if len(texts) != len(places):
+            raise TopologyException(
+                f"To leave out {counted(len(places), 'row')} of {topic!r} {len(texts)} errors were given."
+            )
         if not places:
             return
-        texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
         offset = self.offset_of(topic, places[0])
         policy = self._policies["late" if is_late else "bad"]
         told = f"{topic}, partition {self.partition}, offset {offset}"
@@ -251,6 +257,20 @@ class TaskContext:
                 schema=DEAD_LETTER_SCHEMA,
             )
             self._forwarded.append((policy.output, letters))
+
+    def _places(self, topic: str, rows: list[Any]) -> list[int]:
+        if topic not in self.topics:
+            raise TopologyException(f"Task {self.task_id} reads no topic {topic!r}; it reads {', '.join(self.topics)}.")
+        there = self._rows.get(topic)
+        for row in rows:
+            if isinstance(row, (bool, np.bool_, pa.BooleanScalar)):
+                raise TopologyException(
+                    f"The rows of {topic!r} that are left out must be places, not a mask. Maybe numpy.flatnonzero(mask)."
+                )
+            if int(row) < 0 or (there is not None and int(row) >= there.num_rows):
+                count = "" if there is None else f", which has {counted(there.num_rows, 'row')}"
+                raise TopologyException(f"There is no row {row} in the batch of {topic!r}{count}.")
+        return [int(row) for row in rows]
 
     def stops_at_bad_records(self) -> bool:
         """The setting `bad_records` is to stop."""

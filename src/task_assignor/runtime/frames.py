@@ -259,6 +259,20 @@ def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
         raise TopicException(f"The rows for {what} must be {_EXPECTED}, not a {type(rows).__name__}.{advice}")
 
 
+def not_a_table(what: str, rows: object) -> str:
+    """The message for rows that are no Arrow table where only one will do.
+
+    Args:
+        what: what they are for.
+        rows: what was given.
+    """
+    library = type(rows).__module__.partition(".")[0]
+    advice = {"polars": " Maybe frame.to_arrow().", "pandas": " Maybe pyarrow.Table.from_pandas(frame)."}.get(
+        library, ""
+    )
+    return f"Rows for {what} must be a pyarrow.Table, not {type(rows).__name__}.{advice}"
+
+
 def _is_table(rows: object) -> bool:
     is_series = type(rows).__name__ == "Series"
     return isinstance(rows, (pa.Table, pa.RecordBatch)) or (hasattr(rows, "__arrow_c_stream__") and not is_series)

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
+from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
 from task_assignor.runtime.frames import exact_array, retyped, to_records
 from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.times import times_of
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
 
 _NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
@@ -91,9 +91,17 @@ class RecordProcessor(Processor):
             context.stand_at(topic, row)
             mark = context.marked()
             try:
-                made.append((topic, row, list(self.process(topic, records[topic].at(row), context) or ())))
+                rows = list(self.process(topic, records[topic].at(row), context) or ())
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
                 _leave_out(topic, row, error, context, mark)
+            else:
+                strange = [given for given in rows if not isinstance(given, Mapping)]
+                if strange:
+                    raise TopologyException(
+                        f"What process() of {type(self).__qualname__} gives must be rows, each a mapping of columns to values, not "
+                        f"{shown(strange[0])}. Maybe a list around a row: return [row]."
+                    )
+                made.append((topic, row, rows))
         context.stand_at()
         return _to_table(made, schema, context)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import cast_exactly, check_times_of_day, exact_array, padded, to_records
+from task_assignor.runtime.frames import cast_exactly, check_times_of_day, exact_array, not_a_table, padded, to_records
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -188,6 +188,10 @@ class KeyValueStore(Store):
         encoded = self._key(key)
         if encoded is None:
             raise self._null_key()
+        if not isinstance(values, Mapping):
+            raise StoreException(
+                f"The value {shown(values)} for store {self.name} must be a mapping of its value columns: {self._names}."
+            )
         if not values.keys() <= set(self._names):
             unknown = sorted(values.keys() - set(self._names))
             raise StoreException(f"The store {self.name} has no value columns {unknown}; it has {self._names}.")
@@ -221,6 +225,7 @@ class KeyValueStore(Store):
         Raises:
             StoreException: a column is missing or has another type, or a key is null.
         """
+        self._check_is_table(rows)
         keys = self._keys_of(rows)
         if self._single and rows.column(self._spec.key.names[0]).null_count:
             raise self._null_key()
@@ -236,6 +241,7 @@ class KeyValueStore(Store):
         Raises:
             StoreException: a column is missing or has another type.
         """
+        self._check_is_table(keys)
         encoded = self._keys_of(keys)
         there = zip(encoded, self._get_many(encoded), strict=True)
         gone = dict.fromkeys(key for key, value in there if value is not None)
@@ -372,6 +378,10 @@ class KeyValueStore(Store):
             raise StoreException(
                 f"The key {shown(key)} of store {self.name} is not of its type ({described(self._spec.key)}): {error}"
             ) from None
+
+    def _check_is_table(self, rows: object) -> None:
+        if not isinstance(rows, pa.Table):
+            raise StoreException(not_a_table(f"the store {self.name}", rows))
 
     def _null_key(self) -> StoreException:
         return StoreException(
