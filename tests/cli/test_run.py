@@ -154,6 +154,17 @@ def test_a_file_that_defines_no_application_is_told_what_is_expected(
     assert shown in err
 
 
+def test_a_wrong_setting_is_told_with_its_line_of_the_file(tmp_path: Path) -> None:
+    """As `plan` does it; what is given at the prompt is in no file."""
+    (tmp_path / "app.properties").write_text("# ours\nmax.warmup.replicas=0\nnum.standby.replicas=x\n")
+    app = write_app(tmp_path, "configured")
+    process = start(tmp_path, str(app), "--config", "app.properties", "--set", "num.standby.replicas=y")
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 2
+    assert "app.properties:2: The setting max.warmup.replicas ('0')" in err
+    assert "app.properties:3" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

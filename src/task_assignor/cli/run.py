@@ -113,9 +113,11 @@ def _changed(
         changes["clients"] = clients
     if run_dir is not None:
         changes["run_dir"] = run_dir
-    over = {**({} if config is None else read_settings(config)[0]), **parse_settings(settings, None)}
-    if over:
-        changes["config"] = StreamsConfig({**application.config.originals, **over})
+    in_file, where = ({}, {}) if config is None else read_settings(config)
+    given = parse_settings(settings, None)
+    if in_file or given:
+        over = {**application.config.originals, **in_file, **given}
+        changes["config"] = StreamsConfig(over, {key: place for key, place in where.items() if key not in given})
     return application.evolve(**changes) if changes else application
 
 

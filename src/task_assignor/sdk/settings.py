@@ -47,6 +47,7 @@ class StreamsConfig:
 
     Args:
         settings: key -> value. Values may be texts, as in files; they are then parsed.
+        where: key -> where it comes from, for errors, such as `app.properties:7`.
 
     Raises:
         ConfigException: something is wrong; `problems` has it item by item.
@@ -68,8 +69,8 @@ class StreamsConfig:
     _assignor_class: type[TaskAssignor]
     _assignment_configs: AssignmentConfigs
 
-    def __init__(self, settings: Mapping[str, object]) -> None:
-        vars(self).update(_Reading(settings, {}, None).results())
+    def __init__(self, settings: Mapping[str, object], where: Mapping[str, str] | None = None) -> None:
+        vars(self).update(_Reading(settings, where or {}, None).results())
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
