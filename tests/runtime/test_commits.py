@@ -97,6 +97,14 @@ def test_readers_see_committed_files_only_in_order(folder: Folder) -> None:
     assert output_schema(folder.root, "out") == _rows().schema.set(0, pa.field("x", pa.int64()))
 
 
+def test_the_records_of_no_run_are_an_error(tmp_path: Path) -> None:
+    """Who checks them, as docs/guarantees.md does, would check none and be content."""
+    log = CommitLog(tmp_path / "rum")
+    for read in (log.records, log.rebalances):
+        with pytest.raises(CommitLogException, match=r"There is no run in .*/rum: .*application.json is missing"):
+            list(read())
+
+
 def test_a_record_comes_back_as_it_was(folder: Folder) -> None:
     record = folder.record(0, {0: folder.file(0, 0, 1, _rows(1, 2))})
     CommitLog(folder.root).append(record)

@@ -269,7 +269,7 @@ def test_rows_and_values_of_another_shape_are_told() -> None:
             StoreException,
             match=r"Rows for the store s must be a pyarrow.Table, not DataFrame. Maybe frame.to_arrow\(\)",
         ):
-            use(frame)  # type: ignore[arg-type]
+            use(frame)
     with pytest.raises(
         StoreException, match=r"The value 1 for store s must be a mapping of its value columns: \['n', 't'\]"
     ):

@@ -172,14 +172,18 @@ class CommitLog:
         """All records, oldest first, as far back as the history goes (`history_bytes`).
 
         Raises:
-            CommitLogException: one is missing or cannot be read.
+            CommitLogException: one is missing or cannot be read, or there is no run.
         """
 
         def read(checkpoint: Checkpoint) -> list[CommitRecord]:
             history = (record for name in checkpoint.history for record in self._checkpoints.segment(name))
             return [*history, *self.records_after(checkpoint)]
 
-        yield from self._at_newest(read)
+        records = self._at_newest(read)
+        if not records:
+            # Who looks through none for what is wrong would find nothing.
+            read_application(self.layout)
+        yield from records
 
     def output_files(self) -> OutputFiles:
         """The files that hold the rows of outputs.
