@@ -6,7 +6,9 @@ import json
 import math
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +177,16 @@ def test_they_are_served_on_a_port_of_this_machine() -> None:
             metrics_on_port(metrics, port),
         ):
             pass
+
+
+@pytest.mark.parametrize("export", [metrics_on_port, metrics_in_file, metrics_to_opentelemetry])
+def test_an_application_in_place_of_its_metrics_is_told(export: Any, tmp_path: Path) -> None:
+    """It was taken; who asked for them later got nothing."""
+    application = SimpleNamespace(metrics=Metrics("shop"))
+    more = [tmp_path / "metrics"] if export is metrics_in_file else []
+    expected = r"must be Metrics, not of the type SimpleNamespace. Maybe application.metrics\."
+    with pytest.raises(ConfigException, match=expected), ExitStack() as held:
+        held.enter_context(export(application, *more))
 
 
 def test_a_file_has_them_from_the_beginning_to_the_end(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
         The port.
 
     Raises:
-        ConfigException: the address cannot be had.
+        ConfigException: the address cannot be had, or these are no metrics.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,6 +62,7 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
         def log_message(self, format: str, *values: Any) -> None:
             _log.debug("metrics: %s", format % values)
 
+    _check(metrics)
     try:
         server = ThreadingHTTPServer((host, port), Handler)
     except (OSError, OverflowError) as error:
@@ -87,8 +88,9 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         every_s: how often, seconds.
 
     Raises:
-        ConfigException: the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
+        ConfigException: these are no metrics, or the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
     """
+    _check(metrics)
     file = Path(path)
     try:
         replace_file(file, metrics.to_prometheus().encode())
@@ -125,8 +127,10 @@ def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> No
         meter: where the instruments are made; None: the meter `task_assignor` of the global provider.
 
     Raises:
+        ConfigException: these are no metrics.
         MissingExtraException: `opentelemetry-api` is not installed (extra `otel`).
     """
+    _check(metrics)
     try:
         from opentelemetry.metrics import Observation, get_meter
     except ImportError as error:
@@ -144,3 +148,10 @@ def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> No
     for metric in METRICS:
         make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
         make(metric.name, [observe(metric.name)], description=metric.help)
+
+
+def _check(metrics: object) -> None:
+    # They are asked later, by threads whose errors nobody sees.
+    if not isinstance(metrics, Metrics):
+        advice = " Maybe application.metrics." if hasattr(metrics, "metrics") else ""
+        raise ConfigException(f"What is exported must be Metrics, not of the type {type(metrics).__name__}.{advice}")
