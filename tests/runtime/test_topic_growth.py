@@ -30,6 +30,7 @@ from task_assignor.runtime import (
     SubTopology,
     TaskContext,
     Topic,
+    TopicBuilder,
     TopicException,
     Topology,
     WindowedJoin,
@@ -152,6 +153,25 @@ def test_who_opened_a_topic_long_ago_reads_it_by_the_lists_of_now(tmp_path: Path
     for reader in (topic, fresh):
         assert reader.read(0, 0, 10).column("n").to_pylist() == list(range(10))
         assert reader.read(0, 0, 40).column("n").to_pylist() == list(range(40))
+
+
+@pytest.mark.usefixtures("_short")
+def test_who_sleeps_while_others_append_comes_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking and writing; the lists that it has seen are gone then."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    for number in range(1, 15):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    put, others = TopicBuilder._put_version, list(range(15, 40))
+
+    def sleeps(builder: TopicBuilder, version: versions.TopicVersion) -> Topic:
+        quicker, others[:] = others[:], []
+        for number in quicker:
+            append_topic(tmp_path, "t", ROWS.slice(number, 1))
+        return put(builder, version)
+
+    monkeypatch.setattr(TopicBuilder, "_put_version", sleeps)
+    append_topic(tmp_path, "t", ROWS.slice(0, 1))
+    assert Topic.open(tmp_path, "t").read(0, 0, 41).column("n").to_pylist() == [*range(40), 0]
 
 
 @pytest.mark.usefixtures("_short")

@@ -212,14 +212,19 @@ class TopicBuilder:
         while True:
             topic = Topic.open(self.root, self.spec.name, topic_id)
             mine = {segment.file for partition in files for segment in partition}
-            if not mine or self._is_in(topic, mine):
-                return topic
-            # Somebody else may have added columns meanwhile.
-            spec = _with_columns(topic.spec, self.spec.schema)
             try:
+                if not mine or self._is_in(topic, mine):
+                    return topic
+                # Somebody else may have added columns meanwhile.
+                spec = _with_columns(topic.spec, self.spec.schema)
                 grown = self._put_version(topic.now.with_files(files, spec))
             except FileExistsError:
                 # Somebody else was quicker: after them.
+                continue
+            except FileNotFoundError:
+                # So many others were quicker that a list of this version has gone.
+                if Topic.open(self.root, self.spec.name, topic_id).version == topic.version:
+                    raise
                 continue
             found = versions_of(self.storage, self.spec.name)
             if found[-1] >= grown.version + _KEPT_VERSIONS - 1:
