@@ -29,8 +29,15 @@ from task_assignor.utils import (
     PlacementCosts,
     Skipped,
     SkipReason,
+    balance_active_tasks,
+    balance_standby_tasks,
+    default_standby_task_assignment,
+    identity_assignment,
+    optimize_actives,
+    optimize_standbys,
     place_actives,
     place_at_least_cost,
+    place_joined_actives,
     place_least_loaded,
     place_standbys,
     placement_of,
@@ -134,6 +141,33 @@ def test_a_result_can_be_sent_to_another_process(way: Callable[[Any], Any]) -> N
         assert sent.shortages == result.shortages
     assert placed.shortages
     assert way(MinCostTaskAssignor().solve(state)).assignment == MinCostTaskAssignor().assign(state)
+
+
+STATE: Any = a_state(stateful_tasks(0, 1), 1)
+GIVEN = TaskAssignment(identity_assignment(STATE))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        identity_assignment,
+        place_actives,
+        lambda state: place_joined_actives(state, [0]),
+        lambda state: place_at_least_cost(state, PlacementCosts(task_class=[0])),
+        lambda state: place_least_loaded(state, STATE),
+        lambda state: place_standbys(state, STATE),
+        lambda state: default_standby_task_assignment(state, STATE),
+        lambda state: balance_active_tasks(state, STATE),
+        lambda state: balance_standby_tasks(state, STATE),
+        lambda state: optimize_actives(state, STATE, traffic_cost=1, non_overlap_cost=1),
+        lambda state: optimize_standbys(state, STATE, traffic_cost=1, non_overlap_cost=1),
+        lambda state: refine_with_warmups(state, STATE),
+        lambda state: with_probing_rebalance(state, STATE),
+    ],
+)
+def test_swapped_arguments_are_said(ask: Callable[[Any], object]) -> None:
+    with pytest.raises(StateException, match="must be an ApplicationState"):
+        ask(GIVEN)
 
 
 def result_of(client: ProcessId) -> AssignmentResult:

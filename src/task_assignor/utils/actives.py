@@ -47,8 +47,8 @@ def place_actives(
     Raises:
         TaskAssignmentException: there are tasks but no clients.
     """
-    columns = application_state.columns
     check_has_clients(application_state)
+    columns = application_state.columns
     found = _owners(columns, application_state.assignment_configs, must_preserve, use_racks)
     return AssignmentResult(Placement.of(columns, found.owner), inexact=inexact_actives(found.exact))
 

@@ -39,8 +39,8 @@ def default_standby_task_assignment(
 
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.defaultStandbyTaskAssignment`; KIP-708.
     """
-    columns = application_state.columns
     before = placement_of(application_state, assignments)
+    columns = before.state
     standbys = default_standbys(
         columns,
         application_state.assignment_configs,

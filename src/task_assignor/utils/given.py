@@ -22,7 +22,7 @@ from task_assignor.sdk.arrays import numbered
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import counted
 from task_assignor.utils.placement import Placement
-from task_assignor.validation.rows import AssignmentRows, rows_of
+from task_assignor.validation.rows import AssignmentRows, check_state, rows_of
 
 Assignments = (
     Mapping[ProcessId, KafkaStreamsAssignment]
@@ -38,8 +38,10 @@ def check_has_clients(application_state: ApplicationState) -> None:
     """Is there anybody to take the tasks? An empty answer would lose them without a word.
 
     Raises:
+        StateException: not an `ApplicationState`.
         TaskAssignmentException: there are tasks but no clients.
     """
+    check_state(application_state)
     columns = application_state.columns
     if len(columns.tasks) and not len(columns.clients):
         raise TaskAssignmentException(
@@ -69,6 +71,7 @@ def placement_and_others(
     application_state: ApplicationState, assignments: Assignments
 ) -> tuple[Placement, list[tuple[int, int]]]:
     """`placement_of`, with one owner of each task, and (task, client) numbers of the others that an assignment has."""
+    check_state(application_state)
     known = assignments if isinstance(assignments, Placement) else getattr(assignments, "placement", None)
     if isinstance(known, Placement) and known.state is application_state.columns:
         return known, []

@@ -17,6 +17,7 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.utils.result import AssignmentResult
+from task_assignor.validation.rows import check_state
 
 
 def identity_assignment(application_state: ApplicationState) -> AssignmentResult:
@@ -36,6 +37,7 @@ def identity_assignment(application_state: ApplicationState) -> AssignmentResult
 
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.identityAssignment`.
     """
+    check_state(application_state)
     columns = application_state.columns
     _check_one_role(columns)
     previous = columns.previous

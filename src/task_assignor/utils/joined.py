@@ -57,8 +57,8 @@ def place_joined_actives(application_state: ApplicationState, join_group: npt.Ar
 
     Source: KIP-315, Assignment Strategy, on tasks.
     """
-    columns = application_state.columns
     check_has_clients(application_state)
+    columns = application_state.columns
     units = _Units.of(columns, numbers_of_groups(join_group, len(columns.tasks)))
     owner, inexact = units.owners()
     return AssignmentResult(Placement.of(columns, owner[units.unit]), inexact=inexact)

@@ -70,8 +70,8 @@ def optimize_actives(
         ConfigException: a cost is not an int from 0 to 2^31 - 1.
         StateException: a number is no task's, unknown clients or tasks, or a task that is active on two clients.
     """
-    columns, configs = application_state.columns, application_state.assignment_configs
     before = placement_of(application_state, assignments)
+    columns, configs = application_state.columns, application_state.assignment_configs
     strategy = configs.rack_aware_assignment_strategy
     traffic_cost = check_cost("traffic cost", traffic_cost)
     non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)

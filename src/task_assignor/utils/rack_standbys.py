@@ -51,8 +51,8 @@ def optimize_standbys(
         StateException: a number is no task's, unknown clients or tasks, a task that is active on two clients, or a client
             that has a task twice.
     """
-    columns, configs = application_state.columns, application_state.assignment_configs
     before = placement_of(application_state, assignments)
+    columns, configs = application_state.columns, application_state.assignment_configs
     _check_once(before)
     traffic_cost = check_cost("traffic cost", traffic_cost)
     non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)

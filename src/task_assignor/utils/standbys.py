@@ -67,8 +67,8 @@ def place_standbys(
         >>> len(place_standbys(state, identity_assignment(state)))
         0
     """
-    columns, configs = application_state.columns, application_state.assignment_configs
     before = placement_of(application_state, assignments)
+    columns, configs = application_state.columns, application_state.assignment_configs
     unit = np.arange(len(columns.tasks))
     if together is not None:
         unit = numbers_of_groups(together, len(columns.tasks))
