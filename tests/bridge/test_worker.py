@@ -279,9 +279,20 @@ def test_a_server_answers_several_applications(server: BridgeServer) -> None:
             stream.close()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [([], "this is not the bridge's Java side"), (["--allow", "sticky"], "Error: --allow is for --listen")],
+)
+def test_what_the_command_cannot_do_is_told_with_exit_code_2(options: list[str], said: str) -> None:
+    """It was 0, of the option without a word."""
+    command = [sys.executable, "-m", "task_assignor", "bridge", "serve", *options]
+    done = subprocess.run(command, input="{ text }", check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
 def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
     # A port beyond the last one would be another one, modulo 2^16.
-    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1", "127.0.0.1:65536", "127.0.0.1:²"):
+    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1", "127.0.0.1:65536", "127.0.0.1:²", "unix:"):
         with pytest.raises(ServeException, match="of this host"):
             BridgeServer(address)
     with pytest.raises(ServeException, match="cannot be listened on"):

@@ -51,7 +51,7 @@ class BridgeServer:
         self._socket.listen()
 
     def _listen(self, address: str) -> socket.socket:
-        if address.startswith(UNIX):
+        if address.startswith(UNIX) and address != UNIX:
             path = Path(address.removeprefix(UNIX))
             _remove_stale(path)
             listening = socket.socket(socket.AF_UNIX)

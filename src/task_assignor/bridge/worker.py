@@ -77,7 +77,7 @@ class Worker:
         return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
 
 
-def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = None) -> None:
+def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = None) -> bool:
     """Answer messages until there are no more.
 
     While an assignor runs, the end of the messages ends this process, and so does a question that takes longer than
@@ -87,6 +87,9 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
         source: messages.
         sink: answers.
         allowed: see `Worker`.
+
+    Returns:
+        Whether all were messages.
     """
     messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     reader = _Reader(source, messages)
@@ -105,6 +108,7 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             sink.write(struct.pack(">i", len(reply)) + reply)
             sink.flush()
+    return not reader.is_strange
 
 
 def _timeout_ms(message: bytes) -> int:
@@ -123,6 +127,8 @@ class _Reader:
         self._asked = 0
         self.answered = 0
         """Messages to which there was an answer; counted by the main thread."""
+        self.is_strange = False
+        """What came last was no message."""
 
     def run(self) -> None:
         try:
@@ -140,6 +146,7 @@ class _Reader:
             (length,) = struct.unpack(">i", head)
             if not 0 <= length <= wire.LONGEST_MESSAGE:
                 logger.error("A message of %d bytes cannot be: this is not the bridge's Java side.", length)
+                self.is_strange = True
                 return
             message = self._source.read(length)
             if len(message) < length:
@@ -148,7 +155,7 @@ class _Reader:
             self._messages.put(message)
 
 
-def serve_standard_streams(allowed: frozenset[str] | None = None) -> None:
+def serve_standard_streams(allowed: frozenset[str] | None = None) -> bool:
     """`serve` on standard input and output. What code of an assignor prints goes to standard error instead.
 
     It is a process group of its own: Ctrl-C in a terminal is for the application, which may need it until it has ended,
@@ -159,8 +166,9 @@ def serve_standard_streams(allowed: frozenset[str] | None = None) -> None:
     sys.stdout = sys.stderr
     if os.getpgrp() != os.getpid() and not sys.stdin.isatty():
         os.setpgid(0, 0)
-    serve(sys.stdin.buffer, sink, allowed)
+    is_right = serve(sys.stdin.buffer, sink, allowed)
     _end_group()
+    return is_right
 
 
 def _end_group() -> None:

@@ -15,6 +15,7 @@ from task_assignor.bridge.keys import KEYS, PREFIX, PYTHON_CLASS
 from task_assignor.bridge.worker import serve_standard_streams
 from task_assignor.cli.options import json_option
 from task_assignor.cli.output import (
+    BAD_INPUT,
     FINDING,
     FINE,
     printable,
@@ -24,6 +25,7 @@ from task_assignor.cli.output import (
     write_line,
 )
 from task_assignor.cli.planning import make_current_folder_importable
+from task_assignor.sdk import ConfigException
 
 app = typer.Typer(no_args_is_help=True, help="Let a Python assignor decide for a Kafka Streams application in Java.")
 
@@ -85,11 +87,18 @@ def serve(
     """Answer a Java application: on standard input and output, or where --listen says.
 
     The application starts this by itself, see python.task.assignor.command. With --listen it serves many.
+
+    Exit code 2: the address cannot be listened on, or who speaks on standard input is not the bridge's Java side.
     """
     make_current_folder_importable()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if listen is None:
-        serve_standard_streams(frozenset(only) if only else None)
+        if allow:
+            raise ConfigException(
+                "--allow is for --listen: on standard input the application names any assignor. Leave it out."
+            )
+        if not serve_standard_streams(frozenset(only) if only else None):
+            raise typer.Exit(BAD_INPUT)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with BridgeServer(listen, allow or []) as server:
