@@ -31,7 +31,7 @@ def test_the_defaults_are_kafkas() -> None:
         ("max_warmup_replicas", [0, -1, 2**31, 1.5, False, None]),
         ("num_standby_replicas", [-1, 2**31, True, "0", None]),
         ("probing_rebalance_interval_ms", [59_999, 2**63, 6e5, None]),
-        ("rack_aware_assignment_tags", ["zone", [""], [1], ["a", "a"], list("abcdef"), 5, None]),
+        ("rack_aware_assignment_tags", ["zone", [""], [1], ["a", "a"], list("abcdef"), 5, None, {"zone", "a"}]),
         ("rack_aware_traffic_cost", [-1, 2**31, 0.5, "1", True]),
         ("rack_aware_non_overlap_cost", [-1, 2**31, 0.5, "1", True]),
         ("rack_aware_assignment_strategy", ["", "NONE", "best", None, 1]),

@@ -20,6 +20,7 @@ from task_assignor.sdk import (
     LagsNotComputedError,
     ProcessId,
     StateException,
+    Subscription,
     TaskColumns,
     TaskId,
     TaskInfo,
@@ -238,11 +239,21 @@ def test_views_of_one_client_are_equal_and_can_be_keys(state: ApplicationState) 
         lambda: TaskInfo(T00, 1),  # type: ignore[arg-type]
         lambda: TaskInfo(T00, True, "store"),
         lambda: TaskInfo(T00, True, [], [TopicPartition("in", 0)]),  # type: ignore[list-item]
+        lambda: Subscription("in"),
     ],
 )
 def test_facts_about_tasks_are_of_the_right_kind(build: Callable[[], object]) -> None:
     with pytest.raises(StateException):
         build()
+
+
+def test_partitions_of_a_set_are_in_an_order_of_their_own() -> None:
+    partitions = [TaskTopicPartition(TopicPartition(topic, 0)) for topic in "edcba"]
+    state = ApplicationStateBuilder().add_task(T00, topic_partitions=set(partitions)).build()
+    assert (
+        TaskInfo(T00, False, (), set(partitions)) == TaskInfo(T00, False, (), partitions[::-1]) == state.all_tasks[T00]
+    )
+    assert TaskInfo(T00, False, (), partitions).topic_partitions == tuple(partitions)
 
 
 def test_many_tasks_that_no_longer_exist_are_read_client_by_client() -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TopicPartition
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     from task_assignor.sdk.assignment import TaskAssignment
@@ -46,6 +48,9 @@ def _partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, .
 
 
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        # It would be taken for its letters.
+        raise StateException(f"The topics of a Subscription ({shown(topics)}) must be a list of str, not one text.")
     return tuple(topics)
 
 

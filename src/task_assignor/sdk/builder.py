@@ -28,7 +28,7 @@ from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
-from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition
+from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition, partitions_of
 from task_assignor.sdk.text import shown
 
 Key = TypeVar("Key", bound=Hashable)
@@ -107,7 +107,7 @@ class ApplicationStateBuilder:
         if not isinstance(is_stateful, bool | np.bool_):
             raise StateException(f"The is_stateful of task {task_id} ({shown(is_stateful)}) must be True or False.")
         stores = strings("state_store_names of task", state_store_names, task_id)
-        partitions = all_of("topic_partitions of task", TaskTopicPartition, topic_partitions, task_id)
+        partitions = partitions_of("topic_partitions of task", topic_partitions, task_id)
         if len(partitions) > 1 and len({each.topic_partition for each in partitions}) < len(partitions):
             twice = Counter(each.topic_partition for each in partitions).most_common(1)[0][0]
             raise StateException(f"The task {task_id} has the partition {twice} twice.")

@@ -6,6 +6,7 @@ Reading settings from mappings and files is in `settings.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -123,6 +124,11 @@ def _to_tuple(value: object) -> object:
         raise ConfigException(
             f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings, not one string. "
             f"Maybe write [{shown(value)}]."
+        )
+    if isinstance(value, AbstractSet):
+        # In every process it would be in another order, which has a say in where standbys go.
+        raise ConfigException(
+            f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings: a set has no order."
         )
     try:
         return tuple(value)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 import attrs
 import numpy as np
@@ -32,8 +33,16 @@ def _store_names(values: Iterable[str]) -> frozenset[str]:
     return strings("state_store_names", values)
 
 
+def partitions_of(
+    what: str, values: Iterable[TaskTopicPartition], owner: object = None
+) -> tuple[TaskTopicPartition, ...]:
+    """The partitions in the order given; those of a set, which has another one in every process, in their own."""
+    found = all_of(what, TaskTopicPartition, values, owner)
+    return tuple(sorted(found)) if isinstance(values, AbstractSet) else found
+
+
 def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartition, ...]:
-    return all_of("topic_partitions", TaskTopicPartition, values)
+    return partitions_of("topic_partitions", values)
 
 
 def _check_flag(what: str, owner: object, value: object) -> None:
@@ -83,7 +92,7 @@ class TaskInfo:
         id: the task.
         is_stateful: it has at least one state store, logged or not.
         state_store_names: names of its stores.
-        topic_partitions: its source and changelog partitions, in the order given.
+        topic_partitions: its source and changelog partitions, in the order given; of a set in their own.
 
     Raises:
         StateException: a value is of the wrong kind.
