@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,12 +19,14 @@ from task_assignor.runtime import (
     LateRecordException,
     SessionWindows,
     StreamTableJoin,
+    TableJoin,
     TimeWindows,
     TopicSpec,
     TopologyException,
     WindowedAggregation,
     WindowedJoin,
 )
+from task_assignor.runtime.topology import factory_name, processor_name
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask
 
@@ -202,6 +205,27 @@ def test_a_function_is_given_the_same_values_whatever_the_batches(
     if windows is not None:
         task.process({"s": rows.slice(3)})
     assert task.outputs["out"][-1]["f"] == expected
+
+
+def test_messages_call_a_ready_made_processor_what_its_user_wrote() -> None:
+    """They said "The processor _Factory"; run folders remember that, and go on to."""
+    counts = {"n": Aggregate.count()}
+    topics = [SPEC, attrs.evolve(SPEC, name="t")]
+    made = [
+        Aggregation(source="s", aggregates=counts).sub_topology("a", "out", topics),
+        WindowedAggregation(source="s", windows=TimeWindows(1), aggregates=counts).sub_topology("a", "out", topics),
+        StreamTableJoin(stream="s", table="t").sub_topology("a", "out", topics),
+        TableJoin(left="s", right="t").sub_topology("a", "out", topics),
+        WindowedJoin(left="s", right="t", before_ms=0, after_ms=1).sub_topology("a", "out"),
+    ]
+    assert [processor_name(sub.processor) for sub in made] == [
+        "Aggregation",
+        "WindowedAggregation",
+        "StreamTableJoin",
+        "TableJoin",
+        "WindowedJoin",
+    ]
+    assert [factory_name(sub.processor) for sub in made] == [*["_Factory"] * 4, "JoinFactory"]
 
 
 def test_a_functions_value_that_its_type_cannot_hold_is_an_error() -> None:

@@ -24,7 +24,7 @@ from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import SubTopology, Topology, processor_name
+from task_assignor.runtime.topology import SubTopology, Topology, factory_name
 
 _DEEPEST: Final = 8
 _ABSENT: Final = object()
@@ -76,7 +76,7 @@ def _sub_topology(
         "tables": sorted(sub.tables),
         "stores": {store.name: store.fingerprint for store in sub.stores},
         "processor": {
-            "name": processor_name(sub.processor),
+            "name": factory_name(sub.processor),
             "parameters": _parameters(sub.processor, topics),
             **({"version": sub.version} if sub.version else {}),
         },

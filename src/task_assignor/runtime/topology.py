@@ -226,10 +226,15 @@ def _check_topology_name(where: str, name: str) -> None:
         )
 
 
-def processor_name(factory: object) -> str:
-    """What to call a processor in messages."""
+def factory_name(factory: object) -> str:
+    """What makes a processor; a run folder remembers it."""
     wrapped = getattr(factory, "func", factory)
     return str(getattr(wrapped, "__qualname__", type(wrapped).__qualname__))
+
+
+def processor_name(factory: object) -> str:
+    """What to call a processor in messages: a ready-made one says it itself, by what its user wrote."""
+    return str(getattr(factory, "shown_as", "") or factory_name(factory))
 
 
 def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> tuple[SubTopology, ...]:

@@ -107,6 +107,11 @@ class _Factory:
     by: tuple[str, ...]
     store: str
 
+    @property
+    def shown_as(self) -> str:
+        """What its user wrote."""
+        return type(self.aggregation).__qualname__
+
     def __call__(self) -> Processor:
         return _Running(self)
 

@@ -191,6 +191,11 @@ class _Factory:
     planned: Mapping[str, TopicSpec]
     stores: tuple[str, ...]
 
+    @property
+    def shown_as(self) -> str:
+        """What its user wrote."""
+        return type(self.join).__qualname__
+
     def __call__(self) -> Processor:
         return self.join.processor(self)
 

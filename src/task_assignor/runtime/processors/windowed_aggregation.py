@@ -193,6 +193,11 @@ class _Factory:
     by: tuple[str, ...]
     store: str
 
+    @property
+    def shown_as(self) -> str:
+        """What its user wrote."""
+        return type(self.aggregation).__qualname__
+
     def __call__(self) -> Processor:
         windows = self.aggregation.windows
         return _InTimeWindows(self, windows) if isinstance(windows, TimeWindows) else _InSessions(self, windows)

@@ -163,6 +163,11 @@ class JoinFactory:
     left_store: str
     right_store: str
 
+    @property
+    def shown_as(self) -> str:
+        """What its user wrote."""
+        return type(self.join).__qualname__
+
     def __call__(self) -> JoinProcessor:
         """A processor for one task."""
         return JoinProcessor(self)
