@@ -50,6 +50,8 @@ from task_assignor.sdk.properties import Property, parse_properties, read_proper
         ("a=b\\", {"a": "b"}),
         ("a=b\\\n\nc=d", {"a": "b", "c": "d"}),
         ("# comment \\\na=b", {"a": "b"}),
+        ("\\\n# comment\na=b", {"a": "b"}),
+        ("a=b\n \\\n\nc=d", {"a": "b", "c": "d"}),
         ("a=1\rb=2\r\nc=3\nd=4", {"a": "1", "b": "2", "c": "3", "d": "4"}),
         ("a=1\x0b\x85\u2028b", {"a": "1\x0b\x85\u2028b"}),
     ],

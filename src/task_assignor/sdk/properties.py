@@ -90,7 +90,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANK)
-        if not parts:
+        # A backslash alone continues nothing: what follows is a line of its own, maybe a comment.
+        if not any(parts):
             if not line or line[0] in "#!":
                 continue
             first = number
@@ -100,7 +101,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             continue
         yield first, "".join([*parts, line])
         parts.clear()
-    if parts:
+    if any(parts):
         yield first, "".join(parts)
 
 
