@@ -311,6 +311,21 @@ def test_a_watcher_gives_up_when_a_topic_has_gone_for_good(tmp_path: Path) -> No
     assert "There is no topic 'a'" in str(error)
 
 
+def test_a_watcher_tells_of_whatever_ends_it(tmp_path: Path) -> None:
+    """A thread that has died of a bug tells nobody of new rows, and the run would wait for ever."""
+
+    class Broken:
+        def refresh(self) -> None:
+            raise KeyError("a bug")
+
+    told = _Told()
+    Watcher({"a": Broken()}, interval_s=0.001, patience_s=0.01).start(told)  # type: ignore[dict-item]
+    told.wait_for(bool)
+    (error,) = told.found
+    assert isinstance(error, TopicException)
+    assert str(error) == "KeyError: 'a bug'"
+
+
 def test_a_topic_that_was_written_anew_is_noticed_whatever_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.log import Log
 from task_assignor.sdk import StreamsException
@@ -77,12 +78,13 @@ class Watcher:
             try:
                 moved = Moved(self._look(known), tuple(markers))
                 failing_since = None
-            except (StreamsException, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - a run that is told of nothing would wait for ever
+                told = error if isinstance(error, StreamsException) else TopicException(text_of(error))
                 if failing_since is None:
                     failing_since = time.monotonic()
-                    _log.warning("It cannot be seen how far the sources reach; it is tried again: %s", error)
+                    _log.warning("It cannot be seen how far the sources reach; it is tried again: %s", told)
                 if time.monotonic() - failing_since > self._patience_s:
-                    tell(error if isinstance(error, StreamsException) else TopicException(str(error)))
+                    tell(told)
                     return
                 moved = Moved({})
             if moved.ends or moved.markers:
