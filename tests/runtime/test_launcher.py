@@ -36,7 +36,7 @@ from tests.runtime.support import QUICK, Watch, application, join_topology, sett
 class Idle(LocalProcessLauncher):
     """Starts nothing, and says what it is told to say."""
 
-    def __init__(self, exits: Sequence[ClientExit] = (), error: StreamsException | None = None) -> None:
+    def __init__(self, exits: Sequence[ClientExit] = (), error: Exception | None = None) -> None:
         super().__init__()
         self._exits, self._error = exits, error
         self.replaced: list[str] = []
@@ -77,6 +77,15 @@ def test_a_client_whose_processes_end_before_they_join_fails_the_run(tmp_path: P
 
 def test_an_engine_that_gives_up_fails_the_run(tmp_path: Path) -> None:
     assert _run(tmp_path, Idle(error=ClientException("the job was aborted"))) == "the job was aborted"
+
+
+def test_an_engine_that_is_gone_is_told_with_what_its_launcher_raised(tmp_path: Path) -> None:
+    """As Py4J's, when Spark's JVM has ended: nobody knew which part of the program it was from."""
+    said = _run(tmp_path, Idle(error=ConnectionRefusedError(111, "Connection refused")))
+    assert said == (
+        "The Idle does not say any more how its clients are: ConnectionRefusedError: [Errno 111] Connection refused. Maybe what "
+        "they run in has ended."
+    )
 
 
 class Half(LocalProcessLauncher):

@@ -213,7 +213,7 @@ class SparkLauncher:
         job.is_cancelled = True
         try:
             self.spark.sparkContext.cancelJobGroup(job.group)
-        except Py4JError as error:  # the session was stopped meanwhile
+        except (Py4JError, OSError) as error:  # the session was stopped meanwhile, or its JVM has ended
             logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
 
 

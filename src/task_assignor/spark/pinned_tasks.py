@@ -131,7 +131,7 @@ class _SparkJob:
 
     def last_failure(self) -> str:
         """What Spark says of the newest attempt that failed; "": none did."""
-        with suppress(Py4JError):
+        with suppress(Py4JError, OSError):
             for attempt in reversed(failed_attempts(self._spark, self.group)):
                 return short_reason(attempt.message)
         return ""
@@ -140,7 +140,7 @@ class _SparkJob:
         self._thread.join(timeout_s)
 
     def cancel(self) -> None:
-        with suppress(Py4JError):  # the session was stopped meanwhile
+        with suppress(Py4JError, OSError):  # the session was stopped meanwhile, or its JVM has ended
             self._spark.sparkContext.cancelJobGroup(self.group)
 
 

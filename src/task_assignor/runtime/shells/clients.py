@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost, RunEvent
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer
-from task_assignor.sdk import StreamsConfig
+from task_assignor.sdk import StreamsConfig, StreamsException
 from task_assignor.sdk.text import named, shown
 
 _SETTLE_S = 10.0
@@ -103,10 +104,21 @@ class Clients:
         """Start and end clients, and see which processes have ended.
 
         Raises:
-            ClientException: processes of a client end again and again before it has joined.
+            ClientException: processes of a client end again and again before it has joined, or the launcher fails.
         """
         if coordinator.phase is CoordinatorPhase.STOPPING:
             return  # now they may end
+        try:
+            self._look_after(coordinator)
+        except StreamsException:
+            raise
+        except Exception as error:
+            raise ClientException(
+                f"The {type(self._launcher).__name__} does not say any more how its clients are: {text_of(error)}. Maybe what they run "
+                "in has ended."
+            ) from error
+
+    def _look_after(self, coordinator: Coordinator) -> None:
         self._follow_wishes()
         for departing in self._launcher.departing():
             self._moving.add(departing.client)
