@@ -286,6 +286,8 @@ def test_racks_and_tags_come_from_settings_environment_or_host() -> None:
     assert tags_of(ClientSpec("c"), {}) == {}
     with pytest.raises(ConfigException, match=r"TASK_ASSIGNOR_TAGS .'zone'. must be of the form 'zone=a,cluster=b'"):
         tags_of(ClientSpec("c"), {"TASK_ASSIGNOR_TAGS": "zone"})
+    with pytest.raises(ConfigException, match=r"TASK_ASSIGNOR_TAGS .'zone=a,zone=b'. must be .*, with each tag once"):
+        tags_of(ClientSpec("c"), {"TASK_ASSIGNOR_TAGS": "zone=a,zone=b"})
 
 
 def test_the_assignor_sees_the_rack_and_tags_of_a_clients_environment(

@@ -25,13 +25,15 @@ def tags_of(spec: ClientSpec, environment: Mapping[str, str]) -> dict[str, str]:
     """The tags of a client: those of TASK_ASSIGNOR_TAGS (`zone=a,cluster=b`), and over them those of its spec or `client.tag.*`.
 
     Raises:
-        ConfigException: the variable is not of that form.
+        ConfigException: the variable is not of that form, or names a tag twice.
     """
     found = {}
     text = environment.get(TAGS, "")
     for part in text.split(",") if text.strip() else ():
         match = _TAG.fullmatch(part)
-        if match is None:
-            raise ConfigException(f"The environment variable {TAGS} ({text!r}) must be of the form 'zone=a,cluster=b'.")
+        if match is None or match[1] in found:
+            raise ConfigException(
+                f"The environment variable {TAGS} ({text!r}) must be of the form 'zone=a,cluster=b', with each tag once."
+            )
         found[match[1]] = match[2]
     return {**found, **spec.tags}
