@@ -107,6 +107,8 @@ def test_columns_that_are_named_as_positions_are_the_users(tmp_path: Path) -> No
     ]
     with pytest.raises(ConfigException, match=r"columns of these names: \['offset', 'partition'\]"):
         TaskAssignorSource({**options, "offsets": "true"}).schema()
+    with pytest.raises(ConfigException, match=r"The option startingOffsets .* is for readStream"):
+        TaskAssignorSource({**options, "startingOffsets": "latest"}).reader(found.schema())
 
 
 def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -218,6 +220,8 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
         ({"topics_root": "x", "topic": "gone"}, "gone"),
         ({"topics_root": "x", "topic": "y", "marker": "z"}, "name nothing.*of an output marker"),
         ({"run_dir": "x", "output": "y"}, "There is no run in"),
+        ({"run_dir": "x", "output": "y", "markers": "z"}, "The option markers .* is not known. Maybe marker is meant"),
+        ({"topics_root": "x", "topic": "y", "starting_offsets": "latest"}, "Maybe startingOffsets is meant"),
     ],
 )
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], said: str) -> None:

@@ -27,7 +27,7 @@ from task_assignor.runtime.outputs import committed_outputs
 from task_assignor.runtime.storage import Seal, check_size, open_arrow, storage_at
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.sdk import ConfigException
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import nearest, shown
 from task_assignor.spark.jobs import even_shares
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import ship_package
@@ -39,6 +39,9 @@ _OPTIONS: Final = (
     "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false), of an "
     "output marker and, of streams, startingOffsets (earliest or latest)."
 )
+_KNOWN: Final = ("topics_root", "topic", "run_dir", "output", "marker", "offsets", "startingOffsets", "upto", "splits")
+_SLIP: Final = 0.7
+"""Spark and its catalogues have options of their own; what looks so much like one of ours is a slip of the hand."""
 Place: TypeAlias = dict[str, Any]
 """Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
 _NEAREST: Final = {
@@ -227,6 +230,13 @@ class TaskAssignorSource(DataSource):
         return FORMAT
 
     def _rows(self) -> Rows:
+        known = {option.lower() for option in _KNOWN}
+        for key in self.options:
+            near = None if key.lower() in known else nearest(key, _KNOWN, _SLIP)
+            if near is not None:
+                raise ConfigException(
+                    f"The option {key} of format {FORMAT!r} is not known. Maybe {near} is meant. {_OPTIONS}"
+                )
         root, topic, run, output = (self.options.get(key) for key in ("topics_root", "topic", "run_dir", "output"))
         marker = self.options.get("marker")
         if root and topic and not (run or output or marker):
@@ -251,6 +261,10 @@ class TaskAssignorSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one query."""
+        if self.options.get("startingOffsets"):
+            raise ConfigException(
+                f"The option startingOffsets of format {FORMAT!r} is for readStream. Maybe leave it out."
+            )
         rows = self._rows()
         upto = json.loads(self.options["upto"]) if "upto" in self.options else rows.upto(rows.ends)
         parts = rows.between(rows.upto({}), upto)
