@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import zipfile
 from collections import deque
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from task_assignor.spark import SparkSessionError, check_session, spark_session
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
+from task_assignor.spark.shipping import _archive
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -175,3 +177,15 @@ def test_a_jvm_that_does_not_start_is_one_error_with_its_own_words(tmp_path: Pat
 
     assert done.stderr.count("Invalid maximum heap size: -Xmx3x") == 1
     assert "SparkSessionError: Spark did not start. It said: Invalid maximum heap size" in done.stderr
+
+
+def test_the_package_can_be_sent_from_an_image_whose_files_are_of_1970(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As reproducible builds make them."""
+    module = tmp_path / "__init__.py"
+    module.write_text("here = True\n")
+    os.utime(module, (0, 0))
+    monkeypatch.setattr("task_assignor.__path__", [str(tmp_path)])
+    with zipfile.ZipFile(_archive()) as file:
+        assert file.read("task_assignor/__init__.py") == b"here = True\n"

@@ -43,7 +43,8 @@ def _archive() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = folder / f"task_assignor-{task_assignor.__version__}.zip"
     package = Path(task_assignor.__path__[0])
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+    # Files of some images are of 1970, which zip files do not know.
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as file:
         for module in sorted(package.rglob("*.py")):
             file.write(module, Path("task_assignor", module.relative_to(package)))
     return archive
