@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor
+from task_assignor.sdk.config_def import given_value
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.utils import (
     AssignmentResult,
@@ -37,6 +38,14 @@ STATEFUL_NON_OVERLAP_COST: Final = 1
 STATELESS_TRAFFIC_COST: Final = 1
 STATELESS_NON_OVERLAP_COST: Final = 0
 
+_TARGET: Final = ConfigKey(
+    name=HIGH_AVAILABILITY_TARGET,
+    type="string",
+    default=ROUND_ROBIN,
+    choices=(ROUND_ROBIN, STICKY),
+    doc="High availability: where tasks should end, `round_robin` (as Kafka) or `sticky` (fewest moves).",
+)
+
 
 class HighAvailabilityTaskAssignor(TaskAssignor):
     """Kafka's default: tasks are always served by a client that has their state, and end evenly spread (KIP-441).
@@ -57,22 +66,14 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
     follows from where the tasks are, so one client more or less moves only its share. Kafka has no such setting.
     """
 
-    config_keys = (
-        ConfigKey(
-            name=HIGH_AVAILABILITY_TARGET,
-            type="string",
-            default=ROUND_ROBIN,
-            choices=(ROUND_ROBIN, STICKY),
-            doc="High availability: where tasks should end, `round_robin` (as Kafka) or `sticky` (fewest moves).",
-        ),
-    )
+    config_keys = (_TARGET,)
 
     def __init__(self) -> None:
-        self._target = ROUND_ROBIN
+        self._target: object = ROUND_ROBIN
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take `high.availability.target`."""
-        self._target = str(configs.get(HIGH_AVAILABILITY_TARGET, ROUND_ROBIN))
+        self._target = given_value(_TARGET, configs)
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class for how.

@@ -10,6 +10,7 @@ import attrs
 
 from task_assignor.builtin_assignors.cost_model import CostModel, RackTrafficCostModel
 from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor, TaskId
+from task_assignor.sdk.config_def import given_value
 from task_assignor.sdk.text import shown
 from task_assignor.utils import CostModelException, Goal, default_standby_task_assignment, place_at_least_cost
 
@@ -68,6 +69,15 @@ def _what_is_wrong(model: object) -> str | None:
     return f"a class that can be made without arguments, but it needs {', '.join(required)}" if required else None
 
 
+_MODEL: Final = ConfigKey(
+    name=MIN_COST_MODEL,
+    type="class",
+    default=None,
+    doc="Minimum cost assignor: the CostModel class. Default: rack traffic and stickiness at the configured costs.",
+    validator=_what_is_wrong,
+)
+
+
 class MinCostTaskAssignor(TaskAssignor):
     """Places active tasks at the least cost that a `CostModel` says; standbys by the default rule.
 
@@ -84,22 +94,16 @@ class MinCostTaskAssignor(TaskAssignor):
     Source of the idea: Firmament (OSDI 2016), whose cost models feed one flow network.
     """
 
-    config_keys = (
-        ConfigKey(
-            name=MIN_COST_MODEL,
-            type="class",
-            default=None,
-            doc="Minimum cost assignor: the CostModel class. Default: rack traffic and stickiness at the configured costs.",
-            validator=_what_is_wrong,
-        ),
-    )
+    config_keys = (_MODEL,)
 
     def __init__(self) -> None:
         self._configs: Mapping[str, object] = {}
+        self._model: object = None
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take `min.cost.model`; the model is configured with all settings."""
         self._configs = configs
+        self._model = given_value(_MODEL, configs)
 
     def cost_model(self, application_state: ApplicationState) -> CostModel:  # noqa: ARG002 -- for subclasses
         """The cost model for this state. Override it to build a model with arguments of its own.
@@ -107,8 +111,7 @@ class MinCostTaskAssignor(TaskAssignor):
         Args:
             application_state: what will be assigned.
         """
-        chosen = self._configs.get(MIN_COST_MODEL)
-        model: CostModel = chosen() if isinstance(chosen, type) else RackTrafficCostModel()
+        model: CostModel = self._model() if isinstance(self._model, type) else RackTrafficCostModel()
         model.configure(self._configs)
         return model
 

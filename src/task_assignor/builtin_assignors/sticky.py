@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor
+from task_assignor.sdk.config_def import given_value
 from task_assignor.utils import place_actives, place_standbys
 
 MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT = "must.preserve.active.task.assignment"
+
+_MUST_PRESERVE: Final = ConfigKey(
+    name=MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT,
+    type="boolean",
+    default=False,
+    doc="Sticky assignor: never move an active task from a client that still runs, even if loads get uneven.",
+)
 
 
 class StickyTaskAssignor(TaskAssignor):
@@ -44,21 +53,14 @@ class StickyTaskAssignor(TaskAssignor):
     those of KIP-341, Generation Marker; Kafka's does not see them.
     """
 
-    config_keys = (
-        ConfigKey(
-            name=MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT,
-            type="boolean",
-            default=False,
-            doc="Sticky assignor: never move an active task from a client that still runs, even if loads get uneven.",
-        ),
-    )
+    config_keys = (_MUST_PRESERVE,)
 
     def __init__(self) -> None:
         self._must_preserve = False
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take `must.preserve.active.task.assignment`."""
-        self._must_preserve = bool(configs.get(MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT, False))
+        self._must_preserve = bool(given_value(_MUST_PRESERVE, configs))
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place the tasks; see the class for the goals.

@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import numbers
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NoReturn, get_args
 
 import attrs
 
-from task_assignor.sdk.errors import ConfigException
+from task_assignor.sdk.errors import ConfigException, ConfigProblem
 from task_assignor.sdk.integers import INT32_MAX, INT32_MIN, INT64_MAX, plain_int
 from task_assignor.sdk.text import failure, nearest, shown
 
@@ -188,6 +188,21 @@ def parse_value(key: ConfigKey, value: object) -> object:
         if expected is not None:
             raise ValueProblem(expected)
     return parsed
+
+
+def given_value(key: ConfigKey, configs: Mapping[str, object]) -> object:
+    """The value of a setting in what `configure` is given: parsed, as an assignor that asks another one gets it as text.
+
+    Raises:
+        ConfigException: it is not what `key` declares.
+    """
+    value = configs.get(key.name)
+    if value is None:
+        return key.default
+    try:
+        return parse_value(key, value)
+    except ValueProblem as problem:
+        raise ConfigException.of([ConfigProblem(key.name, value, problem.expected, problem.advice)]) from problem
 
 
 def parse_type(key: ConfigKey, value: object) -> object:
