@@ -92,6 +92,34 @@ def test_a_wrong_setting_is_named_with_what_it_must_be(settings: dict[str, objec
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("security.protocal", "security.protocol"),
+        ("sasl.mechanisms", "sasl.mechanism"),
+        ("sasl.jass.config", "sasl.jaas.config"),
+        ("ssl_truststore_location", "ssl.truststore.location"),
+    ],
+)
+def test_a_key_that_looks_like_a_misspelt_one_is_an_error(key: str, meant: str) -> None:
+    """With security.protocal=SSL all went in clear text, without a word."""
+    with pytest.raises(ConfigException, match=f"Maybe {meant} is meant") as caught:
+        ClientSettings.of({"bootstrap.servers": "a:1", key: 'Module required password="s3cret";'})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_keys_of_others_are_not_looked_at() -> None:
+    others = (
+        "admin.security.protocol",
+        "admin.request.timeout.ms",
+        "session.timeout.ms",
+        "ssl.protocol",
+        "my.key",
+        "group.id",
+    )
+    ClientSettings.of({"bootstrap.servers": "a:1", **dict.fromkeys(others, "x")})
+
+
 def test_a_wrong_login_module_is_not_shown() -> None:
     with pytest.raises(ConfigException) as caught:
         ClientSettings.of(

@@ -11,7 +11,8 @@ from typing import Any, Final
 import attrs
 
 from task_assignor.sdk import ConfigException, ConfigProblem
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.hidden import visible
+from task_assignor.sdk.text import nearest, shown
 
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -20,6 +21,15 @@ _STORE_ADVICE: Final = (
     "Maybe export it: keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then "
     "openssl pkcs12 -in store.p12 -out store.pem -nodes, and set the type to PEM."
 )
+_UNDERSTOOD: Final = (
+    *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "security.protocol", "sasl.mechanism", "sasl.jaas.config"),
+    *(f"ssl.truststore.{part}" for part in ("location", "type", "certificates", "password")),
+    *(f"ssl.keystore.{part}" for part in ("location", "type", "key", "certificate.chain", "password")),
+    *("ssl.key.password", "ssl.endpoint.identification.algorithm"),
+)
+_SLIP: Final = 0.9
+"""None of Kafka's other keys is so much like one of these, but for those with the prefixes of Kafka Streams."""
+_PREFIXES: Final = ("admin.", "consumer.", "producer.", "main.consumer.", "restore.consumer.", "global.consumer.")
 _JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 
 
@@ -29,8 +39,8 @@ class ClientSettings:
 
     Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `security.protocol`, `sasl.mechanism` (PLAIN,
     SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and for TLS `ssl.truststore.*`, `ssl.keystore.*`,
-    `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. Other keys are the
-    business of others and not looked at.
+    `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. A key that looks like a
+    misspelt one of these is an error; others are the business of others and not looked at.
 
     Args:
         bootstrap_servers: `host:port` each, at least one.
@@ -125,6 +135,7 @@ class _Reading:
         self._problems: list[ConfigProblem] = []
 
     def result(self) -> ClientSettings:
+        self._check_spelling()
         protocol = self._one_of("security.protocol", _PROTOCOLS, "PLAINTEXT")
         username, password, mechanism = self._credentials(protocol)
         uses_tls = protocol.endswith("SSL")
@@ -144,6 +155,12 @@ class _Reading:
         if self._problems:
             raise ConfigException.of(self._problems)
         return found
+
+    def _check_spelling(self) -> None:
+        for key, value in ((str(key), value) for key, value in self._settings.items()):
+            near = None if key in _UNDERSTOOD or key.startswith(_PREFIXES) else nearest(key, _UNDERSTOOD, _SLIP)
+            if near is not None:
+                self._refuse(key, visible(near, value), "a key that is understood", f"Maybe {near} is meant.")
 
     def _text(self, key: str, default: str | None = None) -> str | None:
         value = self._settings.get(key, default)
