@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from task_assignor import ConfigException
+from task_assignor import ConfigException, StreamsException
 
 kafka_room = pytest.importorskip("task_assignor.kafka")
 ClientSettings = kafka_room.ClientSettings
@@ -142,3 +143,24 @@ def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
     )
     assert found.for_confluent_kafka()["ssl.ca.pem"] == "PEM"
     assert found.for_confluent_kafka()["ssl.endpoint.identification.algorithm"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"settings": "localhost:9092"}, "The settings of a Kafka client must be a mapping, .* not of the type str"),
+        ({"topics": ["orders"]}, "must be KafkaTopic objects, but one is 'orders'"),
+        ({"timeout_ms": 0}, r"The timeout_ms \(0\) of a KafkaTopics must be an int of at least 1"),
+    ],
+)
+def test_arguments_of_topics_that_are_something_else_are_named(given: dict[str, Any], said: str) -> None:
+    topics = pytest.importorskip("task_assignor.kafka.topics")
+    with pytest.raises(StreamsException, match=said):
+        topics.KafkaTopics(**{"settings": {"bootstrap.servers": "a:1"}, "topics": [], **given})
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_what_is_no_serde_is_named(is_class: bool) -> None:
+    topics = pytest.importorskip("task_assignor.kafka.topics")
+    with pytest.raises(StreamsException, match=r"The serde \(.*\) of topic t must be a Serde, such as JsonSerde\(\)"):
+        topics.KafkaTopic("t", serde=topics.JsonSerde if is_class else "json")

@@ -75,6 +75,11 @@ class ClientSettings:
         Raises:
             ConfigException: a setting is wrong or missing; `problems` has each. Passwords are not in the message.
         """
+        if not isinstance(settings, Mapping):
+            raise ConfigException(
+                f"The settings of a Kafka client must be a mapping, such as {{'{BOOTSTRAP_SERVERS}': 'localhost:9092'}}, not of the "
+                f"type {type(settings).__name__}."
+            )
         return _Reading(settings).result()
 
     def for_kafka_python(self) -> dict[str, Any]:

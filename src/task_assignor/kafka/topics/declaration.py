@@ -11,6 +11,7 @@ import pyarrow as pa
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.topic_spec import TopicSpec, check_name
+from task_assignor.sdk.text import shown
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -47,6 +48,10 @@ class KafkaTopic:
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
+        if isinstance(self.serde, type) or not hasattr(self.serde, "deserialize"):
+            raise TopicException(
+                f"The serde ({shown(self.serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."
+            )
         if self.key_in not in ("value", "key"):
             raise TopicException(f"The key_in ({self.key_in!r}) of topic {self.name} must be 'value' or 'key'.")
         if self.timestamp_in not in ("value", "record"):

@@ -19,11 +19,12 @@ from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.options import positive
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
-from task_assignor.sdk.text import listed
+from task_assignor.sdk.text import listed, shown
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 _UNKNOWN_TOPIC: Final = 3
@@ -34,7 +35,10 @@ def _to_settings(given: ClientSettings | Mapping[str, object]) -> ClientSettings
 
 
 def _by_name(given: Iterable[KafkaTopic]) -> tuple[KafkaTopic, ...]:
-    topics = tuple(given)
+    topics: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
+    strange = [topic for topic in topics if not isinstance(topic, KafkaTopic)]
+    if strange:
+        raise TopicException(f"The topics of KafkaTopics must be KafkaTopic objects, but one is {shown(strange[0])}.")
     names = [topic.name for topic in topics]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -67,13 +71,13 @@ class KafkaTopics:
         timeout_ms: when brokers have not answered for so long, the run ends with an error that says so.
 
     Raises:
-        ConfigException: a setting is wrong.
-        TopicException: a topic is declared twice.
+        ConfigException: a setting or the timeout is wrong.
+        TopicException: a topic is declared twice, or is none.
     """
 
     settings: ClientSettings = attrs.field(converter=_to_settings)
     topics: tuple[KafkaTopic, ...] = attrs.field(converter=_by_name)
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    timeout_ms: int = attrs.field(default=DEFAULT_TIMEOUT_MS, validator=positive)
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
 
     def __getstate__(self) -> dict[str, Any]:
