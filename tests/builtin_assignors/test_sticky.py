@@ -33,7 +33,7 @@ from task_assignor.testing import (
     stateful_tasks,
     stateless_tasks,
 )
-from task_assignor.utils import actives
+from task_assignor.utils import Goal, actives
 from task_assignor.validation import report_violations
 from tests.goals import Judged
 from tests.recorded_runs import UNDECIDED, StickyQuestion, Verdict, costs_of, verdict, without_racks
@@ -125,17 +125,18 @@ def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -
 
 
 def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
-    """All goals but the last exactly; the last (a local search) in nearly all states, and never below the best."""
+    """All goals but the last exactly; the last (a local search) in nearly all states: the answer says where maybe not."""
     compared = even = 0
     for drawn in random_states(77, 400, consistent=True, max_tasks=6, max_clients=3):
         state = without_racks(drawn)
         if not len(state.columns.tasks):
             continue
-        ours = Judged.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False)
+        answer = _assign(state, must_preserve=False)
+        ours = Judged.of(state, answer.assignment).sticky_goals(False)
         best = _best_goals(state)
 
         assert ours[:-1] == best[:-1]
-        assert ours[-1] >= best[-1]
+        assert ours[-1] == best[-1] or (ours[-1] > best[-1] and Goal.STANDBY_LOADS in answer.inexact)
         compared += 1
         even += ours[-1] == best[-1]
     assert compared >= 300
@@ -149,12 +150,13 @@ def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> Non
         costs = costs_of(state)
         if costs is None or not len(state.columns.tasks):
             continue
-        ours = Judged.of(state, _assign(state, must_preserve=False).assignment).sticky_goals(False, costs)
+        answer = _assign(state, must_preserve=False)
+        ours = Judged.of(state, answer.assignment).sticky_goals(False, costs)
 
         best = _best_goals(state, costs)
 
         assert ours[:-1] == best[:-1]
-        assert ours[-1] >= best[-1]
+        assert ours[-1] == best[-1] or (ours[-1] > best[-1] and Goal.STANDBY_LOADS in answer.inexact)
         compared += 1
         even += ours[-1] == best[-1]
     assert compared >= 150

@@ -47,7 +47,7 @@ class StickyTaskAssignor(TaskAssignor):
     state on several clients each, every such task looks at one of them at a time (goal 2 is exact all the same, without
     racks); and where tasks have replicas in so many different racks that there are more than 400 000 pairs of such tasks
     and racks, racks are chosen first and then clients, after which goal 1 alone is exact. `TaskAssignment.inexact` says
-    when that was so.
+    when that was so, and names goal 6 (`STANDBY_LOADS`) unless it is proven that no loads could be more even.
 
     The counterpart of Kafka's public `StickyTaskAssignor`, which follows the same idea with greedy rules. Generations are
     those of KIP-341, Generation Marker; Kafka's does not see them.

@@ -1,7 +1,7 @@
 """Exchanging items between owners so that their copies can be spread evenly; earlier goals stay as good as they are.
 
 An owner cannot hold a copy of an item that it has itself. Where there are nearly as many copies as owners, it therefore
-matters whether an owner's items are ones that have copies. A local search: how even it gets is not proven.
+matters whether an owner's items are ones that have copies. A local search, whose end may be proven to be the best.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.bounds import Bounds
 from task_assignor.engine.copy_goals import copy_bounds
-from task_assignor.engine.even import even_counts, is_more_even
+from task_assignor.engine.even import even_counts, even_levels, is_more_even
 from task_assignor.engine.problem import Problem
 from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
@@ -41,6 +42,25 @@ def exchanged(problem: Problem, wanted: Int64Array, owner: Int64Array) -> Int64A
         owner: (N,) owner of each item.
     """
     return _Exchange(problem, wanted, owner).run()
+
+
+def are_surely_even(problem: Problem, wanted: Int64Array, owner: Int64Array) -> bool:
+    """Whether no other owners, within the bounds of the earlier goals, could make all items and copies more even.
+
+    Args:
+        problem: the items and owners, without pools.
+        wanted: (N,) copies wanted of each item.
+        owner: (N,) owner of each item.
+    """
+    weight, bounds = problem.weight, Bounds.of(problem, problem.claims.newest())
+    here = copy_bounds(owner, wanted, len(weight))
+    copied = int((here.needs > 0).sum())
+    # An owner has every item with copies once at most; how often at least, the number of owners without it says.
+    least = np.maximum(bounds.low, copied * (int(here.needs.max(initial=0)) + 2 - len(weight)))
+    most = copied + np.minimum(bounds.high, len(owner) - copied)
+    low, high = even_levels(weight, least, most, here.total)
+    loads = even_counts(weight, *even_levels(weight, here.least, here.most, here.total), here.total)
+    return bool(((low <= loads) & (loads <= high)).all())
 
 
 class _Exchange:

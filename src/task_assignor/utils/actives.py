@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.engine.actives import allocate
-from task_assignor.engine.exchange import exchanged
-from task_assignor.engine.problem import Allocation, Problem, RackCosts
+from task_assignor.engine.exchange import are_surely_even, exchanged
+from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils.given import check_has_clients
-from task_assignor.utils.goals import inexact_actives
+from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_costs import solver_costs
@@ -34,7 +34,8 @@ def place_actives(
     5. with `num.standby.replicas`: of answers that are equal so far one with which total loads can be even.
 
     With `must_preserve` goal 2 comes before goal 1, without racks. All goals but the last, a local search, are reached
-    exactly, but on inputs of millions; `AssignmentResult.inexact` names those that were not.
+    exactly, but on inputs of millions; `AssignmentResult.inexact` names those that were perhaps not, the last one
+    (`STANDBY_LOADS`) unless it is proven that no loads could be more even.
 
     Args:
         application_state: tasks, clients, history and settings.
@@ -49,11 +50,14 @@ def place_actives(
     """
     check_has_clients(application_state)
     columns = application_state.columns
-    found = _owners(columns, application_state.assignment_configs, must_preserve, use_racks)
-    return AssignmentResult(Placement.of(columns, found.owner), inexact=inexact_actives(found.exact))
+    owner, inexact = _owners(columns, application_state.assignment_configs, must_preserve, use_racks)
+    return AssignmentResult(Placement.of(columns, owner), inexact=inexact)
 
 
-def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool, use_racks: bool) -> Allocation:
+def _owners(
+    columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool, use_racks: bool
+) -> tuple[Int32Array, frozenset[Goal]]:
+    """(T,) owners, and the goals that were perhaps not reached exactly."""
     racks = None
     if use_racks and not must_preserve:
         racks = rack_costs_of(columns, configs)
@@ -66,11 +70,14 @@ def _owners(columns: StateColumns, configs: AssignmentConfigs, must_preserve: bo
         racks=racks,
     )
     found = allocate(problem)
+    inexact = inexact_actives(found.exact)
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
     if not wanted.any() or not len(columns.clients):
-        return found
+        return found.owner, inexact
     owner = exchanged(problem, wanted, found.owner.astype(np.int64))
-    return Allocation(owner.astype(np.int32), found.exact)
+    if not are_surely_even(problem, wanted, owner):
+        inexact |= {Goal.STANDBY_LOADS}
+    return owner.astype(np.int32), inexact
 
 
 def rack_costs_of(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts | None:
