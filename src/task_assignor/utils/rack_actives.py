@@ -101,7 +101,7 @@ def optimize_actives(
         cost_before=traffic_cost * traffic_before,
         cost_after=cost,
         lower_bound=cost - non_overlap_cost * too_many,
-        inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if non_overlap_cost * too_many else frozenset()),
+        inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if too_many else frozenset()),
     )
 
 
