@@ -109,6 +109,45 @@ def test_a_key_that_looks_like_a_misspelt_one_is_an_error(key: str, meant: str) 
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "protocol", "idle", "used_with"),
+    [
+        (
+            {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": JAAS},
+            "PLAINTEXT (the default)",
+            "sasl.mechanism, sasl.jaas.config",
+            "SASL_PLAINTEXT or SASL_SSL",
+        ),
+        (
+            {"ssl.truststore.location": "trust.pem"},
+            "PLAINTEXT (the default)",
+            "ssl.truststore.location",
+            "SSL or SASL_SSL",
+        ),
+        (
+            {"security.protocol": "ssl", "sasl.jaas.config": JAAS, "ssl.endpoint.identification.algorithm": "https"},
+            "SSL",
+            "sasl.jaas.config",
+            "SASL_SSL",
+        ),
+    ],
+)
+def test_what_the_protocol_makes_no_use_of_is_named(
+    given: dict[str, object], protocol: str, idle: str, used_with: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without security.protocol nobody logged in, and all went in clear text, without a word."""
+    ClientSettings.of({"bootstrap.servers": "a:1", **given})
+    assert [record.getMessage() for record in caplog.records] == [
+        f"With security.protocol={protocol} these settings have no effect: {idle}. They have with {used_with}."
+    ]
+
+
+@pytest.mark.parametrize("given", [{"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": JAAS}, {}])
+def test_nothing_is_said_where_all_is_used(given: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
+    ClientSettings.of({"bootstrap.servers": "a:1", "client.id": "me", **given})
+    assert not caplog.records
+
+
 def test_keys_of_others_are_not_looked_at() -> None:
     others = (
         "admin.security.protocol",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from task_assignor.sdk import ConfigException, ConfigProblem
 from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.text import nearest, shown
 
+_log = logging.getLogger(__name__)
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -40,7 +42,8 @@ class ClientSettings:
     Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `security.protocol`, `sasl.mechanism` (PLAIN,
     SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and for TLS `ssl.truststore.*`, `ssl.keystore.*`,
     `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. A key that looks like a
-    misspelt one of these is an error; others are the business of others and not looked at.
+    misspelt one of these is an error; others are the business of others and not looked at. Those of SASL or TLS that the
+    `security.protocol` makes no use of are named in the log: they are no reason to log in or to encrypt, as in Java.
 
     Args:
         bootstrap_servers: `host:port` each, at least one.
@@ -159,7 +162,21 @@ class _Reading:
         )
         if self._problems:
             raise ConfigException.of(self._problems)
+        idle = self._idle(protocol)
+        if idle:
+            _log.warning(
+                "With security.protocol=%s%s these settings have no effect: %s. They have with %s.",
+                protocol,
+                "" if "security.protocol" in self._settings else " (the default)",
+                ", ".join(idle),
+                " or ".join(each for each in _PROTOCOLS if not self._idle(each)),
+            )
         return found
+
+    def _idle(self, protocol: str) -> list[str]:
+        """The given settings that are not used with that protocol."""
+        used = {"sasl": protocol.startswith("SASL"), "ssl": protocol.endswith("SSL")}
+        return [key for key in _UNDERSTOOD if self._text(key) and not used.get(key.partition(".")[0], True)]
 
     def _check_spelling(self) -> None:
         for key, value in ((str(key), value) for key, value in self._settings.items()):
