@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from task_assignor import ConfigException, StreamsException
+from task_assignor.runtime import kafka_settings
 
 kafka_room = pytest.importorskip("task_assignor.kafka")
 ClientSettings = kafka_room.ClientSettings
@@ -182,6 +183,20 @@ def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
     )
     assert found.for_confluent_kafka()["ssl.ca.pem"] == "PEM"
     assert found.for_confluent_kafka()["ssl.endpoint.identification.algorithm"] == "none"
+
+
+def test_what_topics_make_no_use_of_is_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With isolation.level=read_uncommitted, only what is committed is read: nobody said so."""
+    topics = pytest.importorskip("task_assignor.kafka.topics", exc_type=StreamsException)
+    monkeypatch.setattr(kafka_settings, "_named", set())
+    used = {"bootstrap.servers": "a:1", "client.id": "me"}
+    for _ in range(2):
+        topics.KafkaTopics({**used, "isolation.level": "read_uncommitted", "acks": "0"}, [])
+    assert [record.getMessage() for record in caplog.records] == [
+        "KafkaTopics makes no use of these settings: acks, isolation.level."
+    ]
 
 
 @pytest.mark.parametrize(

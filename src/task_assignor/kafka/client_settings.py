@@ -23,7 +23,7 @@ _STORE_ADVICE: Final = (
     "Maybe export it: keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then "
     "openssl pkcs12 -in store.p12 -out store.pem -nodes, and set the type to PEM."
 )
-_UNDERSTOOD: Final = (
+UNDERSTOOD: Final = (
     *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "security.protocol", "sasl.mechanism", "sasl.jaas.config"),
     *(f"ssl.truststore.{part}" for part in ("location", "type", "certificates", "password")),
     *(f"ssl.keystore.{part}" for part in ("location", "type", "key", "certificate.chain", "password")),
@@ -176,11 +176,11 @@ class _Reading:
     def _idle(self, protocol: str) -> list[str]:
         """The given settings that are not used with that protocol."""
         used = {"sasl": protocol.startswith("SASL"), "ssl": protocol.endswith("SSL")}
-        return [key for key in _UNDERSTOOD if self._text(key) and not used.get(key.partition(".")[0], True)]
+        return [key for key in UNDERSTOOD if self._text(key) and not used.get(key.partition(".")[0], True)]
 
     def _check_spelling(self) -> None:
         for key, value in ((str(key), value) for key, value in self._settings.items()):
-            near = None if key in _UNDERSTOOD or key.startswith(_PREFIXES) else nearest(key, _UNDERSTOOD, _SLIP)
+            near = None if key in UNDERSTOOD or key.startswith(_PREFIXES) else nearest(key, UNDERSTOOD, _SLIP)
             if near is not None:
                 self._refuse(key, visible(near, value), "a key that is understood", f"Maybe {near} is meant.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -26,7 +26,8 @@ _CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
 _PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
 _FULFILLED: Final = frozenset({"processing.guarantee"})
 """Whatever they say: every batch is committed as a whole."""
-_named: set[str] = set()
+_named: set[tuple[str, str]] = set()
+"""What was said, and of which setting."""
 
 
 def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptions:
@@ -74,7 +75,17 @@ def warn_of_idle_settings(config: StreamsConfig) -> None:
         for key in config.originals
         if (key in OTHER_KAFKA_KEYS or key.startswith(_PREFIXES)) and key not in honoured | _FULFILLED
     }
-    new = sorted(idle - _named)
+    name_once(idle, "These settings of Kafka do nothing in this runtime")
+
+
+def name_once(keys: Iterable[str], what: str) -> None:
+    """Name settings in the log, each once in the life of the process.
+
+    Args:
+        keys: the settings.
+        what: what there is to be said of them.
+    """
+    new = sorted(set(keys) - {key for said, key in _named if said == what})
     if new:
-        _named.update(new)
-        _log.warning("These settings of Kafka do nothing in this runtime: %s.", ", ".join(new))
+        _named.update((what, key) for key in new)
+        _log.warning("%s: %s.", what, ", ".join(new))

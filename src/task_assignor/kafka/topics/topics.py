@@ -11,7 +11,7 @@ import attrs
 from confluent_kafka import KafkaException, TopicCollection
 
 from task_assignor.group import GroupException, plan_topics
-from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, ClientSettings
+from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, UNDERSTOOD, ClientSettings
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
@@ -19,6 +19,7 @@ from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.kafka_settings import name_once
 from task_assignor.runtime.options import positive
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -31,7 +32,11 @@ _UNKNOWN_TOPIC: Final = 3
 
 
 def _to_settings(given: ClientSettings | Mapping[str, object]) -> ClientSettings:
-    return given if isinstance(given, ClientSettings) else ClientSettings.of(given)
+    if isinstance(given, ClientSettings):
+        return given
+    found = ClientSettings.of(given)
+    name_once({str(key) for key in given} - {*UNDERSTOOD}, "KafkaTopics makes no use of these settings")
+    return found
 
 
 def _by_name(given: Iterable[KafkaTopic]) -> tuple[KafkaTopic, ...]:
@@ -66,7 +71,8 @@ class KafkaTopics:
 
     Args:
         settings: how to reach the cluster, in the keys of Kafka's Java clients: `bootstrap.servers`, and those of TLS and
-            SASL that `ClientSettings` knows.
+            SASL that `ClientSettings` knows. Others are named in the log: how records are read and written is not theirs to
+            say (`acks=all`, `compression.type=lz4`, `isolation.level=read_committed`).
         topics: the topics that the application reads and writes.
         timeout_ms: when brokers have not answered for so long, the run ends with an error that says so.
 
