@@ -196,7 +196,11 @@ def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
         (pl.DataFrame({"k": [1], "o": [object()]}), "has columns of Python objects, which polars gives"),
         (
             pa.table({"k": [1], "r": pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array(["x"]))}),
-            "The rows for topic 't' have a type that Arrow cannot write or sort",
+            "The column 'r' of topic t has type run_end_encoded.* of which Arrow cannot take single rows",
+        ),
+        (
+            pa.table({"k": [1], "u": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])}),
+            "The column 'u' of topic t has type sparse_union.* of which Arrow cannot take single rows",
         ),
     ],
 )

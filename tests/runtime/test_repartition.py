@@ -218,6 +218,10 @@ def test_a_topology_that_cannot_be_is_refused(build: Any, said: str) -> None:
     [
         ({}, "Of which columns the repartition topic 'pairs' is must be known before the run"),
         ({"schema": pa.schema([("a", pa.int64())])}, "Topic pairs has no column 'value_right'"),
+        (
+            {"schema": COUNTS.append(pa.field("v", pa.string_view())), "timestamp": None},
+            "The column 'v' of topic pairs has type string_view",
+        ),
         ({"schema": COUNTS, "timestamp": "at"}, "Topic pairs has no column 'at'"),
         ({"schema": COUNTS, "timestamp": None, "partitions": 0}, r"partitions \(0\) of topic pairs must be an int"),
     ],

@@ -73,6 +73,14 @@ class TopicSpec:
                 raise TopicException(
                     f"Topic {self.name} has no column {column!r}. Its columns are {self.schema.names}."
                 )
+        for field in self.schema:
+            try:
+                pa.array([], field.type).take(pa.array([], pa.int64()))
+            except pa.ArrowException:
+                raise TopicException(
+                    f"The column {field.name!r} of topic {self.name} has type {field.type}, of which Arrow cannot take single rows. "
+                    "Maybe cast it to another one, such as string."
+                ) from None
         for column in self.key:
             try:
                 key_type_name(self.schema.field(column).type)
