@@ -50,12 +50,16 @@ if TYPE_CHECKING:
 
 START: Final = "window_start"
 END: Final = "window_end"
+_MOST_WINDOWS: Final = 10_000
+"""In so many may a record be: a batch takes memory and time for each of its rows in each."""
 _SESSION, _FIRST_END = "__session", "__first_end"
 
 
 @attrs.frozen
 class TimeWindows:
     """Windows of equal size: `[start, start + size)` for every start that is a multiple of the advance.
+
+    Each record is in size / advance of them, at most 10,000, and a batch has a row for each.
 
     Args:
         size_ms: how long they are, ms.
@@ -76,6 +80,12 @@ class TimeWindows:
         ):
             raise TopologyException(
                 f"The advance_ms ({self.advance_ms!r}) of TimeWindows must be an int from 1 to the size ({self.size_ms})."
+            )
+        if self.advance_ms is not None and self.size_ms / self.advance_ms > _MOST_WINDOWS:
+            raise TopologyException(
+                f"With the size_ms {self.size_ms} and the advance_ms {self.advance_ms} of TimeWindows each record is in "
+                f"{-(-self.size_ms // self.advance_ms):,} windows; at most {_MOST_WINDOWS:,} are possible. Maybe the advance is meant in "
+                "seconds: both are in ms."
             )
 
 
