@@ -368,9 +368,39 @@ def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str
         WindowedAggregation(**given).sub_topology("a", "out", [SPEC])
 
 
+@pytest.mark.parametrize("kind", [pa.decimal256(50, 1), pa.month_day_nano_interval(), pa.list_(pa.decimal256(50, 1))])
+def test_types_that_polars_does_not_have_are_refused_beforehand(kind: pa.DataType) -> None:
+    spec = TopicSpec(
+        "s",
+        4,
+        SCHEMA.append(pa.field("x", kind)).append(pa.field("y", pa.struct([("interval", pa.int8())]))),
+        "k",
+        "at",
+    )
+    count = {"n": Aggregate.count()}
+    for by, aggregates in [
+        (None, {"n": Aggregate.count("x")}),
+        (None, {"x": Aggregate.fold(_longer, None, kind)}),
+        (("k", "x"), count),
+    ]:
+        for plan in (
+            Aggregation(source="s", by=by, aggregates=aggregates),
+            WindowedAggregation(source="s", windows=TimeWindows(5), by=by, aggregates=aggregates),
+        ):
+            with pytest.raises(TopologyException, match=r"cannot have 'x' as .*: polars has no "):
+                plan.sub_topology("a", "out", [spec])
+    Aggregation(source="s", aggregates={"n": Aggregate.count("y")}).sub_topology("a", "out", [spec])
+
+
 @pytest.mark.parametrize(("size", "advance"), [(0, None), (5, 6), (5, 0), (1.5, None)])
 def test_wrong_windows_are_refused(size: Any, advance: Any) -> None:
     with pytest.raises(TopologyException, match=r"must be an int"):
         TimeWindows(size, advance)
     with pytest.raises(TopologyException, match=r"must be an int of at least 0"):
         SessionWindows(-1)
+
+
+def test_windows_that_would_be_too_many_are_refused() -> None:
+    with pytest.raises(TopologyException, match=r"each record is in 86,400,000 windows; at most 10,000 are possible"):
+        TimeWindows(24 * 3_600_000, 1)
+    TimeWindows(10_000, 1)

@@ -42,10 +42,14 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there."""
+    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there.
+
+    Raises:
+        TypeError: polars has no such type.
+    """
     import polars as pl
 
-    known = [field.with_type(retyped(field.type, _in_known_zone)) for field in table.schema]
+    known = [field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema]
     frame = pl.from_arrow(table.cast(pa.schema(known)))
     assert isinstance(frame, pl.DataFrame)
     return frame
@@ -223,7 +227,14 @@ def _wide(kind: pa.DataType) -> pa.DataType:
     return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
 
 
-def _in_known_zone(kind: pa.DataType) -> pa.DataType:
+def _known_to_polars(kind: pa.DataType) -> pa.DataType:
+    values, types = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.types
+    if any(
+        is_one(values)
+        for is_one in (types.is_decimal256, types.is_interval, types.is_list_view, types.is_large_list_view)
+    ):
+        # At some of them it panics.
+        raise TypeError(f"polars has no {values}")
     is_offset = pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-"))
     return pa.timestamp(kind.unit, "UTC") if is_offset else kind
 

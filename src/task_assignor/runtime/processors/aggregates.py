@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, to_frame, to_records
-from task_assignor.runtime.processors.columns import plain
+from task_assignor.runtime.processors.columns import check_computable, plain
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk.text import failure, shown
 
@@ -113,9 +113,11 @@ class Group:
                 raise TopologyException(
                     f"{where}: the topic {spec.name!r} has no column {found.column!r}; it has {spec.schema.names}."
                 )
+        check_computable(where, [spec.schema.field(column) for column in self.needed])
         self.fields = [pa.field(name, self._type(name, found)) for name, found in aggregates.items()]
         """Columns of the result."""
         self.folds = {name: found for name, found in aggregates.items() if found.kind == "fold"}
+        check_computable(where, self.fields)
 
     def _type(self, name: str, found: Aggregate) -> pa.DataType:
         if found.kind == "count":

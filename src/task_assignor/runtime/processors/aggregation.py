@@ -15,7 +15,14 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
-from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns
+from task_assignor.runtime.processors.columns import (
+    as_type,
+    check_computable,
+    check_same_columns,
+    plain,
+    specs_of,
+    to_columns,
+)
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -32,6 +39,7 @@ def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: M
         raise TopologyException(
             f"{where}: the topic {spec.name!r} has no columns {missing}; it has {spec.schema.names}."
         )
+    check_computable(where, [spec.schema.field(column) for column in by])
     if not set(spec.key) <= set(by):
         raise TopologyException(
             f"{where} groups by {list(by)}, but rows of such a group are in several partitions: the topic is partitioned by "

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.topic_spec import TopicSpec
 
 _UNITS: Final = ("s", "ms", "us", "ns")
@@ -28,6 +29,17 @@ def plain(field: pa.Field) -> pa.Field:
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """The column in that type."""
     return column if column.type == kind else column.cast(kind)
+
+
+def check_computable(where: str, fields: Iterable[pa.Field]) -> None:
+    """Raise TopologyException if nothing can be computed of columns of such types."""
+    for field in fields:
+        try:
+            to_frame(pa.schema([plain(field)]).empty_table())
+        except TypeError as error:
+            raise TopologyException(
+                f"{where} cannot have {field.name!r} as {field.type}: {error}. Maybe cast it to another type."
+            ) from None
 
 
 @attrs.frozen
