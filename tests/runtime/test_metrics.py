@@ -201,6 +201,14 @@ def test_a_file_has_them_from_the_beginning_to_the_end(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("every_s", [0, -1, "5", None, True, float("nan"), float("inf")])
+def test_a_file_is_not_written_without_a_pause(tmp_path: Path, every_s: Any) -> None:
+    """With 0 it was written all the time, with a text never again: the thread had ended."""
+    expected = r"every_s \(.*\) of a file for metrics must be a number of seconds above 0"
+    with pytest.raises(ConfigException, match=expected), metrics_in_file(Metrics("shop"), tmp_path / "m", every_s):
+        pass
+
+
 def test_opentelemetry_sees_the_same() -> None:
     metrics = a_run()
     reader = InMemoryMetricReader()

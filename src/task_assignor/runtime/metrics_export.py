@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
 from task_assignor.sdk import ConfigException, MissingExtraException
 from task_assignor.sdk.files import replace_file
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -88,9 +89,13 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         every_s: how often, seconds.
 
     Raises:
-        ConfigException: these are no metrics, or the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
+        ConfigException: these are no metrics, this is no time, or the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
     """
     _check(metrics)
+    if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not 0 < every_s <= threading.TIMEOUT_MAX:
+        raise ConfigException(
+            f"The every_s ({shown(every_s)}) of a file for metrics must be a number of seconds above 0."
+        )
     file = Path(path)
     try:
         replace_file(file, metrics.to_prometheus().encode())
