@@ -124,6 +124,36 @@ def test_a_run_whose_log_cannot_be_written_goes_on(tmp_path: Path) -> None:
     assert result.rows_in == 1_000
 
 
+def test_whatever_cannot_be_written_the_rest_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log ended, without a word, at whatever was neither the storage's error nor ours."""
+    log = RunLog(LocalStorage(tmp_path), "shop", 1)
+
+    def content() -> bytes:
+        raise ValueError("no such type")
+
+    log.document("manifest/one/files.txt", content)
+    log.line('{"event": "Last"}')
+    log.close()
+    assert [line["event"] for line in read_log(LocalStorage(tmp_path))] == ["Last"]
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["no such type"]
+
+
+def test_a_listener_that_raises_does_not_keep_the_log_from_its_end(tmp_path: Path) -> None:
+    """`on_line` of a pipe that nobody reads any more raised again at the end: the log was left open, its clients stayed alive."""
+    write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    app = application(tmp_path, count_topology(), options=QUICK)
+
+    def on_line(line: str) -> None:
+        if '"Commits"' in line or '"Metrics"' in line:
+            raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError):
+        app.run(on_line=on_line)
+    assert not [thread for thread in threading.enumerate() if thread.name == "run-log"]
+    assert [line["event"] for line in read_log(LocalStorage(tmp_path / "run"))][-1] == "Metrics"
+    assert {sample.value for sample in app.metrics.samples() if sample.metric.name == "alive-clients"} == {0}
+
+
 def test_a_log_that_is_closed_at_the_end_of_a_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once in 160 runs on a busy machine it waited for ever."""
     storage = MemoryStorage()

@@ -10,7 +10,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -285,17 +285,15 @@ class StreamsApplication:
             progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
             for name, topic in self._topics.items():
                 topic.check(progress.offsets(name))
-            log = RunLog(self._layout.storage, self._application_id, opening.epoch)
-            recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
-            try:
-                self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
-                if not is_continuous:
-                    # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
-                    for name, topic in self._topics.items():
-                        topic.check(progress.offsets(name))
-            finally:
-                recorder.end()
-                log.close()
+            with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
+                recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
+                # A listener that has raised may do so again at the end.
+                with closing(recorder):
+                    self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
+                    if not is_continuous:
+                        # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
+                        for name, topic in self._topics.items():
+                            topic.check(progress.offsets(name))
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _upkeep(self) -> Upkeep:

@@ -145,10 +145,12 @@ class Recorder:
         if time.monotonic() - self._measured >= _MEASURED_EVERY_S:
             self._measure()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """The run is over."""
-        self._measure()
-        self._metrics.end()
+        try:
+            self._measure()
+        finally:
+            self._metrics.end()
 
     def _measure(self) -> None:
         self._measured = time.monotonic()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from task_assignor.runtime.storage import Storage
-from task_assignor.sdk import ApplicationState, StreamsException, state_to_json
+from task_assignor.sdk import ApplicationState, state_to_json
 
 LOG: Final = "log"
 STATES: Final = "states"
@@ -98,7 +98,7 @@ class RunLog:
         """Write; what cannot be written is tried again with what comes next."""
         try:
             write()
-        except (OSError, StreamsException) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is to be written
             level = logging.DEBUG if self._has_warned else logging.WARNING
             self._has_warned = True
             _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, error)
