@@ -20,7 +20,7 @@ from task_assignor.runtime import (
     Topology,
     write_topic,
 )
-from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
 from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
@@ -342,6 +342,15 @@ def test_a_wrong_hint_is_harmless(tmp_path: Path, damage: str) -> None:
     assert _totals(again) == totals
     again.close()
     assert [position.batch for position in local_positions(bench.environment())[TASK]] == [4]
+
+
+def test_a_state_directory_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path) -> None:
+    """It was a NotADirectoryError of a path that nobody had chosen."""
+    (tmp_path / "one").write_bytes(b"no folder")
+    with pytest.raises(
+        ProcessorStateException, match=rf"kept in {tmp_path}/one/.* Maybe set state\.dir to another folder"
+    ):
+        Bench(tmp_path, on_disk=True).task()
 
 
 def test_a_store_on_disk_that_is_damaged_is_empty_and_built_anew(tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.errors import CorruptLogException, ProcessorException, TaskCorruptedException, TopicException
+from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.errors import (
+    CorruptLogException,
+    ProcessorException,
+    ProcessorStateException,
+    TaskCorruptedException,
+    TopicException,
+)
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Restore, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
@@ -137,19 +144,22 @@ class StreamTask:
         task: its id.
         sub_topology: what it computes.
         environment: what it shares with the client's other tasks.
+
+    Raises:
+        ProcessorStateException: the state directory cannot be used.
     """
 
     def __init__(self, task: TaskId, sub_topology: SubTopology, environment: TaskEnvironment) -> None:
         self.task = task
         self._sub_topology = sub_topology
         self._environment = environment
-        self._state = TaskState(
-            environment.state(task),
-            environment.owner(task),
-            sub_topology.stores,
-            environment.memory,
-            environment.layout.storage,
-        )
+        folder = environment.state(task)
+        with disk_errors(
+            ProcessorStateException, f"No state can be kept in {folder}", "Maybe set state.dir to another folder."
+        ):
+            self._state = TaskState(
+                folder, environment.owner(task), sub_topology.stores, environment.memory, environment.layout.storage
+            )
         layout = environment.layout
         repartitions = {
             output.name: environment.topics[output.name].spec
