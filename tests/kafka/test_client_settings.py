@@ -218,3 +218,9 @@ def test_what_is_no_serde_is_named(is_class: bool) -> None:
     topics = pytest.importorskip("task_assignor.kafka.topics")
     with pytest.raises(StreamsException, match=r"The serde \(.*\) of topic t must be a Serde, such as JsonSerde\(\)"):
         topics.KafkaTopic("t", serde=topics.JsonSerde if is_class else "json")
+
+
+def test_a_key_of_a_topic_that_names_a_column_twice_is_refused_without_a_schema_too() -> None:
+    topics = pytest.importorskip("task_assignor.kafka.topics")
+    with pytest.raises(StreamsException, match=r"The key of topic t names a column twice: \['a', 'a'\]"):
+        topics.KafkaTopic("t", key=["a", "a"])

@@ -182,6 +182,7 @@ def test_a_broken_description_is_named(tmp_path: Path) -> None:
         ({"name": "a/b"}, "The topic name"),
         ({"partitions": 0}, r"partitions \(0\) of topic t must be an int of at least 1"),
         ({"key": ()}, "needs at least one key column"),
+        ({"key": ("key", "n", "key")}, r"The key of topic t names a column twice: \['key', 'n', 'key'\]"),
         ({"key": ("x",)}, r"no column 'x'. Its columns are \['key', 'at', 'n'\]"),
         ({"timestamp": "key"}, "must be a timestamp or an integer"),
         ({"racks": [{"a"}]}, "2 partitions, but racks for 1"),

@@ -22,6 +22,16 @@ def check_name(what: str, name: object) -> None:
         raise TopicException(f"The {what} name ({shown(name)}) must have {NAME_RULE}.")
 
 
+def check_key(topic: str, key: Sequence[str]) -> None:
+    """No column is named twice: it would be hashed twice, maybe in the place of another one.
+
+    Raises:
+        TopicException: one is.
+    """
+    if any(column in key[:place] for place, column in enumerate(key)):
+        raise TopicException(f"The key of topic {topic} names a column twice: {list(key)}.")
+
+
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     """Names that were given as a sequence, or as one text."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
@@ -68,6 +78,7 @@ class TopicSpec:
             raise TopicException(
                 f"Topic {self.name} needs at least one key column. Its columns are {self.schema.names}."
             )
+        check_key(self.name, self.key)
         for column in (*self.key, *([] if self.timestamp is None else [self.timestamp])):
             if column not in self.schema.names:
                 raise TopicException(

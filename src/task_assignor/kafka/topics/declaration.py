@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.topic_spec import TopicSpec, check_name
+from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name
 from task_assignor.sdk.text import shown
 
 
@@ -48,6 +48,7 @@ class KafkaTopic:
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
+        check_key(self.name, self.key)
         if isinstance(self.serde, type) or not hasattr(self.serde, "deserialize"):
             raise TopicException(
                 f"The serde ({shown(self.serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."
