@@ -45,7 +45,8 @@ class RunResult:
         batches: committed batches of all tasks, earlier runs in the same folder included.
         rows_in: rows that this run read.
         rows_out: rows that this run gave to outputs.
-        seconds: from the first assignment to the last commit.
+        seconds: from the first assignment to the last event; 0 without an assignment. `RunFinished.seconds` count from
+            before the assignor decided.
         rebalances: all rebalances, with their reasons.
         restores: every time a task's state was brought up to date after an assignment.
         lost_clients: clients that left before the end.

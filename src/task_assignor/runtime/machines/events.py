@@ -267,7 +267,8 @@ class RunFinished(Value, frozen=True):
         batches: number of committed batches of all tasks, earlier runs included.
         rows_in: rows read by this run.
         rows_out: rows given to outputs by this run.
-        seconds: since the first assignment.
+        seconds: since the clients were there that the run waits for; the assignor's first decision counts, unlike in
+            `RunResult.seconds`.
     """
 
     batches: int
