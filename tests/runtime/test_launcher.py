@@ -250,6 +250,16 @@ def test_listeners_that_cannot_be_called_are_refused_before_anything_starts(
             {"snapshot_changelog_bytes": -1},
             "snapshot_changelog_bytes .-1. of a RuntimeOptions must be an int of at least 0",
         ),
+        (
+            {"max_task_idle_ms": -2},
+            r"max_task_idle_ms \(-2\) of .* must be an int of at least 0, or -1: do not wait\.$",
+        ),
+        # RocksDB said that it is "too big to convert", in the middle of a run.
+        (
+            {"state_memory_bytes": 2**70},
+            f"state_memory_bytes .{2**70}. of a RuntimeOptions must be an int of at most {2**63 - 1}",
+        ),
+        ({"max_task_idle_ms": 2**63}, f"must be an int of at most {2**63 - 1}"),
         ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
         ({"rack_from_host": "false"}, "rack_from_host .'false'. of a RuntimeOptions must be True or False"),
         ({"bind_host": 80}, "bind_host .80. of a RuntimeOptions must be the name or address of a host, or None"),

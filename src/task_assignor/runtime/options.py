@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import attrs
 
 from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.sdk import ConfigException
+from task_assignor.sdk.integers import INT64_MAX
 
 
-def positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    """A validator: an int of at least 1."""
-    if type(value) is not int or value < 1:
-        raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 1."
-        )
+def _at_least(least: int, meaning: str = "") -> Callable[[object, attrs.Attribute[int], int], None]:
+    """A validator: an int of at least so much that fits into 64 bits."""
+
+    def check(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if type(value) is not int or not least <= value <= INT64_MAX:
+            is_too_large = type(value) is int and value > INT64_MAX
+            limit = f"at most {INT64_MAX}" if is_too_large else meaning or f"at least {least}"
+            raise ConfigException(
+                f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of {limit}."
+            )
+
+    return check
 
 
-def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 0:
-        raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 0."
-        )
-
-
-def _not_below_minus_one(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < -1:
-        raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of at least 0, or -1: do not wait."
-        )
+positive: Final = _at_least(1)
+_not_negative: Final = _at_least(0)
+_not_below_minus_one: Final = _at_least(-1, "at least 0, or -1: do not wait")
 
 
 def _boolean(instance: object, attribute: attrs.Attribute[bool], value: bool) -> None:
