@@ -37,10 +37,38 @@ print(spark.sparkContext.master, spark.sparkContext.parallelize(range(3), 3).map
 spark.stop()
 """
 
+# Stops its session as soon as a run in it has committed something, and prints what the run says.
+STOPPING = """
+import sys, threading
+import pyarrow as pa
+from task_assignor.runtime import BatchesCommitted, Processor, StreamsApplication, SubTopology, Topology, write_topic
+from task_assignor.sdk import StreamsConfig, StreamsException
+from task_assignor.spark import SparkLauncher, spark_session
 
-def run_program(environ: dict[str, str]) -> tuple[str, str]:
+class Same(Processor):
+    def process_batch(self, batch, context):
+        return batch["s"]
+
+def watch(event):
+    if isinstance(event, BatchesCommitted):
+        threading.Thread(target=spark.stop).start()
+
+root = sys.argv[1]
+write_topic(root, "s", pa.table({"k": list(range(100))}), key="k", partitions=1)
+spark = spark_session(clients=1)
+config = StreamsConfig({"application.id": "a"})
+topology = Topology([SubTopology("same", "s", Same, outputs=["out"])])
+app = StreamsApplication(topology, config, topics_root=root, run_dir=root + "/run", clients=1, launcher=SparkLauncher(spark))
+try:
+    app.run(watch, until="stopped")
+except StreamsException as error:
+    print(error)
+"""
+
+
+def run_program(environ: dict[str, str], program: str = PROGRAM, *arguments: str) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program, *arguments],
         env=environ | {"PYTHONPATH": str(SOURCES)},
         capture_output=True,
         text=True,
@@ -128,6 +156,14 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
     environ = dict(os.environ, HOME=str(tmp_path))
 
     assert run_program(environ) == ("local[3,1000] [1, 1, 1]\n", "")
+
+
+@pytest.mark.spark
+def test_a_session_that_is_stopped_under_a_run_is_said_to_be(tmp_path: Path) -> None:
+    """It was told as "'NoneType' object has no attribute" of whatever was asked for first."""
+    said, _ = run_program(dict(os.environ), STOPPING, str(tmp_path))
+
+    assert said.startswith("The Spark session was stopped in the middle of the run, and its clients with it.")
 
 
 @pytest.mark.spark

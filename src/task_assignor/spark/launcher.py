@@ -31,7 +31,7 @@ from task_assignor.runtime import (
 from task_assignor.sdk.text import counted, named
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
-from task_assignor.spark.session import check_session, driver_host
+from task_assignor.spark.session import check_session, driver_host, needs_session
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.5
@@ -141,6 +141,7 @@ class SparkLauncher:
         if not self._jobs[client].runs:
             self._run(self._jobs[client])
 
+    @needs_session
     def departing(self) -> Sequence[Departure]:
         """Clients whose executors are being decommissioned; looks every half second."""
         if self._stopping or not self._is_due("departing"):
@@ -162,6 +163,7 @@ class SparkLauncher:
         self._next_look[what] = now + _LOOK_EVERY_S
         return True
 
+    @needs_session
     def exits(self) -> Sequence[ClientExit]:
         """Clients whose Spark task has failed or ended since the last call; looks every half second.
 
@@ -213,7 +215,7 @@ class SparkLauncher:
         job.is_cancelled = True
         try:
             self.spark.sparkContext.cancelJobGroup(job.group)
-        except (Py4JError, OSError) as error:  # the session was stopped meanwhile, or its JVM has ended
+        except (Py4JError, OSError, AttributeError) as error:  # the session was stopped meanwhile, or its JVM has ended
             logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
 
 

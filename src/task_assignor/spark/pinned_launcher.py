@@ -31,7 +31,7 @@ from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.launcher import leave_interrupts_to_python
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
-from task_assignor.spark.session import check_session, driver_host
+from task_assignor.spark.session import check_session, driver_host, needs_session
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.2
@@ -201,6 +201,7 @@ class PinnedLauncher:
                 found.append(Departure(client.name, reason))
         return found
 
+    @needs_session
     def exits(self) -> Sequence[ClientExit]:
         """Clients that have ended since the last call; gives those that wait a place, and looks which executors there are."""
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -12,11 +13,12 @@ import sysconfig
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -36,6 +38,14 @@ _MASTER_TIMEOUT_S: Final = 5.0
 _CLOSED: Final = (b"BrokenPipeError", b"ConnectionResetError")
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class _Launcher(Protocol):
+    spark: SparkSession
+
+
+L = TypeVar("L", bound=_Launcher)
 
 
 class SparkSessionError(StreamsException):
@@ -155,6 +165,35 @@ def require_classic(spark: object) -> None:
             "program on the driver's side, with `spark_session(master)` or spark-submit. Results can be read over Spark "
             "Connect as plain Parquet: Output(..., format='parquet')."
         )
+
+
+def needs_session(method: Callable[[L], T]) -> Callable[[L], T]:
+    """The method of a launcher with another error where somebody has stopped the session: Spark's own is about what is not there then."""
+
+    @functools.wraps(method)
+    def wrapped(launcher: L) -> T:
+        try:
+            return method(launcher)
+        except Exception as error:
+            if not _is_stopped(launcher.spark):
+                raise
+            raise SparkSessionError(
+                "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
+                "request_stop(), and stop the session when run() has come back."
+            ) from error
+
+    return wrapped
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    """Somebody has stopped it, or is at it."""
+    context: Any = spark.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 (there is no public "is stopped")
+    except AttributeError:  # it is at this very moment
+        return True
+    except (Py4JError, OSError):  # the JVM has ended, which is another thing
+        return False
 
 
 def is_local(spark: SparkSession) -> bool:
