@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,9 +111,23 @@ def test_what_is_said_while_leaders_change_is_asked_again(cluster: KafkaCluster,
 def test_after_a_fatal_error_the_task_begins_anew(error: KafkaError) -> None:
     """Who produces after it has come is only told that it has; that, too, ended a run once in many."""
     one = object.__new__(TaskTransactions)
-    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    one._producer, one._generation, one._transactional_id, one._begun = None, 0, "app-0_0", 0.0
     with pytest.raises(TaskMigratedException, match="The transaction app-0_0 was ended by Kafka"):
         one._give_up(KafkaException(error))
+
+
+def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
+    """Kafka calls it fenced; it was told to be another run's doing."""
+    one = object.__new__(TaskTransactions)
+    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    fenced = KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+    for age, said in (
+        (0.0, "Either another client"),
+        (61.0, "It has taken 61 s, and brokers end those of more than 60 s"),
+    ):
+        one._begun = time.monotonic() - age
+        with pytest.raises(TaskMigratedException, match=said):
+            one._give_up(fenced)
 
 
 def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _TRANSACTION_MS: Final = 60_000
+"""So long may a transaction take (`transaction.timeout.ms`); then brokers end it."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
 _BEGIN_ANEW: Final = frozenset(
@@ -178,6 +179,8 @@ class TaskTransactions:
         """Under which the producer was made."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
+        self._begun = 0.0
+        """When the last transaction began, in seconds of the monotonic clock."""
 
     # Taking over.
 
@@ -186,6 +189,7 @@ class TaskTransactions:
         if self._producer is not None and self._generation == order.generation:
             return None
         self.close()
+        self._begun = 0.0
         producer = self._connection.producer(
             {
                 "transactional.id": self._transactional_id,
@@ -313,6 +317,7 @@ class TaskTransactions:
         logged = {store: self._codecs[store].encode(found, self._ends[store]) for store, found in changes.items()}
         producer = self._producer
         assert producer is not None, "begin() comes before write()"
+        self._begun = time.monotonic()
         try:
             producer.begin_transaction()
             for name, records in written.items():
@@ -468,10 +473,17 @@ class TaskTransactions:
             self._abort()
         advice = _REFUSED.get(found.code())
         if advice is None and (found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
+            # Kafka says the same of a transaction that took too long as of one whose task somebody else has.
+            seconds = time.monotonic() - self._begun
+            why = (
+                "Either another client has taken the task over, or brokers were away for too long; if it happens again and "
+                "again, another run may have the same application.id."
+                if not self._begun or seconds * 1000 < _TRANSACTION_MS
+                else f"It has taken {seconds:.0f} s, and brokers end those of more than {_TRANSACTION_MS // 1000} s; if it happens again "
+                "and again, the brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...)."
+            )
             raise TaskMigratedException(
-                f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. Either another client has "
-                "taken the task over, or brokers were away for too long; if it happens again and again, another run may "
-                "have the same application.id."
+                f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. {why}"
             ) from error
         raise KafkaClusterException(
             f"The results of task {self._task} cannot be written: {text_of(found)}. {advice or ''}".rstrip()
