@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -262,6 +264,20 @@ def test_files_that_are_named_twice_are_read_twice(spark: SparkSession, tmp_path
     topic = write_topic(scan, tmp_path / "topics", "t", key=["key"], partitions=2)
     found = [row["key"] for partition in range(2) for row in rows_of(topic, partition)]
     assert sorted(found) == sorted(row.key for row in scan.collect()) == sorted(3 * list(range(20)))
+
+
+def test_old_dates_are_those_that_spark_is_told_to_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Files of others were read by Arrow whatever the setting: dates before 1582 were others than those of the DataFrame."""
+    pq.write_table(pa.table({"key": [1], "day": [dt.date(1500, 1, 1)]}), tmp_path / "file.parquet")
+    setting = "spark.sql.parquet.datetimeRebaseModeInRead"
+    scan = spark.read.parquet(str(tmp_path / "file.parquet"))
+    spark.conf.set(setting, "LEGACY")
+    try:
+        topic = write_topic(scan, tmp_path / "topics", "t", key=["key"], partitions=1)
+        (row,) = scan.collect()
+    finally:
+        spark.conf.unset(setting)
+    assert [found["day"] for found in rows_of(topic, 0)] == [row.day] != [dt.date(1500, 1, 1)]
 
 
 @pytest.mark.parametrize("change", ["where number > 3", "rename", "compute", "merge", "partitioned", "int96"])

@@ -81,6 +81,9 @@ def parquet_row_groups(frame: DataFrame, schema: pa.Schema) -> list[RowGroup] | 
 
 def _scanned(frame: DataFrame) -> list[str] | None:
     """The files that a DataFrame is nothing but the rows of, each as often as Spark reads it; None: it is more, or less."""
+    if frame.sparkSession.conf.get("spark.sql.parquet.datetimeRebaseModeInRead") != "CORRECTED":
+        # It shifts old times, or refuses them, where a file does not say who has written it.
+        return None
     if any(field.metadata for field in frame.schema) or frame.storageLevel.useMemory or frame.storageLevel.useDisk:
         return None
     plan: Any = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 (there is no public way to a plan)
