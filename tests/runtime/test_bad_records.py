@@ -184,6 +184,21 @@ def test_what_process_gives_instead_of_rows_is_told(policy: LeftOut, given: Any)
     assert context.record == ("orders", 101)
 
 
+def test_an_error_that_tells_of_half_a_surrogate_pair_is_kept_aside() -> None:
+    """Arrow took no such text, so the run ended at a record that was to be left out."""
+
+    class Names(Shares):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            raise ValueError("no such name: \ud83d")
+
+    context = _context(DeadLetters("bad"), Names)
+    Names().process_batch({"orders": ROWS.slice(0, 1)}, context)
+    context.leave_out("orders", [1], "is named \udc00")
+    letters = [row["error"] for table in context.finish()[0]["bad"] for row in table.to_pylist()]
+    assert letters[0].startswith(r"cannot be processed: ValueError: no such name: \ud83d (File")
+    assert letters[1] == r"is named \udc00"
+
+
 @pytest.mark.parametrize(
     ("topic", "rows", "errors", "told"),
     [
@@ -193,6 +208,12 @@ def test_what_process_gives_instead_of_rows_is_told(policy: LeftOut, given: Any)
         ("orders", [-1], "is bad", "There is no row -1 in the batch of 'orders', which has 6 rows"),
         ("orders", [6], "is bad", "There is no row 6 in the batch of 'orders', which has 6 rows"),
         ("orders", [0, 1], ["is bad"], "To leave out 2 rows of 'orders' 1 errors were given"),
+        (
+            "orders",
+            [0],
+            [ValueError("is bad")],
+            r"Why rows of 'orders' are left out must be texts, but one is ValueError",
+        ),
     ],
 )
 def test_records_that_are_not_there_are_not_left_out(topic: str, rows: Any, errors: Any, told: str) -> None:

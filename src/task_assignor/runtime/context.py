@@ -22,6 +22,7 @@ from task_assignor.runtime.errors import (
 )
 from task_assignor.runtime.fetched import RowOffsets
 from task_assignor.runtime.frames import not_a_table
+from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
@@ -220,10 +221,17 @@ class TaskContext:
         Raises:
             BadRecordException: the setting is to stop. Names the first of them.
             LateRecordException: the same for late ones.
-            TopologyException: there is no such topic or row, or not one error for each.
+            TopologyException: there is no such topic or row, or not one text for each.
         """
         places = self._places(topic, list(rows))
         texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
+        strange = [text for text in texts if not isinstance(text, str)]
+        if strange:
+            raise TopologyException(
+                f"Why rows of {topic!r} are left out must be texts, but one is {shown(strange[0])}."
+            )
+        # They are rows of an output; an error may tell of a record with half a surrogate pair.
+        texts = [as_unicode(text) for text in texts]
         if len(texts) != len(places):
             raise TopologyException(
                 f"To leave out {counted(len(places), 'row')} of {topic!r} {len(texts)} errors were given."

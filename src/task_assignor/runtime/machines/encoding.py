@@ -72,10 +72,15 @@ def fields_of(value: Value) -> dict[str, Any]:
     return found
 
 
+def as_unicode(text: str) -> str:
+    """The text; what in it is no Unicode, such as half a surrogate pair, is written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _as_unicode(value: Any) -> Any:
     match value:
         case str():
-            return value.encode(errors="backslashreplace").decode()
+            return as_unicode(value)
         case dict():
             return {_as_unicode(key): _as_unicode(found) for key, found in value.items()}
         case list() | tuple() | set() | frozenset():
