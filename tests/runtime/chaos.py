@@ -36,7 +36,9 @@ from task_assignor.runtime import (
     Launcher,
     LaunchPlan,
     LocalProcessLauncher,
+    MarkerReached,
     Output,
+    Rebalanced,
     RecordProcessor,
     RunEvent,
     RuntimeOptions,
@@ -48,6 +50,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.storage.local import CONTENT
 from task_assignor.sdk import StreamsException
+from tests.runtime.chaos_markers import AskedMarkers, GrowingTopic
 from tests.runtime.support import settings
 
 ROWS, KEYS, PARTITIONS, BATCH_ROWS = 480, 12, 4, 12
@@ -74,10 +77,13 @@ ASSIGNORS = (
 )
 
 
-KINDS = ("kill", "stop", "slow", "hang", "driver", "drain", "power", "scale", "sigterm", "full", "damage", "elsewhere")
+KINDS = (
+    *("kill", "stop", "slow", "hang", "driver", "drain", "power", "scale", "sigterm", "full", "damage", "elsewhere"),
+    *("grow", "marker"),
+)
 """Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; the driver is asked to stop; power fails,
 and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is gone, torn, or has a flipped
-bit; a folder is not shared."""
+bit; a folder is not shared; the topic gains rows; somebody asks for a cut over all tasks."""
 
 
 class DriverDied(BaseException):
@@ -187,7 +193,10 @@ class Chaos:
     root: Path
     seed: int
     launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
-    acts: Sequence[str] = ("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "drain", "power")
+    acts: Sequence[str] = (
+        *("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "drain", "power"),
+        *("grow", "marker", "marker"),
+    )
     options: RuntimeOptions = OPTIONS
     can_be_full: bool = True
     happened: list[str] = attrs.field(factory=list)
@@ -205,6 +214,10 @@ class Chaos:
     _is_drained: bool = False
     """The driver was asked to stop, in this life."""
     _app: StreamsApplication | None = None
+    _topic: GrowingTopic = attrs.field(init=False)
+    _markers: AskedMarkers = attrs.field(init=False)
+    _awaited: str | None = None
+    """The marker that this life goes up to, in which the topic may grow for ever; "": not asked for yet; None: no such life."""
 
     def __attrs_post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -238,7 +251,11 @@ class Chaos:
 
     def _run(self) -> None:
         (self.root / "marks").mkdir(parents=True)
-        write_topic(self.root / "topics", "left", source(), partitions=PARTITIONS, key=["key"], timestamp="at")
+        rows = source()
+        first = self._random.choice((ROWS // 2, ROWS * 3 // 4, ROWS))
+        write_topic(self.root / "topics", "left", rows[:first], partitions=PARTITIONS, key=["key"], timestamp="at")
+        self._topic = GrowingTopic(self.root / "topics", "left", rows, first)
+        self._markers = AskedMarkers(self._topic, "totals-out")
         topology = self._topology()
         config = settings(
             task_assignor_class=self._random.choice(ASSIGNORS),
@@ -266,6 +283,10 @@ class Chaos:
             self._plan = sorted((self._random.randint(1, 30), self._random.choice(self.acts)) for _ in range(actions))
             self._batches = 0
             self._is_drained = False
+            self._awaited = "" if self._random.random() < 0.3 else None
+            if life >= MAX_LIVES // 2:
+                self._topic.grow(ROWS)
+            self._markers.begin_life(is_continuous=self._awaited is not None)
             before_full = self._has_been("full")
             with self._damage(life) as damage:
                 found, error = self._live()
@@ -296,11 +317,18 @@ class Chaos:
         """
         assert self._app is not None
         try:
-            result = self._app.run(self._on_event)
-            if not result.stopped:
-                return result.table("totals-out"), None
-            if not self._is_drained:
+            if self._awaited is None:
+                result = self._app.run(self._on_event)
+                is_at_end = not result.stopped
+            else:
+                result = self._app.run(self._on_event, until=self._is_at_end)
+                is_at_end = self._awaited in self._markers.reached
+            self._markers.end_life()
+            if not (is_at_end or self._is_drained):
                 raise KeyboardInterrupt(result.stopped)
+            if is_at_end and self._topic.is_whole:
+                return result.table("totals-out"), None
+            self._topic.grow(self._random.randint(1, ROWS))
             return None, None
         except PowerFailed:
             self._lose_what_is_not_synced()
@@ -309,6 +337,7 @@ class Chaos:
             return None, None
         except (StreamsException, OSError) as error:
             self.happened.append(f"{type(error).__name__}: {error}")
+            self._markers.end_life()
             return None, error
         finally:
             self._resume_all()
@@ -327,7 +356,21 @@ class Chaos:
 
     # What happens.
 
+    def _is_at_end(self, event: RunEvent) -> bool:
+        """A life in which the topic may grow ends with a marker that has all of its rows."""
+        assert self._app is not None
+        if self._awaited == "" and isinstance(event, Rebalanced):
+            self._awaited = self._markers.ask(self._app)
+        if not isinstance(event, MarkerReached) or event.name != self._awaited:
+            return False
+        if not self._topic.is_whole:
+            self._topic.grow(ROWS // 8)
+            self._awaited = self._markers.ask(self._app)
+            return False
+        return True
+
     def _on_event(self, event: RunEvent) -> None:
+        self._markers.hear(event)
         match event:
             case ClientJoined():
                 self._pids[event.client] = event.pid
@@ -369,6 +412,10 @@ class Chaos:
                 # Somebody stays who was not asked to leave: who leaves in order is not started again.
                 leave = len(self._asked.intersection(self._pids.values()))
                 self._app.scale(self._random.randint(min(leave + 1, 3), 3))
+            case "grow":
+                self._topic.grow(BATCH_ROWS)
+            case "marker":
+                self._markers.ask(self._app)
             case "driver":
                 raise DriverDied
             case "drain" if not self._is_drained:
@@ -429,7 +476,9 @@ class Chaos:
     def _check(self, found: pa.Table) -> None:
         rows = [tuple(row.values()) for row in found.select(SCHEMA.names).to_pylist()]
         assert len(rows) == ROWS, f"{len(rows)} rows in place of {ROWS}: {self.happened}"
-        assert set(rows) == reference(), f"other rows than of a plain computation: {self.happened}"
+        expected = reference()
+        assert set(rows) == expected, f"other rows than of a plain computation: {self.happened}"
+        self._markers.check(self.root / "run", {row[1]: row for row in expected})
         check_owners(CommitLog(self.root / "run"))
 
 

@@ -30,7 +30,10 @@ from tests.spark.cluster import SOURCES, WORKERS, Cluster, standalone
 OPTIONS: RuntimeOptions = attrs.evolve(
     chaos.OPTIONS, session_timeout_ms=3_000, rejoin_timeout_ms=5_000, max_poll_interval_ms=6_000, stop_timeout_ms=3_000
 )
-ACTS = ("kill", "stop", "executor", "executor", "decommission", "scale", "sigterm", "driver", "drain", "power")
+ACTS = (
+    *("kill", "stop", "executor", "executor", "decommission", "scale", "sigterm", "driver", "drain", "power"),
+    *("grow", "marker"),
+)
 """Those of clients are done to the Python of their executors. `executor`: its JVM is killed with -9."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 

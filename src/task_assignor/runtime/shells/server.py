@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
@@ -43,7 +44,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     StoreCommit,
     Tick,
 )
-from task_assignor.runtime.machines.events import RunEvent
+from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, RunEvent
 from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.shells.deciding import decide
@@ -131,6 +132,7 @@ class CoordinatorServer:
         self._lock = threading.Lock()
         self._connections = 0
         self._is_over = False
+        self._asked: list[str] = []
         self._clock = Clock()
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
@@ -158,6 +160,7 @@ class CoordinatorServer:
         """
         with self._lock:
             if not self._is_over:
+                self._asked.append(name)
                 self._events.put(MarkerWanted(name, self._clock.now_ms()))
             return not self._is_over
 
@@ -219,6 +222,7 @@ class CoordinatorServer:
                 handle(self._events.get())
         except BaseException:
             handle(Abandoned(self._clock.now_ms()))
+            self._refuse_markers(announce)
             raise
         finally:
             if self._deciding is not None:
@@ -227,6 +231,15 @@ class CoordinatorServer:
             if growing is not None:
                 growing.stop()
         return self._error
+
+    def _refuse_markers(self, announce: Callable[[RunEvent], None]) -> None:
+        """The run breaks off: who has asked for a marker gets an answer even so."""
+        with self._lock:
+            self._is_over = True
+        for name in self._asked:
+            # Why the run breaks off is raised, also where that is the listener itself.
+            with suppress(Exception):
+                announce(MarkerRefused(name, "the run broke off; list_markers tells whether it was reached before"))
 
     def _tell_of_sources(self, found: Moved | StreamsException) -> None:
         now_ms = self._clock.now_ms()
@@ -278,6 +291,8 @@ class CoordinatorServer:
                 case DeleteFiles(names):
                     self._checkpoints.submit(_delete, commits, names)
                 case Announce(event):
+                    if isinstance(event, (MarkerReached, MarkerRefused)):
+                        self._asked.remove(event.name)
                     announce(event)
                 case Finished(error):
                     self._error = error
