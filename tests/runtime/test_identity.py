@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
@@ -45,7 +53,7 @@ KEY, VALUE = pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())])
 class Scaled(Processor):
     """A processor with a parameter."""
 
-    def __init__(self, factor: float = 1.0) -> None:
+    def __init__(self, factor: object = 1.0) -> None:
         self.factor = factor
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
@@ -66,6 +74,17 @@ class Factory:
     def __call__(self) -> Processor:
         """One."""
         return Scaled()
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """Makes processors with a setting, and has no `__dict__`."""
+
+    factor: float
+
+    def __call__(self) -> Processor:
+        """One."""
+        return Scaled(self.factor)
 
 
 def _topology(**changes: Any) -> Topology:
@@ -132,14 +151,27 @@ def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], 
         (_scaled(1), _scaled(2)),
         (Factory((1, 2)), Factory((1, 3))),
         (lambda f=1: Scaled(f), lambda f=2: Scaled(f)),
+        (Slotted(1.0), Slotted(2.0)),
+        (Factory((1, 2)).__call__, Factory((1, 3)).__call__),
+        (partial(Scaled, timedelta(days=1)), partial(Scaled, timedelta(days=2))),
+        (partial(Scaled, Decimal("1.5")), partial(Scaled, Decimal("2.5"))),
+        (partial(Scaled, re.compile("a+")), partial(Scaled, re.compile("b+"))),
+        (partial(Scaled, np.float64(1.5)), partial(Scaled, np.float64(2.5))),
+        (partial(Scaled, np.int64(1)), partial(Scaled, np.int64(2))),
+        (partial(Scaled, np.zeros(10_000)), partial(Scaled, np.ones(10_000))),
+        (partial(Scaled, pl.col("a") > 1), partial(Scaled, pl.col("a") > 2)),
+        (partial(Scaled, pc.field("a") > 1), partial(Scaled, pc.field("a") > 2)),
+        (partial(Scaled, pa.table({"a": [1]})), partial(Scaled, pa.table({"a": [2]}))),
     ],
 )
 def test_parameters_of_processors_are_seen_wherever_they_are(
     topics: dict[str, Topic], one: Callable[[], Processor], other: Callable[[], Processor]
 ) -> None:
     first, second = (_identity(topics, _topology(processor=found)) for found in (one, other))
-    (told,) = differences(first, second)
-    assert "processor, parameters" in told
+    told = differences(first, second)
+    assert told
+    assert all("processor, parameters" in one for one in told)
+    assert differences(first, _identity(topics, _topology(processor=one))) == []
 
 
 def _with_store(key: pa.Schema, value: pa.Schema, **more: Any) -> Topology:
@@ -204,7 +236,9 @@ def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic])
         def __init__(self) -> None:
             self.limit = {3: {2, 1}, "x": None}
             self.lock = object()
-            self.me = self
+            self.log = logging.getLogger(__name__)
+            self.module = logging
+            self.me = self.myself = self
 
         def __call__(self) -> Processor:
             return Scaled()

@@ -6,8 +6,10 @@ run that would go on under another one is refused, with everything that differs.
 
 from __future__ import annotations
 
+import copyreg
 import enum
 import functools
+import hashlib
 import inspect
 import json
 import math
@@ -17,7 +19,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 import attrs
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
@@ -26,7 +30,11 @@ from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import SubTopology, Topology, factory_name
 
-_DEEPEST: Final = 8
+_DEEPEST: Final = 16
+_LONGEST: Final = 4096
+"""Of more bytes than these the checksum is compared: a captured array or table may be large."""
+_SHOWN: Final = 500
+"""So many characters of a value are in a message: it may be an array."""
 _ABSENT: Final = object()
 
 
@@ -127,26 +135,34 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
 def _parameters(factory: object, topics: Mapping[str, TopicSpec]) -> Any:
     if inspect.isclass(factory) and issubclass(factory, Processor):
         return {}
-    return _plain(factory, topics, _DEEPEST)
+    return _plain(factory, topics)
 
 
-def _plain(value: object, topics: Mapping[str, TopicSpec], depth: int) -> Any:
-    """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type."""
+def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, ...] = ()) -> Any:
+    """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type.
+
+    Args:
+        value: the value.
+        topics: the topics of the application, by name.
+        above: the values that it is a part of.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has none of these
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath)):
+    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath, pl.Expr, pc.Expression)):
         return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex() if len(value) <= _LONGEST else hashlib.sha256(value).hexdigest()
+    if inspect.ismodule(value):
+        return value.__name__
     if isinstance(value, TopicSpec) and _is_known(value, topics):
         return f"the topic {value.name} as it is"
-    if depth == 0:
+    if len(above) == _DEEPEST or any(value is one for one in above):
         return type(value).__qualname__
-    plain = functools.partial(_plain, topics=topics, depth=depth - 1)
+    plain = functools.partial(_plain, topics=topics, above=(*above, value))
     if isinstance(value, Mapping):
         return {str(key): plain(found) for key, found in value.items()}
     if isinstance(value, (set, frozenset)):
@@ -170,6 +186,9 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         return
     if inspect.isroutine(value) or inspect.isclass(value):
         yield "name", getattr(value, "__qualname__", "")
+        owner = getattr(value, "__self__", None)
+        if not (owner is None or inspect.isclass(owner) or inspect.ismodule(owner)):
+            yield "of", owner
         captured = inspect.getclosurevars(value).nonlocals if inspect.isfunction(value) else {}
         yield from captured.items()
         yield from inspect.signature(value).parameters.items() if inspect.isfunction(value) else ()
@@ -182,7 +201,33 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
     if attrs.has(kind):
         yield from ((field.name, getattr(value, field.name)) for field in attrs.fields(kind))
     else:
-        yield from sorted(getattr(value, "__dict__", {}).items())
+        yield from _pickled(value)
+
+
+def _pickled(value: object) -> Iterator[tuple[str, object]]:
+    """What a value of an unknown class is made of, as it tells pickle; nothing, if it cannot be pickled.
+
+    Not its `__dict__`: a timedelta, a number of numpy or a class with slots has none, and a logger has all others in it.
+    """
+    reduce = copyreg.dispatch_table.get(type(value))
+    try:
+        found = value.__reduce_ex__(2) if reduce is None else reduce(value)
+    except Exception:  # noqa: BLE001 - whatever a class raises that is not to be pickled
+        return
+    if isinstance(found, str):
+        yield "name", found
+        return
+    _, arguments, state, items, _ = (*found, None, None, None)[:5]
+    if given := [one for one in arguments if one is not type(value)]:
+        yield "arguments", given
+    # Of a class with slots a pair: what is in its `__dict__`, and its slots.
+    for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
+        if isinstance(part, Mapping):
+            yield from sorted((str(name), one) for name, one in part.items())
+        elif part is not None:
+            yield "state", part
+    if items is not None:
+        yield "items", list(items)
 
 
 def differences(before: Any, now: Any, place: str = "") -> list[str]:
@@ -209,4 +254,5 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value)
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
