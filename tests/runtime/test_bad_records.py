@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
+    Aggregate,
     BadRecordException,
     DeadLetters,
     Output,
@@ -22,8 +23,10 @@ from task_assignor.runtime import (
     RuntimeOptions,
     SubTopology,
     TaskContext,
+    TimeWindows,
     Topology,
     TopologyException,
+    WindowedAggregation,
     read_output,
     write_topic,
 )
@@ -350,3 +353,31 @@ def test_late_and_bad_records_have_settings_of_their_own(tmp_path: Path) -> None
     result = _run(tmp_path, _sub(Checks, bad_records="skip", late_records=DeadLetters("late")), 2)
     assert read_output(tmp_path / "run", "late").num_rows == 2
     assert result.table("late").schema.equals(DEAD_LETTER_SCHEMA)
+
+
+@pytest.mark.parametrize("ready_made", [False, True])
+@pytest.mark.parametrize("policy", ["skip", DeadLetters("letters")])
+def test_a_run_that_a_record_has_stopped_goes_on_without_it(tmp_path: Path, ready_made: bool, policy: LeftOut) -> None:
+    """In the same folder: what is committed fits, whatever becomes of the records that come."""
+    times = pa.array([10, 20, None, 40, 5, 60, 70], pa.int64())
+    table = pa.table({"key": [1] * 7, "at": times, "price": [5, 4, 0, 2, None, 1, 1]})
+    orders = write_topic(tmp_path / "topics", "orders", table, partitions=1, key=["key"], timestamp="at")
+
+    def run(policy: LeftOut) -> Any:
+        policies = {"bad_records": policy, "late_records": policy}
+        if ready_made:
+            count = {"orders": Aggregate.count()}
+            windows = WindowedAggregation(source="orders", windows=TimeWindows(10), aggregates=count, **policies)  # type: ignore[arg-type]
+            sub = windows.sub_topology("shares", "shares", [orders.spec])
+        else:
+            sub = _sub(OneOutput, ["shares"], **policies)
+        return application(tmp_path, Topology(sub), clients=1, options=RuntimeOptions(max_batch_rows=1)).run()
+
+    with pytest.raises(ProcessorException, match="offset 2"):
+        run("stop")
+    result = run(policy)
+    assert (result.rows_in, result.table("shares").num_rows) == (5, 4 if ready_made else 5)
+    if isinstance(policy, DeadLetters):
+        assert result.table("letters").column("offset").to_pylist() == [2, 4]
+    commits = [commit for record in result.commits.records() for commit in record.tasks.values()]
+    assert sum(commit.counters.get(reason, 0) for commit in commits for reason in ("bad_records", "late")) == 2

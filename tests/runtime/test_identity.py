@@ -36,7 +36,7 @@ from task_assignor.runtime import (
     append_topic,
     write_topic,
 )
-from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
+from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
 from tests.runtime.support import (
     CountByKey,
     application,
@@ -186,7 +186,7 @@ def test_a_key_value_store_may_gain_columns(topics: dict[str, Topic], logged: bo
         KEY, pa.schema([*VALUE, ("m", pa.string()), ("o", pa.float64())]), logged=logged, on_disk=on_disk
     )
     now = _identity(topics, topology)
-    assert differences(with_gained_columns(before, now, topology, _outputs(topology)), now) == []
+    assert differences(with_allowed_changes(before, now, topology, _outputs(topology)), now) == []
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_whatever_else_changes_in_a_key_value_store_is_a_difference(
     """Lost, retyped, before others, never null, in the key, without the changelog that had the older rows."""
     before, topology = _identity(topics, _with_store(KEY, VALUE)), _with_store(key, value, logged=logged)
     now = _identity(topics, topology)
-    (told,) = differences(with_gained_columns(before, now, topology, _outputs(topology)), now)
+    (told,) = differences(with_allowed_changes(before, now, topology, _outputs(topology)), now)
     assert told.startswith('sub-topologies, sub, stores, s: was "key-value(k: int64 -> n: int64)", is "key-value(')
 
 
@@ -228,7 +228,7 @@ def test_what_a_topic_gains_is_no_parameter_of_a_processor(tmp_path: Path) -> No
     append_topic(tmp_path, "t", rows.append_column("more", rows.column("value")), add_columns=True)
     topology, now = identity()
     assert before != now
-    assert differences(with_gained_columns(before, now, topology, {}), now) == []
+    assert differences(with_allowed_changes(before, now, topology, {}), now) == []
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

@@ -30,7 +30,7 @@ from task_assignor.runtime.commits import (
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.identity import differences, identity_of, with_gained_columns
+from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -472,7 +472,7 @@ class StreamsApplication:
                 f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        changed = differences(with_gained_columns(found.identity, identity, self._topology, outputs), identity)
+        changed = differences(with_allowed_changes(found.identity, identity, self._topology, outputs), identity)
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "

@@ -28,7 +28,7 @@ from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import SubTopology, Topology, factory_name
+from task_assignor.runtime.topology import SubTopology, Topology, factory_name, is_ready_made
 
 _DEEPEST: Final = 16
 _LONGEST: Final = 4096
@@ -36,6 +36,8 @@ _LONGEST: Final = 4096
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
 _ABSENT: Final = object()
+_OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
+"""What ready-made processors are told of records that cannot be processed: what was committed fits whatever it is."""
 
 
 def identity_of(
@@ -95,12 +97,14 @@ def _sub_topology(
     }
 
 
-def with_gained_columns(
+def with_allowed_changes(
     before: Any, now: dict[str, Any], topology: Topology, outputs: Mapping[str, pa.Schema | None]
 ) -> dict[str, Any]:
-    """An identity with the columns that topics, stores and outputs have gained since; what else differs stays as it was.
+    """An identity with what may have changed since, so that the run goes on; what else differs stays as it was.
 
-    A topic only ever gains columns that are null in older rows; a store and an output must have declared them so.
+    Topics, stores and outputs may have gained columns: a topic only ever gains those that are null in older rows, a store and
+    an output must have declared them so. What becomes of records that are left out may be another thing, and they may have
+    got outputs.
 
     Args:
         before: what the run was.
@@ -124,7 +128,22 @@ def with_gained_columns(
             if columns is not None and declared is not None and schema is not None:
                 gained = [field.name for field in schema if field.nullable and field.name not in columns]
                 sub["outputs"][output] = {**columns, **{column: declared[column] for column in gained}}
+    for found in topology.sub_topologies:
+        if found.name in grown.get("sub-topologies", {}):
+            _take_left_out(grown["sub-topologies"][found.name], now["sub-topologies"][found.name], found)
     return grown
+
+
+def _take_left_out(before: dict[str, Any], now: dict[str, Any], sub: SubTopology) -> None:
+    """What becomes of records that are left out is as it is now."""
+    before["outputs"] = {**{name: now["outputs"][name] for name in sub.dead_letters}, **before["outputs"]}
+    if is_ready_made(sub.processor) and before["processor"]["name"] == now["processor"]["name"]:
+        for name, plan in before["processor"]["parameters"].items():
+            found = now["processor"]["parameters"].get(name)
+            if isinstance(plan, dict) and isinstance(found, dict):
+                plan.update(
+                    {setting: found[setting] for setting in _OF_LEFT_OUT if setting in plan and setting in found}
+                )
 
 
 def columns_of(schema: pa.Schema) -> dict[str, str]:

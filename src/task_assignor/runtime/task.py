@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -46,10 +45,8 @@ from task_assignor.runtime.stores.sharing import share
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots, noted_position, store_folder
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topology import Repartitioned, SubTopology, processor_name
+from task_assignor.runtime.topology import Repartitioned, SubTopology, is_ready_made, processor_name
 from task_assignor.sdk import StreamsException, TaskId
-
-_READY_MADE: Final = "task_assignor.runtime.processors"
 
 
 @attrs.frozen(eq=False)
@@ -439,8 +436,8 @@ def may_schedule(sub_topology: SubTopology) -> bool:
     while isinstance(factory, partial):
         factory = factory.func
     if not isinstance(factory, type):
-        return not getattr(factory, "__module__", "").startswith(_READY_MADE)
-    return getattr(factory, "init", None) is not Processor.init and not factory.__module__.startswith(_READY_MADE)
+        return not is_ready_made(factory)
+    return getattr(factory, "init", None) is not Processor.init and not is_ready_made(factory)
 
 
 def failure_of(task: TaskId, error: BaseException) -> TaskFailure:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
+from task_assignor.runtime import processors
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, check_left_out
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
@@ -230,6 +231,11 @@ def factory_name(factory: object) -> str:
     """What makes a processor; a run folder remembers it."""
     wrapped = getattr(factory, "func", factory)
     return str(getattr(wrapped, "__qualname__", type(wrapped).__qualname__))
+
+
+def is_ready_made(factory: object) -> bool:
+    """It makes processors of ours."""
+    return getattr(factory, "__module__", "").startswith(processors.__name__)
 
 
 def processor_name(factory: object) -> str:

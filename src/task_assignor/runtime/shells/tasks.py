@@ -13,7 +13,6 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime import processors
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
@@ -37,6 +36,7 @@ from task_assignor.runtime.task import (
     positions_on_disk,
     share_snapshot,
 )
+from task_assignor.runtime.topology import is_ready_made
 from task_assignor.sdk import TaskId
 
 _log = logging.getLogger(__name__)
@@ -89,13 +89,9 @@ def prepare_process(bootstrap: ClientBootstrap) -> None:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # At its first conversion pyarrow imports pandas, where that is installed: not while a processor's time is measured.
     pa.scalar(0)
-    if any(_is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
+    if any(is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
         # They compute with it, and to import it takes as long as many batches.
         importlib.import_module("polars")
-
-
-def _is_ready_made(factory: object) -> bool:
-    return getattr(factory, "__module__", "").startswith(processors.__name__)
 
 
 class TasksHere:
