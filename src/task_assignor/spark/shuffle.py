@@ -7,7 +7,8 @@ attempts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import attrs
@@ -34,6 +35,11 @@ class Shuffled:
 
     file: str
     chunks: tuple[tuple[Seal, ...], ...]
+
+    @cached_property
+    def starts(self) -> tuple[tuple[int, ...], ...]:
+        """Per chunk, where each topic partition's part begins in the file."""
+        return tuple(tuple(accumulate((seal.size for seal in seals), initial=0)) for seals in self.chunks)
 
 
 @attrs.frozen
@@ -87,7 +93,7 @@ class Shuffle:
         for written in manifest:
             for number, seals in enumerate(written.chunks):
                 if seals[partition].rows:
-                    start = sum(seal.size for seal in seals[:partition])
+                    start = written.starts[number][partition]
                     yield from self._part(self._file(written.file, number), start, seals[partition], partition, number)
 
     def _part(self, name: str, start: int, seal: Seal, partition: int, number: int) -> list[pa.RecordBatch]:
