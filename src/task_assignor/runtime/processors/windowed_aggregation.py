@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 START: Final = "window_start"
 END: Final = "window_end"
 _MOST_WINDOWS: Final = 10_000
-"""In so many may a record be: a batch takes memory and time for each of its rows in each."""
+"""In so many may a record be: a batch takes time for each of its rows in each."""
+_AT_ONCE: Final = 1 << 20
+"""So many rows, each counted once for each of its windows, are put into groups at a time."""
 _SESSION, _FIRST_END = "__session", "__first_end"
 
 
@@ -59,7 +61,8 @@ _SESSION, _FIRST_END = "__session", "__first_end"
 class TimeWindows:
     """Windows of equal size: `[start, start + size)` for every start that is a multiple of the advance.
 
-    Each record is in size / advance of them, at most 10,000, and a batch has a row for each.
+    Each record is in size / advance of them, at most 10,000, and takes time for each; a batch that has many is put into its
+    windows in slices, so that it takes no more memory.
 
     Args:
         size_ms: how long they are, ms.
@@ -337,6 +340,22 @@ class _InTimeWindows(_Windowed):
     def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:
         import polars as pl
 
+        most = max(_AT_ONCE // -(-self._size // self._advance), 1)
+        states = None
+        for first in range(0, rows.num_rows, most):
+            part = slice(first, first + most)
+            found = self._states(rows.slice(first, most), times[part], newest[part])
+            by = [*self._by, START]
+            states = found if states is None else self._group.put_together(pl.concat([states, found]), by)
+            # What functions have made so far is looked up in the store.
+            if self._group.folds or states.height > _AT_ONCE or part.stop >= rows.num_rows:
+                self._append(states.with_columns((pl.col(START) + self._size).alias(END)))
+                states = None
+
+    def _states(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> pl.DataFrame:
+        """A state for each group and window that is open."""
+        import polars as pl
+
         newest_start = times // self._advance * self._advance
         numbers, starts = [], []
         for hop in range(-(-self._size // self._advance)):
@@ -347,8 +366,6 @@ class _InTimeWindows(_Windowed):
         number, start = np.concatenate(numbers), np.concatenate(starts)
         order = np.argsort(number, kind="stable")
         number, start = number[order], start[order]
-        if not len(number):
-            return
         by = [*self._by, START]
         frame = self._frame(rows)[number].with_columns(pl.Series(START, start))
         parts = self._group.parts(frame, by)
@@ -356,7 +373,7 @@ class _InTimeWindows(_Windowed):
             keys = parts.select(by)
             group = numbers_of(keys, frame)
             parts = self._group.fold(parts, self._known(keys), rows.take(pa.array(number)), group)
-        self._append(parts.with_columns((pl.col(START) + self._size).alias(END)))
+        return parts
 
     def _known(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The states so far of some groups and windows; null where there are none."""
