@@ -14,7 +14,14 @@ from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
 from task_assignor.runtime.machines.coordinator_members import Member
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, NothingWaits
-from task_assignor.runtime.machines.events import ClientLeft, ClientLost, Rebalanced, ResultRefused, SnapshotRefused
+from task_assignor.runtime.machines.events import (
+    ClientJoined,
+    ClientLeft,
+    ClientLost,
+    Rebalanced,
+    ResultRefused,
+    SnapshotRefused,
+)
 from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskFailure
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.storage import Seal
@@ -89,6 +96,22 @@ def test_clients_that_leave_as_they_should_cost_nothing() -> None:
         assert {event.reason for event in told} <= {"scale-in", "SIGTERM"}
         left += len(told)
     assert left > 10
+
+
+def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -> None:
+    """Nothing was said for a minute, until it failed."""
+    alone = 0
+    for seed in range(20):
+        world, present = World(seed, clients=1, faults=0, changes=4), set()
+        _finish(world)
+        for event in world.events:
+            if isinstance(event, ClientJoined):
+                present.add(event.member_id)
+            elif isinstance(event, ClientLeft):
+                present.discard(event.member_id)
+                assert event.waits_ms == (0 if present else world.options.startup_timeout_ms)
+                alone += not present
+    assert alone
 
 
 @given(st.integers(0, 2**32))

@@ -11,6 +11,7 @@ from rich.console import Console
 from task_assignor.runtime import (
     BatchesCommitted,
     ClientJoined,
+    ClientLeft,
     ClientLost,
     ClientTasks,
     Rebalanced,
@@ -96,6 +97,16 @@ def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:
         "0_2 from a: c is back; no standby was here",
     ):
         assert row in text
+
+
+def test_a_run_without_clients_says_that_it_waits_and_for_how_long() -> None:
+    lines = shown(joined("a", 1), ClientLeft("a", "a-1", "SIGTERM", 60_000), ClientLost("b", "b-2", "gone", 1_500))
+    assert lines[1:] == [
+        "a has left: SIGTERM",
+        "no client is there any more; the run waits for one for 1 min",
+        "b is lost: gone",
+        "no client is there any more; the run waits for one for 1.5 s",
+    ]
 
 
 def test_a_narrow_terminal_breaks_lines_between_words() -> None:

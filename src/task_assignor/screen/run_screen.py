@@ -31,7 +31,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted, perhaps_inexact
+from task_assignor.sdk.text import counted, duration, perhaps_inexact
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -108,11 +108,9 @@ class RunScreen:
             case ClientJoined():
                 self._joined(event)
             case ClientLost():
-                self._present.discard(event.client)
-                self.say(f"{event.client} is lost: {event.reason}", "red")
+                self._gone(event, "is lost", "red")
             case ClientLeft():
-                self._present.discard(event.client)
-                self.say(f"{event.client} has left: {event.reason}")
+                self._gone(event, "has left")
             case Rebalanced():
                 self._rebalanced(event)
             case TaskRestored():
@@ -146,6 +144,12 @@ class RunScreen:
         self._restored_rows[event.client] = 0
         kept = f"; its folder has state of {counted(len(event.restorable), 'task')}" if event.restorable else ""
         self.say(f"{event.client} {'is back' if again else 'joined'} as {runs_as}{kept}")
+
+    def _gone(self, event: ClientLost | ClientLeft, what: str, style: str = "") -> None:
+        self._present.discard(event.client)
+        self.say(f"{event.client} {what}: {event.reason}", style)
+        if event.waits_ms:
+            self.say(f"no client is there any more; the run waits for one for {duration(event.waits_ms)}", "yellow")
 
     def _rebalanced(self, event: Rebalanced) -> None:
         if event.kept:

@@ -317,12 +317,13 @@ class Coordinator:
         if self._phase is CoordinatorPhase.STOPPING:
             self._phase = CoordinatorPhase.STOPPING if self._members else CoordinatorPhase.ENDED
             return
+        waits_ms = 0 if self._members else self._options.startup_timeout_ms
         if member.stops_since_ms is None:
-            yield Announce(ClientLost(member.name, member.member_id, reason))
+            yield Announce(ClientLost(member.name, member.member_id, reason, waits_ms))
             self._rebalances.lost(member, reason)
         else:
-            yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because))
-        if not self._members:
+            yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because, waits_ms))
+        if waits_ms:
             self._waiting_since_ms = now_ms
         handed_over = self._orders.lose(member, member.hung(self._options, now_ms) if hangs else None)
         poison = self._orders.poison(self._options.max_attempts)

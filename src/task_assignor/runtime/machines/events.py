@@ -40,11 +40,13 @@ class ClientLost(Value, frozen=True):
         client: its name.
         member_id: its member id, which is now fenced.
         reason: why: connection closed, no heartbeat for so long, replaced.
+        waits_ms: no client is there any more, and the run waits so long for one; 0: others are there.
     """
 
     client: str
     member_id: str
     reason: str
+    waits_ms: int = 0
 
 
 class ClientLeft(Value, frozen=True):
@@ -54,11 +56,13 @@ class ClientLeft(Value, frozen=True):
         client: its name.
         member_id: its member id.
         reason: why it was to leave.
+        waits_ms: no client is there any more, and the run waits so long for one; 0: others are there.
     """
 
     client: str
     member_id: str
     reason: str
+    waits_ms: int = 0
 
 
 class Rebalanced(Value, frozen=True):

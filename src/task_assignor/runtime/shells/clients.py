@@ -15,7 +15,7 @@ from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, Clie
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.sdk import StreamsConfig, StreamsException
-from task_assignor.sdk.text import named, shown
+from task_assignor.sdk.text import duration, named, shown
 
 _SETTLE_S = 10.0
 """So long the engine may take to have all places for clients."""
@@ -99,6 +99,11 @@ class Clients:
                 self._present.discard(client)
                 if isinstance(event, ClientLeft):
                     self._see_leave(client)
+                if event.waits_ms:
+                    _log.warning(
+                        "No client is there any more; the run waits for one for %s (startup_timeout_ms).",
+                        duration(event.waits_ms),
+                    )
 
     def look_after(self, coordinator: Coordinator) -> None:
         """Start and end clients, and see which processes have ended.
