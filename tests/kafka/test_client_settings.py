@@ -185,6 +185,21 @@ def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
     assert found.for_confluent_kafka()["ssl.endpoint.identification.algorithm"] == "none"
 
 
+@pytest.mark.parametrize("more", [{}, {"transaction.timeout.ms": 1_000}, {"transaction.timeout.ms": "900000"}])
+@pytest.mark.parametrize("request_ms", [500, 120_000])
+def test_transactions_may_take_as_long_as_it_is_said(more: dict[str, Any], request_ms: int) -> None:
+    """It was 60 s whatever was said, and with a request.timeout.ms beyond that librdkafka made no producer."""
+    connection = pytest.importorskip("task_assignor.kafka.topics.connection")
+    found = ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": request_ms, **more})
+    assert found.transaction_timeout_ms == int(more.get("transaction.timeout.ms", 60_000))
+    assert len(connection.Connection(found, 1_000).producer({"transactional.id": "shop-0_0"})) == 0
+
+
+def test_a_transaction_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ConfigException, match=r"transaction.timeout.ms \('999'\) must be at least 1000 milliseconds"):
+        ClientSettings.of({"bootstrap.servers": "a:1", "transaction.timeout.ms": "999"})
+
+
 def test_what_topics_make_no_use_of_is_named_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

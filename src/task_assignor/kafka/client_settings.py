@@ -24,11 +24,14 @@ _STORE_ADVICE: Final = (
     "openssl pkcs12 -in store.p12 -out store.pem -nodes, and set the type to PEM."
 )
 UNDERSTOOD: Final = (
-    *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "security.protocol", "sasl.mechanism", "sasl.jaas.config"),
+    *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "transaction.timeout.ms"),
+    *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
     *(f"ssl.truststore.{part}" for part in ("location", "type", "certificates", "password")),
     *(f"ssl.keystore.{part}" for part in ("location", "type", "key", "certificate.chain", "password")),
     *("ssl.key.password", "ssl.endpoint.identification.algorithm"),
 )
+_LEAST_TRANSACTION_MS: Final = 1_000
+"""librdkafka's limit."""
 _SLIP: Final = 0.9
 """None of Kafka's other keys is so much like one of these, but for those with the prefixes of Kafka Streams."""
 _PREFIXES: Final = ("admin.", "consumer.", "producer.", "main.consumer.", "restore.consumer.", "global.consumer.")
@@ -39,8 +42,9 @@ _JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"
 class ClientSettings:
     """How clients reach a cluster, read from the keys of Kafka's Java clients.
 
-    Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `security.protocol`, `sasl.mechanism` (PLAIN,
-    SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and for TLS `ssl.truststore.*`, `ssl.keystore.*`,
+    Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `transaction.timeout.ms` (by what writes in
+    transactions), `security.protocol`, `sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and
+    for TLS `ssl.truststore.*`, `ssl.keystore.*`,
     `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. A key that looks like a
     misspelt one of these is an error; others are the business of others and not looked at. Those of SASL or TLS that the
     `security.protocol` makes no use of are named in the log: they are no reason to log in or to encrypt, as in Java.
@@ -49,6 +53,7 @@ class ClientSettings:
         bootstrap_servers: `host:port` each, at least one.
         client_id: what brokers call the client; None: the client library's default.
         request_timeout_ms: the longest wait for one answer of a broker.
+        transaction_timeout_ms: brokers end a transaction that takes longer.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         username: of SASL.
@@ -62,6 +67,7 @@ class ClientSettings:
     bootstrap_servers: tuple[str, ...]
     client_id: str | None = None
     request_timeout_ms: int = 30_000
+    transaction_timeout_ms: int = 60_000
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "PLAIN"
     username: str | None = None
@@ -151,6 +157,7 @@ class _Reading:
             bootstrap_servers=self._servers(),
             client_id=self._text("client.id"),
             request_timeout_ms=self._milliseconds("request.timeout.ms", 30_000),
+            transaction_timeout_ms=self._milliseconds("transaction.timeout.ms", 60_000, least=_LEAST_TRANSACTION_MS),
             security_protocol=protocol,
             sasl_mechanism=mechanism,
             username=username,
@@ -198,10 +205,11 @@ class _Reading:
             return default
         return value
 
-    def _milliseconds(self, key: str, default: int) -> int:
+    def _milliseconds(self, key: str, default: int, least: int = 1) -> int:
         text = self._text(key, str(default)) or ""
-        if not text.isdecimal() or not 0 < int(text) < 2**31:
-            self._refuse(key, self._settings[key], "a positive number of milliseconds")
+        if not text.isdecimal() or not least <= int(text) < 2**31:
+            expected = "a positive number of milliseconds" if least == 1 else f"at least {least} milliseconds"
+            self._refuse(key, self._settings[key], expected)
             return default
         return int(text)
 

@@ -184,6 +184,7 @@ OTHER_KAFKA_KEYS: Final = frozenset(
         "statestore.cache.max.bytes",
         "task.timeout.ms",
         "topology.optimization",
+        "transaction.timeout.ms",
         "upgrade.from",
         "window.size.ms",
         "windowed.inner.class.serde",

@@ -6,7 +6,7 @@ import functools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,25 +105,32 @@ def test_what_is_said_while_leaders_change_is_asked_again(cluster: KafkaCluster,
     assert Connection(settings, 60_000).ask("ask", ask) == 7
 
 
+def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
+    one = object.__new__(TaskTransactions)
+    one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
+    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    return one
+
+
 @pytest.mark.parametrize(
     "error", [KafkaError(KafkaError._FENCED, fatal=True), KafkaError(KafkaError._FATAL, "Unable to produce message")]
 )
 def test_after_a_fatal_error_the_task_begins_anew(error: KafkaError) -> None:
     """Who produces after it has come is only told that it has; that, too, ended a run once in many."""
-    one = object.__new__(TaskTransactions)
-    one._producer, one._generation, one._transactional_id, one._begun = None, 0, "app-0_0", 0.0
+    one = _transactions()
+    one._begun = 0.0
     with pytest.raises(TaskMigratedException, match="The transaction app-0_0 was ended by Kafka"):
         one._give_up(KafkaException(error))
 
 
 def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
     """Kafka calls it fenced; it was told to be another run's doing."""
-    one = object.__new__(TaskTransactions)
-    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    one = _transactions({"transaction.timeout.ms": 90_000})
     fenced = KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
     for age, said in (
         (0.0, "Either another client"),
-        (61.0, "It has taken 61 s, and brokers end those of more than 60 s"),
+        (61.0, "Either another client"),
+        (91.0, "It has taken 91 s, and brokers end those of more than 1.5 min"),
     ):
         one._begun = time.monotonic() - age
         with pytest.raises(TaskMigratedException, match=said):

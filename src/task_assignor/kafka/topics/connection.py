@@ -174,14 +174,22 @@ class Connection:
         """The longest wait for one answer of a broker, in seconds."""
         return self._settings.request_timeout_ms / 1000
 
+    @property
+    def transaction_ms(self) -> int:
+        """So long may a transaction take; then brokers end it."""
+        return self._settings.transaction_timeout_ms
+
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
         return Consumer(self._config({**fixed, **config}), logger=_log)
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
-        """A producer."""
-        return Producer(self._config(config), logger=_log)
+        """A producer of transactions."""
+        # librdkafka wants an answer to come while the transaction lives.
+        longest = min(self._settings.request_timeout_ms, self.transaction_ms)
+        fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
+        return Producer(self._config({**fixed, **config}), logger=_log)
 
     def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {**self._settings.for_confluent_kafka(), "error_cb": self._refusal.note, **config}

@@ -36,13 +36,12 @@ from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.topology import SubTopology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import duration
 
 _log = logging.getLogger(__name__)
 _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
-_TRANSACTION_MS: Final = 60_000
-"""So long may a transaction take (`transaction.timeout.ms`); then brokers end it."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
 _BEGIN_ANEW: Final = frozenset(
@@ -69,6 +68,7 @@ _REFUSED: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _NO_RIGHT,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_RIGHT,
     KafkaError.INVALID_RECORD: "Maybe the topic is compacted, and a row has no key.",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Maybe transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms.",
     KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
     "message.timestamp.after.max.ms.",
     KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
@@ -193,7 +193,6 @@ class TaskTransactions:
         producer = self._connection.producer(
             {
                 "transactional.id": self._transactional_id,
-                "transaction.timeout.ms": _TRANSACTION_MS,
                 "compression.type": "lz4",
                 "linger.ms": 5,
                 "message.max.bytes": _MOST_BYTES,
@@ -474,13 +473,14 @@ class TaskTransactions:
         advice = _REFUSED.get(found.code())
         if advice is None and (found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
             # Kafka says the same of a transaction that took too long as of one whose task somebody else has.
-            seconds = time.monotonic() - self._begun
+            seconds, limit_ms = time.monotonic() - self._begun, self._connection.transaction_ms
             why = (
                 "Either another client has taken the task over, or brokers were away for too long; if it happens again and "
                 "again, another run may have the same application.id."
-                if not self._begun or seconds * 1000 < _TRANSACTION_MS
-                else f"It has taken {seconds:.0f} s, and brokers end those of more than {_TRANSACTION_MS // 1000} s; if it happens again "
-                "and again, the brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...)."
+                if not self._begun or seconds * 1000 < limit_ms
+                else f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}; if it happens again and "
+                "again, the brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...), or more "
+                "time: transaction.timeout.ms among the settings of KafkaTopics."
             )
             raise TaskMigratedException(
                 f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. {why}"
