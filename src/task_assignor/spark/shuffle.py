@@ -7,8 +7,7 @@ attempts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -31,15 +30,12 @@ class Shuffled:
     Args:
         file: begins the names of its files in the folder of the shuffle.
         chunks: per chunk of rows, which is a file of its own, the seal of each topic partition's part of that file.
+        starts: where these parts begin in their files.
     """
 
     file: str
     chunks: tuple[tuple[Seal, ...], ...]
-
-    @cached_property
-    def starts(self) -> tuple[tuple[int, ...], ...]:
-        """Per chunk, where each topic partition's part begins in the file."""
-        return tuple(tuple(accumulate((seal.size for seal in seals), initial=0)) for seals in self.chunks)
+    starts: tuple[tuple[int, ...], ...]
 
 
 @attrs.frozen
@@ -68,6 +64,7 @@ class Shuffle:
     def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> Shuffled:
         """Write the rows of one Spark task to files whose names begin so."""
         chunks: list[tuple[Seal, ...]] = []
+        starts: list[tuple[int, ...]] = []
         for table in self._chunks(batches):
             order, bounds = self._order(table)
             table = taken(table, order).combine_chunks()
@@ -82,7 +79,8 @@ class Shuffle:
             self.storage.put(self._file(name, len(chunks)), data)
             parts = zip(pairwise(bounds), pairwise(ends), strict=True)
             chunks.append(tuple(seal_of(high - low, data[start:end]) for (low, high), (start, end) in parts))
-        return Shuffled(name, tuple(chunks))
+            starts.append(tuple(ends[:-1]))
+        return Shuffled(name, tuple(chunks), tuple(starts))
 
     def read(self, manifest: Sequence[Shuffled], partition: int) -> Iterator[pa.RecordBatch]:
         """The rows of one topic partition, in the order of the manifest and of the rows in each Spark task.
