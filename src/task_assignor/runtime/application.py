@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -344,11 +345,18 @@ class StreamsApplication:
                 self._config.task_assignor_class.__qualname__,
                 log.state,
             )
+            bootstrap = partial(
+                self._bootstrap,
+                run_id=run_id,
+                port=server.port,
+                authkey=authkey,
+                epoch_ms=opening.committed_at_ms,
+            )
             clients = Clients(
                 self._launcher,
                 server,
                 lambda: self.clients,
-                lambda spec: self._bootstrap(spec, run_id, server.port, authkey),
+                bootstrap,
                 self._options.min_clients,
                 self._gone.add,
             )
@@ -373,7 +381,7 @@ class StreamsApplication:
                 clients.look_after(coordinator)
 
             with stopping_on_signals(server.request_stop):
-                bootstraps = tuple(self._bootstrap(spec, run_id, server.port, authkey) for spec in self._clients)
+                bootstraps = tuple(bootstrap(spec) for spec in self._clients)
                 self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps, is_continuous))
                 error = server.run(
                     coordinator,
@@ -412,7 +420,7 @@ class StreamsApplication:
         root = str(self._config.values["state.dir"])
         return str(Path(root) / client if root else self._layout.client(client, run_id))
 
-    def _bootstrap(self, spec: ClientSpec, run_id: str, port: int, authkey: bytes) -> ClientBootstrap:
+    def _bootstrap(self, spec: ClientSpec, run_id: str, port: int, authkey: bytes, epoch_ms: int) -> ClientBootstrap:
         return ClientBootstrap(
             (self._options.advertised_host or self._bind_host, port),
             authkey,
@@ -426,6 +434,7 @@ class StreamsApplication:
             self._options,
             {name: topic.topic_id for name, topic in self._topics.items()},
             {name: topic.spec.schema.names for name, topic in self._topics.items()},
+            epoch_ms,
         )
 
     # The folder of the run.

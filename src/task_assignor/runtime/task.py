@@ -63,6 +63,7 @@ class TaskEnvironment:
         memory: what all stores of the client share.
         put_all: writes the files of a batch, or begins to; None: into the folder of the run, at once.
         results: where results go; None: into the folder of the run.
+        epoch_ms: when the coordinator began, milliseconds since the epoch.
     """
 
     application_id: str
@@ -74,6 +75,7 @@ class TaskEnvironment:
     memory: StoreMemory = attrs.field(factory=StoreMemory)
     put_all: Callable[[Mapping[str, Data]], None] | None = None
     results: Results | None = None
+    epoch_ms: int = 0
 
     layout: RunLayout = attrs.field(init=False)
     """Where things are."""
@@ -288,7 +290,7 @@ class StreamTask:
                 self._has_failed = True
                 raise
         offset = order.base.changelog_offset + sum(table.num_rows for table in changes.values())
-        self._state.position = Position(order.batch, order.generation, offset, self._context.stream_time)
+        self._state.position = self._position_of(order, offset, self._context.stream_time)
         seconds = time.perf_counter() - begin
         return TaskResult(
             self.task,
@@ -305,7 +307,7 @@ class StreamTask:
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:
         """What was made of the order before becomes the answer to it, and the state goes along."""
-        position = Position(order.batch, order.generation, found.changelog_offset, found.stream_time)
+        position = self._position_of(order, found.changelog_offset, found.stream_time)
         # What a processor keeps besides its stores belongs to where they were.
         self._close_processor()
         with self._whole_or_empty():
@@ -321,6 +323,9 @@ class StreamTask:
             position,
             is_found=True,
         )
+
+    def _position_of(self, order: TaskOrder, changelog_offset: int, stream_time: int | None) -> Position:
+        return Position(order.batch, order.generation, changelog_offset, stream_time, self._environment.epoch_ms)
 
     def _logs(self, order: TaskOrder) -> dict[str, Log]:
         """The task's sources with what the order says can be read of them."""

@@ -207,6 +207,7 @@ class Orders:
             round(result.seconds, 6),
             result.position.stream_time,
             result.repartitions,
+            result.position.epoch_ms,
         )
         return commit
 

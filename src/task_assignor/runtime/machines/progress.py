@@ -226,7 +226,9 @@ class Progress:
         found = self._tasks.get(task)
         if found is None or position.batch > found.position.batch:
             return False
-        return position.batch < 0 or found.generation_of(position.batch) == position.generation
+        if position.batch < 0 or position.batch >= found.recovery.floor.batch:
+            return position.batch < 0 or found.recovery.reaches(position)
+        return found.generation_of(position.batch) == position.generation
 
     def recovery(self, task: TaskId) -> Recovery:
         """From what the state of a task is restored; a copy."""
@@ -396,7 +398,9 @@ class Progress:
         for topic, (start, end) in commit.offsets.items():
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
         self._batches += 1
-        found.position = Position(commit.batch, commit.generation, commit.changelog_offset, commit.stream_time)
+        found.position = Position(
+            commit.batch, commit.generation, commit.changelog_offset, commit.stream_time, commit.epoch_ms
+        )
         found.recovery.add(Change(found.position, commit.changelogs))
         found.see_generation(commit)
 

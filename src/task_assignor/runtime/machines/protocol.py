@@ -19,19 +19,22 @@ from task_assignor.sdk import HostInfo, TaskId
 class Position(Value, frozen=True, array_like=True, eq=False):
     """How far the state of a task is.
 
-    Batch and generation together name one try: a state is only worth something if just this try was committed.
+    Batch, generation and epoch together name one try: a state is only worth something if just this try was committed.
 
     Args:
         batch: the last of the task's batches in it; -1: nothing yet.
         generation: the generation under which that batch was processed.
         changelog_offset: rows of the task's changelogs that led there.
         stream_time: newest time of all records that led there, ms; None: there were none. It follows from the batch.
+        epoch_ms: when the coordinator began under which that batch was processed, milliseconds since 1970: in a run folder
+            that was restored from a copy, batches and generations have the numbers that they had had before.
     """
 
     batch: Number = -1
     generation: Count = 0
     changelog_offset: Count = 0
     stream_time: int | None = None
+    epoch_ms: Count = 0
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Position):
@@ -46,8 +49,8 @@ class Position(Value, frozen=True, array_like=True, eq=False):
         return hash((self.batch, self.generation, self.changelog_offset))
 
     def is_same_try(self, other: Position) -> bool:
-        """Both are the same batch of the same generation."""
-        return (self.batch, self.generation) == (other.batch, other.generation)
+        """Both are the same batch of the same generation and epoch."""
+        return (self.batch, self.generation, self.epoch_ms) == (other.batch, other.generation, other.epoch_ms)
 
 
 START = Position()
@@ -77,7 +80,9 @@ KEPT_SNAPSHOTS: Final = 2
 
 def position_of(snapshot: TaskSnapshot) -> Position:
     """What a snapshot holds."""
-    return Position(snapshot.batch, snapshot.generation, snapshot.changelog_offset, snapshot.stream_time)
+    return Position(
+        snapshot.batch, snapshot.generation, snapshot.changelog_offset, snapshot.stream_time, snapshot.epoch_ms
+    )
 
 
 class Recovery(msgspec.Struct, rename="camel"):

@@ -149,6 +149,7 @@ class TaskSnapshot(Value, frozen=True):
         stream_time: newest time of all records until then, ms; None: none had one.
         stores: store -> what it is made of.
         paths: name of a part -> its file.
+        epoch_ms: when the coordinator began under which the batch was processed.
     """
 
     task: TaskId
@@ -158,6 +159,7 @@ class TaskSnapshot(Value, frozen=True):
     stream_time: int | None
     stores: Mapping[str, SavedStore]
     paths: Mapping[str, str]
+    epoch_ms: Count = 0
 
     @property
     def files(self) -> dict[str, tuple[str, Seal]]:
@@ -195,6 +197,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
         seconds: time of processing and writing, without restoring.
         stream_time: newest time of all records that the task has read, ms; None: none had one.
         repartitions: repartition topic -> the file of the rows for it.
+        epoch_ms: when the coordinator began under which it was processed, milliseconds since the epoch.
     """
 
     task: TaskId
@@ -212,6 +215,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     stream_time: int | None = None
     repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
+    epoch_ms: Count = 0
 
     @property
     def rows_in(self) -> int:

@@ -87,6 +87,7 @@ class ClientBootstrap:
         options: settings of the runtime.
         topic_ids: topic -> the id that it must have.
         columns: topic -> the columns that the run sees of it, whatever it gains meanwhile.
+        epoch_ms: when the coordinator began, milliseconds since the epoch.
     """
 
     address: tuple[str, int]
@@ -101,6 +102,7 @@ class ClientBootstrap:
     options: RuntimeOptions
     topic_ids: Mapping[str, str] = attrs.field(factory=dict)
     columns: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
+    epoch_ms: int = 0
 
 
 @attrs.frozen

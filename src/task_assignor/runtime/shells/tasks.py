@@ -126,6 +126,7 @@ class TasksHere:
             StoreMemory(bootstrap.options.state_memory_bytes),
             self._writer.put_all,
             bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
+            bootstrap.epoch_ms,
         )
         self._tasks: dict[TaskId, StreamTask] = {}
 

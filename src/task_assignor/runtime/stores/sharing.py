@@ -61,7 +61,7 @@ def share(
         step(f"{len(objects)} parts of it are written into {storage.address}")
         storage.put_all(objects)
     at = (position.batch, position.generation, position.changelog_offset, position.stream_time)
-    return TaskSnapshot(task, *at, dict(stores), paths)
+    return TaskSnapshot(task, *at, dict(stores), paths, position.epoch_ms)
 
 
 def _groups(parts: Iterable[tuple[str, Path, Part]]) -> Iterator[dict[str, Data]]:

@@ -1,0 +1,43 @@
+"""Run folders that are copied, moved and put back from copies: a run goes on from what is there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from task_assignor.runtime import ClientSpec, append_topic, read_output, write_topic
+from tests.runtime.support import application, count_topology, settings, stream
+
+
+def _rows(number: int) -> pa.Table:
+    rows = stream(100, 3, seed=number)
+    return rows.set_column(1, "at", pc.add(rows["at"], number * 600_000))
+
+
+def test_states_of_after_the_copy_are_not_used(tmp_path: Path) -> None:
+    """Topics and run were put back from a copy, not what clients have elsewhere: it had batches of the same numbers, and counted."""
+    config = settings(state_dir=str(tmp_path / "state"))
+
+    def run(root: Path, number: int, client: str) -> dict[int, int]:
+        rows = _rows(number)
+        if number:
+            append_topic(root / "topics", "left", rows)
+        else:
+            write_topic(root / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+        application(root, count_topology(), clients=[ClientSpec(client)], config=config).run()
+        found = read_output(root / "run", "totals-out").to_pydict()
+        return dict(zip(found["key"], found["count"], strict=True))
+
+    root = tmp_path / "now"
+    run(root, 0, "one")
+    shutil.copytree(root, tmp_path / "copy")
+    run(root, 1, "one")
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "copy", root)
+    run(root, 2, "another")
+    counted = run(root, 3, "one")
+    expected = pa.concat_tables([_rows(number) for number in (0, 2, 3)]).group_by("key").aggregate([("at", "count")])
+    assert counted == dict(zip(*expected.to_pydict().values(), strict=True))
