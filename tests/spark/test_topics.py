@@ -142,6 +142,15 @@ def test_what_does_not_fit_is_said_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rows_that_are_no_dataframe_are_named(tmp_path: Path) -> None:
+    """In the order of the runtime's write_topic the folder was asked for its session."""
+    given: Any = (str(tmp_path), "t", pa.table({"key": [1]}))
+    with pytest.raises(
+        TopicException, match=r"must be a pyspark.sql.DataFrame, not '.* write_topic\(frame, root, name"
+    ):
+        write_topic(*given, key=["key"], partitions=1)
+
+
 def test_reading_gives_back_the_rows_with_partition_and_offset(
     spark: SparkSession, frame: DataFrame, tmp_path: Path
 ) -> None:

@@ -233,10 +233,12 @@ def _clients(reader: _Reader) -> ClientColumns:
         # Sorted by Java by UTF-16 units, here by code points.
         consumers.append(tuple(sorted(reader.texts())))
     names = sorted({rack for rack in racks if rack is not None})
+    # Of many clients each may have a rack of its own, such as its host.
+    numbers = {None: NO_RACK} | {name: number for number, name in enumerate(names)}
     return ClientColumns(
         process_ids=ids,
         num_processing_threads=threads,
-        rack=[NO_RACK if rack is None else names.index(rack) for rack in racks],
+        rack=[numbers[rack] for rack in racks],
         racks=names,
         client_tags=tags,
         host_infos=hosts,

@@ -14,6 +14,7 @@ from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, 
 from task_assignor.runtime.frames import taken
 from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.topics import topics_storage
+from task_assignor.sdk.text import shown
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
 from task_assignor.spark.session import require_classic
@@ -53,9 +54,14 @@ def write_topic(
         segment_rows: at most so many rows per file.
 
     Raises:
-        TopicException: a topic of this name exists, or the description does not fit the rows.
+        TopicException: a topic of this name exists, the description does not fit the rows, or `frame` is no DataFrame of Spark.
         SparkJobError: a Spark job failed; nothing is left of the topic.
     """
+    if not isinstance(frame, DataFrame):
+        raise TopicException(
+            f"The rows of a topic written by Spark must be a pyspark.sql.DataFrame, not {shown(frame)}. The order is "
+            "write_topic(frame, root, name, ...); other rows are for task_assignor.runtime.write_topic(root, name, rows, ...)."
+        )
     if segment_rows < 1:
         raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
     if sort_by_timestamp and timestamp is None:
