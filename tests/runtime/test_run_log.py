@@ -115,6 +115,38 @@ def test_what_could_not_be_written_for_a_while_is_written_then(
     assert record.getMessage().startswith(f"The log of the run cannot be written to {tmp_path}: ")
 
 
+def test_of_lines_that_cannot_be_written_the_newest_wait_and_the_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All waited, in memory, and were put together again every second: for days, where a folder had the wrong owner."""
+    monkeypatch.setattr(run_log, "_GATHERED_S", 0.0)
+    monkeypatch.setattr(run_log, "WAITING_BYTES", 1_000, raising=False)
+    (tmp_path / "log").write_text("in the way")
+    log = RunLog(LocalStorage(tmp_path), "shop", 1)
+    for number in range(200):
+        log.line(json.dumps({"event": "x", "number": number}))
+    waited = threading.Event()
+
+    def content() -> bytes:
+        waited.set()
+        return b""
+
+    # Documents come before lines, so at the second one those lines have been looked at.
+    for name in ("one", "other"):
+        waited.clear()
+        log.document(name, content)
+        assert waited.wait(60)
+    (tmp_path / "log").unlink()
+    log.line(json.dumps({"event": "x", "number": 200}))
+    log.close()
+    first, *others = read_log(LocalStorage(tmp_path))
+    assert [line["number"] for line in others] == list(range(first["lines"], 201))
+    assert first["event"] == "LinesDropped"
+    assert 20 < len(others) < 60
+    (told,) = (record.message for record in caplog.records if "dropped" in record.message)
+    assert told == "Too much of the log of the run waits to be written; its oldest lines are dropped."
+
+
 def test_a_run_whose_log_cannot_be_written_goes_on(tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=1_000, keys=50)
     (tmp_path / "run").mkdir()

@@ -198,6 +198,8 @@ def _said(line: dict[str, Any]) -> str:
             )
         case "RunFinished":
             parts.append(f"{counted(line.get('rowsIn', 0), 'row')} in {line.get('seconds')} s")
+        case "LinesDropped":
+            parts.append(f"{counted(line.get('lines', 0), 'line')} before, since the log could not be written")
         case _:
             parts += [str(line[key]) for key in ("reason", "message", "attempt") if line.get(key)]
     return " ".join(parts)

@@ -3,7 +3,7 @@
 The log is lines of JSON (`event_lines`) in files `log/<epoch>-<part>.jsonl`; a storage cannot append, so the newest part is
 written anew when there is something new. The states are snapshots, `states/<epoch>-<number>.json`, which `task-assignor
 plan`, `validate` and `compare` take. Of both the oldest are deleted. Nothing here decides whether a run goes on: what
-cannot be written is a warning.
+cannot be written is a warning, and waits; where that becomes too much, a line `LinesDropped` says how many are not there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from task_assignor.runtime.storage import Storage
@@ -26,6 +27,8 @@ KEPT_PARTS: Final = 64
 """The newest so many parts of the log are kept."""
 PART_BYTES: Final = 256 << 10
 """A part of the log that is as long as this is followed by another one."""
+WAITING_BYTES: Final = 16 * PART_BYTES
+"""Of what cannot be written the newest lines, so much of them, wait for the storage to be back."""
 _GATHERED_S: Final = 1.0
 """What is told so soon after something else is written together with it."""
 
@@ -48,6 +51,8 @@ class RunLog:
         self._lock = threading.Lock()
         self._lines: list[str] = []
         """Those of the part that is being written."""
+        self._dropped = 0
+        """How many lines more there would be in this part, had it not been impossible to write them for so long."""
         self._documents: dict[str, Callable[[], bytes]] = {}
         """Name of an object -> its content, of those that are to be written anew."""
         self._states: deque[ApplicationState] = deque(maxlen=KEPT_STATES)
@@ -131,9 +136,13 @@ class RunLog:
 
     def _write_lines(self) -> None:
         with self._lock:
+            self._drop_oldest()
             lines = list(self._lines)
         if not lines:
             return
+        if self._dropped:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            lines.insert(0, json.dumps({"at": at, "event": "LinesDropped", "lines": self._dropped}))
         text = "".join(f"{line}\n" for line in lines).encode()
         self._storage.put(f"{LOG}/{self._epoch:08d}-{self._parts:06d}.jsonl", text)
         if self._is_new_part:
@@ -142,9 +151,22 @@ class RunLog:
             self._forget(LOG, KEPT_PARTS)
         if len(text) >= PART_BYTES:
             with self._lock:
-                del self._lines[: len(lines)]
+                del self._lines[: len(lines) - bool(self._dropped)]
+            self._dropped = 0
             self._parts += 1
             self._is_new_part = True
+
+    def _drop_oldest(self) -> None:
+        """They would be more and more, as long as the storage is away."""
+        size = 0
+        for kept, line in enumerate(reversed(self._lines)):
+            size += len(line)
+            if size > WAITING_BYTES:
+                if not self._dropped:
+                    _log.warning("Too much of the log of the run waits to be written; its oldest lines are dropped.")
+                self._dropped += len(self._lines) - kept
+                del self._lines[: len(self._lines) - kept]
+                return
 
     def _forget(self, folder: str, kept: int) -> None:
         self._storage.delete(self._storage.list(folder)[:-kept])
