@@ -186,6 +186,30 @@ def test_who_is_given_nothing_has_no_tasks_any_more() -> None:
     assert (plugin.active_tasks, plugin.standby_tasks) == ((), ())
 
 
+def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and_is_named() -> None:
+    """In a rolling change of the topology; it would refuse what it does not read, and the group rebalance for ever."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    processes = [ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(3)]
+    old = [SubTopologyShape("old", ("clicks",))]
+    new = [*old, SubTopologyShape("new", ("views",))]
+    plugins = [
+        room.TaskAssignorPlugin(config, shapes, each) for shapes, each in zip([new, old, old], processes, strict=True)
+    ]
+    members = [
+        ConsumerMember(name, topics, plugin.tell())
+        for name, topics, plugin in zip("abc", [("clicks", "views"), ("clicks",), ("clicks",)], plugins, strict=True)
+    ]
+    topics = GroupTopics({"clicks": 4, "views": 4})
+    by_new, by_old = plugins[0].answer(topics, members), plugins[1].answer(topics, members)
+    assert [len(by_new[name].partitions) for name in "abc"] == [8, 0, 0]
+    assert [failure.partition(", so")[0] for failure in plugins[0].failures] == [
+        f"The member {name} does not subscribe to views, which the topology of the leader reads" for name in "bc"
+    ]
+    # Who reads more than the leader knows of can have what the leader gives.
+    assert sorted(len(by_old[name].partitions) for name in "abc") == [1, 1, 2]
+    assert plugins[1].failures == []
+
+
 def test_an_assignor_that_wants_to_try_again_is_asked_again_at_once(join: Join) -> None:
     first = join(1)
     settle([first], "the first has all")

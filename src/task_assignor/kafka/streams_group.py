@@ -184,7 +184,6 @@ class _LeaderPlugin(StreamsPlugin):
 
     def __init__(self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], limit_ms: int) -> None:
         super().__init__(config, shapes, ProcessId(uuid.uuid4()), limit_ms)
-        self._all_sources = frozenset(topic for shape in shapes for topic in shape.all_sources)
 
     @property
     def name(self) -> str:

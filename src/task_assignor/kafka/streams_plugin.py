@@ -80,6 +80,7 @@ class StreamsPlugin(GroupPlugin):
         super().__init__(config.client_rack, limit_ms)
         self._config = config
         self._shapes = tuple(shapes)
+        self._all_sources = frozenset(topic for shape in shapes for topic in shape.all_sources)
         self._process_id = process_id
         self._leader = self._leader_of(config.task_assignor)
         self._emergency = self._leader_of(FallbackPriorTaskAssignor)

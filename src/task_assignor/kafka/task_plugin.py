@@ -24,7 +24,7 @@ from task_assignor.kafka.group_description import TASK_ASSIGNOR
 from task_assignor.kafka.plugin import RETRY_S
 from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
 from task_assignor.sdk import LATEST_OFFSET, Assignment, ProcessId, StreamsConfig, TaskId
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, listed
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,8 @@ class TaskAssignorPlugin(StreamsPlugin):
     The consumers of a group get the source partitions of their active tasks; `active_tasks` and `standby_tasks` say which
     tasks these are and of which it shall keep copies. Rebalances are cooperative, follow-ups come in time, and
     `on_assignment_computed` is called in the leader. Topics for repartitioning and changelogs are created by the leader
-    where they are missing.
+    where they are missing. Members that do not subscribe to all topics of the leader's topology, as of another version of
+    the application, get nothing; `failures` of the leader names them.
 
     When the assignor raises anything but `TaskAssignmentException`, answers nonsense or is too slow, active tasks stay
     where they are, those that nobody has go where there is room, and it is asked again a minute later.
@@ -137,10 +138,22 @@ class TaskAssignorPlugin(StreamsPlugin):
     def _clients(self, members: Sequence[ConsumerMember]) -> list[StreamsMember]:
         found = []
         for member in members:
+            # It would refuse what it does not read, and ask for another rebalance at once, for ever.
+            unread = self._all_sources - set(member.topics)
             try:
-                found.append(streams_member(member))
+                client = streams_member(member)
             except WireFormatException as error:
-                self.failures.append(
-                    f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}"
-                )
+                self._leave_out(f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}")
+            else:
+                if unread:
+                    self._leave_out(
+                        f"The member {member.member_id} does not subscribe to {listed(unread)}, which the topology of the "
+                        "leader reads, so it gets nothing. Maybe it is of another version."
+                    )
+                else:
+                    found.append(client)
         return found
+
+    def _leave_out(self, why: str) -> None:
+        self.failures.append(why)
+        _log.warning("%s", why)
