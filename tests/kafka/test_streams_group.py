@@ -16,10 +16,10 @@ from task_assignor import (
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.group import MissingSourceTopicException
+from task_assignor.group import MissingSourceTopicException, SubTopologyShape
 from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import Unique, wait_until
+from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
@@ -166,6 +166,29 @@ def test_a_static_leader_that_is_restarted_leads_on_and_one_that_comes_too_late_
         wait_until(lambda: tasks_of(group) == decided(again), "nothing came of it")
     group.wait_until_settled()
     group.expect_no_thread_lost()
+
+
+@pytest.mark.parametrize("rejoins", [False, True], ids=["at a heartbeat", "as it joins"])
+def test_of_two_leaders_with_one_instance_id_the_second_leads_and_the_first_knows(
+    kafka_cluster: KafkaCluster, unique: Unique, rejoins: bool
+) -> None:
+    name, topic = unique("twice"), unique("clicks")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    settings = {"bootstrap.servers": kafka_cluster.bootstrap_servers, "heartbeat.interval.ms": 200}
+    config = StreamsConfig({"application.id": name, "session.timeout.ms": 60_000, **settings})
+    first, second = (
+        room.StreamsGroupLeader(config, [SubTopologyShape("s", (topic,))], group_instance_id="python") for _ in range(2)
+    )
+    with first, second:
+        if rejoins:
+            first._plugin._rejoin()
+        with pytest.raises(room.GroupStateException, match=r"same group_instance_id \('python'\), and leads"):
+            first.wait(60)
+        assert not first.is_leading
+        assert second.is_leading
+        # It did not take the member of that name out of the group, which is the other one.
+        with room.Cluster(settings) as cluster:
+            assert [one.group_instance_id for one in cluster.describe_group(name).members] == ["python"]
 
 
 def test_no_fault_of_python_stops_the_instances(group: StreamsGroup, lead: Lead) -> None:

@@ -1,8 +1,10 @@
-"""Joins of kafka-python's consumers that outlast a `poll()`: their answers are kept until the consumer looks at them."""
+"""What kafka-python's consumers keep to themselves of their group: answers to joins that outlast a `poll()`, being fenced."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from kafka.errors import FencedInstanceIdError
 
 
 class KeptJoins:
@@ -41,3 +43,17 @@ class KeptJoins:
         """The consumer looks at the answer."""
         self._kept = None
         await self._complete(*answer)
+
+
+def raise_if_fenced(consumer: Any) -> None:
+    """As the Java client does it in `poll()`; kafka-python 3.0.12 stops the heartbeats, and the member seems to be stable.
+
+    Raises:
+        FencedInstanceIdError: another consumer has joined the group with the same `group.instance.id`.
+    """
+    coordinator = consumer._coordinator  # noqa: SLF001
+    with coordinator._lock:  # noqa: SLF001
+        # A join says first that it has begun, and ends under this lock.
+        is_silent = not coordinator._heartbeat_enabled and not coordinator.rejoining  # noqa: SLF001
+        if is_silent and coordinator.stable():
+            raise FencedInstanceIdError

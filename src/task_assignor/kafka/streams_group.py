@@ -14,7 +14,7 @@ from typing import Final, NoReturn, Self
 
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
-from kafka.errors import KafkaError
+from kafka.errors import FencedInstanceIdError, KafkaError
 
 from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember
@@ -23,6 +23,7 @@ from task_assignor.group.wire import AssignmentInfo, SubscriptionInfo, encode_as
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import LEADER_TAG, STREAMS_ASSIGNOR
+from task_assignor.kafka.joins import raise_if_fenced
 from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
 from task_assignor.sdk import Assignment, ProcessId, StreamsConfig
 from task_assignor.sdk.text import failure, listed
@@ -44,7 +45,7 @@ class StreamsGroupLeader:
     When the assignor raises, answers nonsense or is too slow, active tasks stay where they are, those that nobody has go
     where there is room, and it is asked again a minute later. Where not even that is possible (the cluster does not answer,
     the members read topics that `shapes` does not have, another member leads), it leaves the group, and an instance in
-    Java leads.
+    Java leads. If another process comes with its `group_instance_id`, that one leads.
 
     Args:
         config: the settings of the application in Java: `application.id`, the cluster, `task.assignor.class`,
@@ -120,7 +121,7 @@ class StreamsGroupLeader:
         """Wait until it ends, or for so many seconds; None: without a limit.
 
         Raises:
-            GroupStateException: it had to leave the group; the message says why.
+            GroupStateException: it does not lead any more; the message says why.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -136,11 +137,18 @@ class StreamsGroupLeader:
     def _run(self) -> None:
         try:
             self._lead()
+        except FencedInstanceIdError:
+            self._reason = (
+                f"Another member came to the group {self._group!r} with the same group_instance_id ({self._instance!r}), and "
+                "leads in its place. Maybe give each process one of its own."
+            )
+            # The static member is the other one now: it stays.
+            self._instance = None
         except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
             self._reason = str(error) if isinstance(error, GroupException) else failure(error)
         finally:
             if self._reason:
-                _log.error("It leaves the group %r, and an instance in Java leads: %s", self._group, self._reason)
+                _log.error("It does not lead the group %r any more: %s", self._group, self._reason)
                 self._remove_static()
             self._joined.set()
 
@@ -159,6 +167,7 @@ class StreamsGroupLeader:
             consumer.subscribe(self._topics)
             while not self._stopping.is_set() and not self._reason:
                 consumer.poll(_POLL_MS)
+                raise_if_fenced(consumer)
                 self._reason = self._plugin.led_by_another
                 if self._plugin.generation >= 0:
                     self._joined.set()
