@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import pytest
@@ -184,6 +185,55 @@ def test_who_is_given_nothing_has_no_tasks_any_more() -> None:
     plugin.tell()
     assert told == [((TaskId(0, 0), TaskId(0, 1)), ()), ((), ())]
     assert (plugin.active_tasks, plugin.standby_tasks) == ((), ())
+
+
+def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
+    kafka_cluster: KafkaCluster, unique: Unique
+) -> None:
+    states: list[ApplicationState] = []
+
+    class Recorded(StickyTaskAssignor):
+        def assign(self, application_state: ApplicationState) -> TaskAssignment:
+            states.append(application_state)
+            return super().assign(application_state)
+
+    name, topic = unique("app"), unique("clicks")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=PARTITIONS)
+    servers = {"bootstrap.servers": kafka_cluster.bootstrap_servers}
+    config = StreamsConfig({"application.id": name, "task.assignor.class": Recorded, **servers})
+    processes = [ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(2)]
+    shapes = [SubTopologyShape("join", (topic,), {"store": f"{name}-store-changelog"})]
+    plugins = [room.TaskAssignorPlugin(config, shapes, each, limit_ms=20_000) for each in processes]
+    with ExitStack() as stack:
+        opened = []
+        # Only the first one has to poll often.
+        for plugin, most_ms in zip(plugins, (2_000, 300_000), strict=True):
+            consumer = kafka.KafkaConsumer(
+                bootstrap_servers=kafka_cluster.bootstrap_servers,
+                group_id=name,
+                partition_assignment_strategy=[plugin],
+                max_poll_interval_ms=most_ms,
+                enable_auto_commit=False,
+            )
+            stack.callback(consumer.close)
+            plugin.attach(consumer)
+            consumer.subscribe([topic])
+            opened.append(consumer)
+
+        def polled(*which: int) -> bool:
+            for number in which:
+                opened[number].poll(50)
+            sizes = [len(opened[number].assignment()) for number in which]
+            return sizes == [PARTITIONS // len(which)] * len(which)
+
+        wait_until(lambda: polled(0, 1), "both have their share")
+        wait_until(lambda: polled(1), "the second has all, since the first does not poll")
+        states.clear()
+        wait_until(lambda: polled(0, 1), "the first has come back")
+    clients = (state.kafka_streams_states(compute_task_lags=False) for state in states)
+    back = next(found[processes[0]] for found in clients if processes[0] in found)
+    assert not back.previous_active_tasks
+    assert len(back.previous_standby_tasks) == PARTITIONS // 2
 
 
 def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and_is_named() -> None:

@@ -114,7 +114,12 @@ class TaskAssignorPlugin(StreamsPlugin):
             return None
 
     def _last_given(self) -> dict[TaskId, int]:
-        return {**dict.fromkeys(self.standby_tasks, 0), **dict.fromkeys(self.active_tasks, LATEST_OFFSET)}
+        # Who was thrown out of the group has lost its partitions: others run its tasks, and are further.
+        is_out = self._consumer is not None and not self._consumer.assignment()
+        return {
+            **dict.fromkeys(self.standby_tasks, 0),
+            **dict.fromkeys(self.active_tasks, 0 if is_out else LATEST_OFFSET),
+        }
 
     def _subscription_info(self, number: int) -> SubscriptionInfo:
         end_point = self._config.values.get("application.server")
