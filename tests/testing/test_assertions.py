@@ -131,6 +131,17 @@ def test_fair_shares_are_rounded_down_or_up() -> None:
         assert_fair_shares(state, an_assignment(state, active={1: ["0_0"], 2: ["0_1", "0_2", "0_3", "0_4"]}))
 
 
+@pytest.mark.parametrize(
+    ("active", "has"),
+    [({}, 0), ({1: ["0_0"], 2: ["0_1"]}, 1), ({1: ["0_0", "0_1", "0_2", "0_3"], 2: ["0_0"]}, 4)],
+)
+def test_a_share_is_one_of_the_tasks_that_there_are(active: dict[int, list[str]], has: int) -> None:
+    """An assignor that gives nobody anything, or everything to everybody, gives nobody a fair share."""
+    state = a_state(stateful_tasks(0, 4), 2)
+    with pytest.raises(AssertionError, match=rf"Client .*1 has {has} of 4 active tasks; .*, is 2\."):
+        assert_fair_shares(state, an_assignment(state, active=active))
+
+
 def test_a_fair_share_that_is_whole_is_exact() -> None:
     state = a_state(stateful_tasks(0, 4), [a_client(1), a_client(2), a_client(3, threads=2)])
     assert_fair_shares(state, an_assignment(state, active={1: ["0_0"], 2: ["0_1"], 3: ["0_2", "0_3"]}))
@@ -280,7 +291,10 @@ class OnlyElsewhere(Modulo):
             raise ArithmeticError("no luck")
         if os.environ.get("PYTHONHASHSEED") == "78":
             time.sleep(60)
+        if os.environ.get("PYTHONHASHSEED") == "79":
+            os._exit(0)
         print("assigning")  # noqa: T201
+        os.write(1, b"as a library in C does\n")
         return super().assign(application_state)
 
 
@@ -291,6 +305,11 @@ def test_a_process_that_fails_is_shown_without_noise() -> None:
     assert re.fullmatch(r"The process with PYTHONHASHSEED=77 for .*OnlyElsewhere failed:", first)
     assert second.startswith("Traceback")
     assert last == "ArithmeticError: no luck"
+
+
+def test_a_process_that_ends_without_an_answer_has_failed() -> None:
+    with pytest.raises(AssertionError, match=r"PYTHONHASHSEED=79 for .*OnlyElsewhere failed:"):
+        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[79])
 
 
 def test_a_process_that_does_not_end_is_named() -> None:

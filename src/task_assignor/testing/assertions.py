@@ -19,6 +19,7 @@ from task_assignor.sdk import (
     assignment_to_json,
 )
 from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.testing.answers import Assignor, answer_of, checked_answer
 from task_assignor.testing.specs import shuffled
@@ -83,7 +84,9 @@ def assert_balanced(
 
 
 def assert_fair_shares(state: ApplicationState, assignment: Answer, *, tasks: WhichTasks = "all") -> None:
-    """Every client has its share of the active tasks by its threads, rounded down or up.
+    """Every client has its share of the state's tasks by its threads, rounded down or up, as active ones.
+
+    Tasks that nobody has, or several have, count once: who has them is then too little or too much.
 
     Args:
         state: what the assignor was given.
@@ -97,7 +100,7 @@ def assert_fair_shares(state: ApplicationState, assignment: Answer, *, tasks: Wh
     """
     counts = _active_counts(state, assignment, tasks)
     threads = state.columns.clients.num_processing_threads
-    in_all, all_threads = int(counts.sum()), int(threads.sum())
+    in_all, all_threads = int(_that_count(state, tasks).sum()), int(threads.sum())
     for client, process_id in enumerate(state.columns.clients.process_ids):
         low, rest = divmod(in_all * int(threads[client]), all_threads)
         high = low + (rest > 0)
@@ -166,7 +169,13 @@ def _is_number_from_0(value: Any) -> bool:
     return isinstance(value, numbers.Real) and value is not True and value is not False and float(value) >= 0
 
 
-def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTasks) -> np.ndarray[Any, Any]:
+def _that_count(state: ApplicationState, tasks: WhichTasks) -> BoolArray:
+    """(T,) which tasks of the state are of that kind."""
+    is_stateful = state.columns.tasks.is_stateful
+    return {"all": np.ones_like(is_stateful), "stateful": is_stateful, "stateless": ~is_stateful}[tasks]
+
+
+def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTasks) -> Int64Array:
     """(C,) number of active tasks of each client."""
     choices = get_args(WhichTasks)
     if tasks not in choices:
@@ -174,17 +183,12 @@ def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTask
         advice = "" if meant is None else f" Maybe {meant!r}."
         raise ConfigException(f"The tasks ({shown(tasks)}) must be one of {', '.join(map(repr, choices))}.{advice}")
     assigned = _wrapped(state, assignment)
-    columns = state.columns
+    columns, counting = state.columns, _that_count(state, tasks)
     counts = np.zeros(len(columns.clients), dtype=np.int64)
     for each in assigned:
         client = columns.clients.find(each.process_id)
         active = [task.id for task in each.tasks.values() if task.type is AssignedTask.Type.ACTIVE]
         numbers = [number for number in map(columns.tasks.find, active) if number >= 0]
         if client >= 0:
-            is_stateful = columns.tasks.is_stateful[numbers]
-            counts[client] += {
-                "all": len(numbers),
-                "stateful": int(is_stateful.sum()),
-                "stateless": len(numbers) - int(is_stateful.sum()),
-            }[tasks]
+            counts[client] += int(counting[numbers].sum())
     return counts

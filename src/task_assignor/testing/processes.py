@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -103,7 +102,7 @@ def _answers_of_process(assignor: str, request: str, seed: int, timeout_seconds:
         raise AssertionError(
             f"{process} was not done after {timeout_seconds:g} seconds. Maybe it never ends; else give more timeout_seconds."
         ) from None
-    if done.returncode:
+    if done.returncode or not done.stdout:
         raise AssertionError(f"{process} failed:\n{done.stderr}")
     answers: list[list[dict[str, Any]]] = json.loads(done.stdout)
     return answers
@@ -182,10 +181,11 @@ def answer_request() -> None:
     """What the started process does: answers on standard output what it is asked on standard input."""
     request = json.load(sys.stdin)
     sys.path[:] = request["path"]
-    with contextlib.redirect_stdout(sys.stderr):  # an assignor may print what it likes
+    # An assignor may print what it likes, and so may what it calls in other languages.
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)
         try:
             assignor = _load(request["module"], request["name"], request["file"])
         except ConfigException as error:
             sys.exit(str(error))
-        answers = _answers(assignor, request["states"], request["settings"])
-    json.dump(answers, sys.stdout)
+        json.dump(_answers(assignor, request["states"], request["settings"]), answer)
