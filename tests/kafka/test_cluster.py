@@ -57,10 +57,11 @@ def consumer_of(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("start", ["clicks", "__heartbeats"])
 def test_partitions_offsets_and_what_a_group_has_committed(
-    kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any]
+    kafka_cluster: KafkaCluster, unique: Unique, consumer_of: Callable[..., Any], start: str
 ) -> None:
-    topic, group = unique("clicks"), unique("group")
+    topic, group = unique(start), unique("group")
     make_topics(kafka_cluster.bootstrap_servers, topic, partitions=3)
     write(kafka_cluster.bootstrap_servers, topic, 1, 5)
     partitions = [TopicPartition(topic, number) for number in range(3)]
@@ -75,6 +76,7 @@ def test_partitions_offsets_and_what_a_group_has_committed(
         assert cluster.committed_offsets(group) == {partitions[1]: 2}
         assert topic in cluster.topics()
         assert "__consumer_offsets" not in cluster.topics()
+        assert cluster.existing([topic, "__consumer_offsets", "nothing"]) == {topic, "__consumer_offsets"}
         found = room.inspect_group(cluster, group)
     assert dict(found.lags) == {partitions[0]: None, partitions[1]: 3, partitions[2]: None}
     assert found.total_lag == 3

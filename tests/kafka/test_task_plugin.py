@@ -236,6 +236,19 @@ def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
     assert len(back.previous_standby_tasks) == PARTITIONS // 2
 
 
+def test_a_source_may_begin_as_kafkas_own_topics_do(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    topic = unique("__heartbeats")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    servers = {"bootstrap.servers": kafka_cluster.bootstrap_servers}
+    shapes = [SubTopologyShape("s", (topic,), {"store": f"{topic}-changelog"})]
+    plugin = room.TaskAssignorPlugin(
+        StreamsConfig({"application.id": "app", **servers}),
+        shapes,
+        ProcessId.parse("00000000-0000-0000-0000-000000000001"),
+    )
+    assert plugin.look_up(creates=False).counts == {topic: 2, f"{topic}-changelog": 2}
+
+
 def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and_is_named() -> None:
     """In a rolling change of the topology; it would refuse what it does not read, and the group rebalance for ever."""
     config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})

@@ -21,6 +21,10 @@ from task_assignor.sdk.text import counted, listed, nearest
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _UNKNOWN_TOPIC: Final = 3
+# What else begins so is somebody's, such as the heartbeats of connectors.
+_KAFKAS_OWN: Final = frozenset(
+    {"__cluster_metadata", "__consumer_offsets", "__remote_log_metadata", "__share_group_state", "__transaction_state"}
+)
 _LATE_S: Final = 5.0
 """So much longer a look-up is waited for that ends by itself."""
 _Found = TypeVar("_Found")
@@ -81,7 +85,11 @@ class Cluster:
 
     def topics(self) -> list[str]:
         """The names of all topics that are not Kafka's own, sorted."""
-        return sorted(name for name in self._ask("list the topics", self._admin.list_topics) if name[:2] != "__")
+        return sorted(name for name in self._ask("list the topics", self._admin.list_topics) if name not in _KAFKAS_OWN)
+
+    def existing(self, topics: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that there are; Kafka's own, too."""
+        return frozenset(topics).intersection(self._ask("list the topics", self._admin.list_topics))
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Topic -> number of its partitions.

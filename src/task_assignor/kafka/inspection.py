@@ -65,9 +65,9 @@ def inspect_group(cluster: Cluster, name: str) -> Inspection:
         KafkaClusterException: the cluster does not answer, or its brokers assign this group themselves.
     """
     group = cluster.describe_group(name)
-    existing, committed = set(cluster.topics()), cluster.committed_offsets(name)
+    committed = cluster.committed_offsets(name)
     topics = {*group.topics, *(each.topic for each in committed)}
-    counts = cluster.partition_counts(topics & existing)
+    counts = cluster.partition_counts(cluster.existing(topics))
     partitions = [TopicPartition(topic, each) for topic, count in counts.items() for each in range(count)]
     ends = cluster.end_offsets(partitions)
     lags = {each: max(ends[each] - committed[each], 0) if each in committed else None for each in sorted(partitions)}

@@ -87,7 +87,7 @@ def consumers_of_group(cluster: Cluster, name: str) -> LiveGroup:
     if group.has_tasks:
         raise GroupStateException(f"The members of the group {name!r} have tasks. Maybe use state_of_group.")
     check_stable(group)
-    topics = set(group.topics) & set(cluster.topics())
+    topics = cluster.existing(group.topics)
     racks = {
         topic: found
         for topic, found in cluster.partition_racks(topics).items()

@@ -163,7 +163,7 @@ class StreamsPlugin(GroupPlugin):
         logs = {topic for shape in self._shapes for topic in shape.changelog_topics}
         with Cluster(self._settings, max(int(self._limit_s * 1000), 1)) as cluster:
             named = logs | {topic for shape in self._shapes for topic in shape.all_sources}
-            existing = named & set(cluster.topics())
+            existing = cluster.existing(named)
             counts = cluster.partition_counts(existing)
             plan = self._leader.topics(counts)
             if plan.create and creates:
