@@ -34,10 +34,13 @@ from task_assignor.runtime import (
     WindowedJoin,
     WindowStoreSpec,
     append_topic,
+    output_schema,
+    read_output,
     write_topic,
 )
 from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
 from tests.runtime.support import (
+    QUICK,
     CountByKey,
     application,
     change_description,
@@ -291,3 +294,33 @@ def test_a_topic_that_is_written_anew_during_a_run_is_noticed(tmp_path: Path) ->
     assert Topic.open(tmp_path, "t", topic.topic_id).topic_id == topic.topic_id
     with pytest.raises(Exception, match="it was written anew while it was being read"):
         Topic.open(tmp_path, "t", "6bf5a1ff-f7a7-4d5d-9b0b-6d1d8d5a6a3e")
+
+
+class GivesNulls(Processor):
+    """Gives values of rows, null where they are late."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """The values."""
+        (rows,) = batch.values()
+        return pa.table({"value": pc.if_else(pc.less(rows["at"], 600_000), rows["value"], None)})
+
+
+def test_a_column_of_an_output_may_be_null_from_now_on(tmp_path: Path) -> None:
+    """Nobody could read the output any more, and the checkpoint that merged its files ended with a bare ValueError."""
+    rows = stream(100, 5, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    options = attrs.evolve(QUICK, max_batch_rows=20, checkpoint_every_commits=2)
+
+    def run(*, nullable: bool) -> pa.Table:
+        schema = pa.schema([pa.field("value", pa.string(), nullable=nullable)])
+        topology = Topology([SubTopology("sub", "left", GivesNulls, [], [Output("out", schema)])])
+        application(tmp_path, topology, clients=1, options=options).run()
+        found = read_output(tmp_path / "run", "out")
+        assert found.schema == output_schema(tmp_path / "run", "out")
+        return found
+
+    assert not run(nullable=False).schema.field("value").nullable
+    append_topic(tmp_path / "topics", "left", rows.set_column(1, "at", pc.add(rows["at"], 600_000)))
+    found = run(nullable=True)
+    assert (found.num_rows, found["value"].null_count) == (200, 100)
+    assert run(nullable=False).schema.field("value").nullable, "older rows are null there"

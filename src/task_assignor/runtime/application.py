@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import secrets
@@ -465,15 +464,12 @@ class StreamsApplication:
             str(uuid.uuid4()),
             identity,
             self._topics_at.address,
-            {
-                name: None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-                for name, schema in outputs.items()
-                if name not in self._topology.repartitions
-            },
+            {},
         )
+        committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
         if not storage.is_there(APPLICATION):
             with suppress(FileExistsError):
-                storage.put_if_absent(APPLICATION, as_document(description))
+                storage.put_if_absent(APPLICATION, as_document(description.with_outputs(committed)))
                 return description.run_id
         found = read_application(self._layout)
         if found.application_id != self._application_id:
@@ -489,8 +485,9 @@ class StreamsApplication:
                 "columns must be nullable, those of a key-value store come last.) Maybe use another run_dir, which "
                 "computes everything anew, or go back to what it was."
             )
-        if found.identity != identity:
-            storage.put(APPLICATION, as_document(msgspec.structs.replace(description, run_id=found.run_id)))
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=found.outputs).with_outputs(committed)
+        if now != found:
+            storage.put(APPLICATION, as_document(now))
         return found.run_id
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:

@@ -13,6 +13,7 @@ an output must be those of the batches before: what could not be read afterwards
 
 from __future__ import annotations
 
+import base64
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
+import msgspec
 import pyarrow as pa
 
 from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
@@ -84,6 +86,29 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     identity: dict[str, Any]
     topics_root: str
     outputs: Mapping[str, str | None]
+
+    def declared(self, output: str) -> pa.Schema | None:
+        """The columns of an output; None: those of the rows that come."""
+        found = self.outputs.get(output)
+        return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
+
+    def with_outputs(self, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
+        """The same with these columns; one that was nullable before still is: older rows may be null there."""
+        packed = {
+            name: None if schema is None else _as_text(_as_nullable_as(self.declared(name), schema))
+            for name, schema in outputs.items()
+        }
+        return msgspec.structs.replace(self, outputs=packed)
+
+
+def _as_nullable_as(before: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
+    nullable = set() if before is None else {field.name for field in before if field.nullable}
+    fields = [field.with_nullable(field.nullable or field.name in nullable) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def _as_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
 
 
 @attrs.frozen

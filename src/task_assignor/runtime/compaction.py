@@ -94,9 +94,10 @@ class Compaction:
         return True
 
     def _schema(self, merge: Merge) -> pa.Schema:
-        # They differ at most in columns that have only nulls in some batches, or that were gained.
+        # They differ at most in columns that have only nulls in some batches, that were gained, or are nullable by now.
         examples = {one.file.columns: one for one in reversed(merge.files)}
-        return pa.unify_schemas([self._open(merge, one).schema for one in reversed(examples.values())])
+        schema = pa.unify_schemas([self._open(merge, one).schema for one in reversed(examples.values())])
+        return pa.schema([field.with_nullable(nullable=True) for field in schema], schema.metadata)
 
     def _tables(self, merge: Merge, schema: pa.Schema) -> Iterator[pa.Table]:
         for one in merge.files:

@@ -6,7 +6,6 @@ files were merged, changes nothing.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,8 +101,7 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
 
 
 def _declared(run_dir: str | Path, output: str) -> pa.Schema | None:
-    found = read_application(RunLayout(run_dir)).outputs.get(output)
-    return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
+    return read_application(RunLayout(run_dir)).declared(output)
 
 
 def _open(
