@@ -187,6 +187,22 @@ def test_who_is_given_nothing_has_no_tasks_any_more() -> None:
     assert (plugin.active_tasks, plugin.standby_tasks) == ((), ())
 
 
+@pytest.mark.parametrize(("views", "orphans"), [(2, "went to the least loaded members"), (3, "stays so")])
+def test_what_becomes_of_what_nobody_has_is_said_as_it_is(views: int, orphans: str) -> None:
+    """With sources that are not co-partitioned there are no tasks: nothing can be placed until they are."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})
+    shapes = [SubTopologyShape("join", ("clicks", "views"))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    member = ConsumerMember("a", ("clicks", "views"), plugin.tell(), {"clicks": [0], "views": [0]}, 1)
+    Faulty.fault = "raises"
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": views}), [member])["a"]
+    Faulty.fault = ""
+    assert len(given.partitions) == (4 if views == 2 else 2)
+    (failure,) = plugin.failures
+    assert f"; the group keeps what it has, what nobody has {orphans}, and it is asked again " in failure
+    plugin.tell()
+
+
 def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
     kafka_cluster: KafkaCluster, unique: Unique
 ) -> None:

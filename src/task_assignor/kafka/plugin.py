@@ -146,15 +146,16 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         try:
             return Limited(lambda: self._decide(topics, members), f"assignor-{self.name}").answer(self._limit_s)
         except BaseException as error:  # noqa: BLE001  (an assignor is somebody else's code, and a group depends on it)
-            self._note_failure(error)
-            return self._kept(topics, members)
+            kept = self._kept(topics, members)
+            self._note_failure(error, "stays so" if kept is None else "went to the least loaded members")
+            return self._last_resort(members) if kept is None else kept
 
-    def _kept(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
+    def _kept(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment] | None:
         try:
             return self._fall_back(topics, members)
         except Exception:  # noqa: BLE001  (the group depends on an answer)
             _log.exception("There is no way to place what nobody has")
-            return self._last_resort(members)
+            return None
 
     def _last_resort(self, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
         """What the group gets where not even that can be worked out: every member keeps what it says that it owns."""
@@ -172,7 +173,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._timer.daemon = True
         self._timer.start()
 
-    def _note_failure(self, error: BaseException) -> None:
+    def _note_failure(self, error: BaseException, orphans: str) -> None:
         said = (
             f"did not answer within {self._limit_s:g} s"
             if isinstance(error, GivenUpError)
@@ -184,8 +185,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             else f"in {RETRY_S:g} s"
         )
         sentence = (
-            f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has went to the least loaded "
-            f"members, and it is asked again {again}."
+            f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
+            f"again {again}."
         )
         self.failures.append(sentence)
         _log.error("%s", sentence, exc_info=None if isinstance(error, GivenUpError) else error)
