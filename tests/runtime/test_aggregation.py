@@ -376,6 +376,41 @@ def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
         Aggregation(source="s", by="v", aggregates={"n": Aggregate.count()}).sub_topology("a", "out", [SPEC])
 
 
+@pytest.mark.parametrize("windows", [TimeWindows(10), SessionWindows(5)])
+def test_windows_of_windows_see_those_of_their_source(windows: TimeWindows | SessionWindows) -> None:
+    """The bounds of the window that a row is in were taken for those that the row has."""
+    schema = pa.schema(
+        [("k", pa.string()), ("at", pa.int64()), ("window_start", pa.int64()), ("window_end", pa.int64())]
+    )
+    spec = TopicSpec("s", 1, schema, ("k",), "at")
+    aggregates = {"first": Aggregate.min("window_start"), "last": Aggregate.max("window_end")}
+    plan = WindowedAggregation(source="s", windows=windows, aggregates=aggregates)
+    task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
+    rows = pa.table([["a", "a", "a"], [11, 12, 90], [3, 7, 80], [8, 12, 85]], schema=schema)
+    task.process({"s": rows})
+    assert [(row["first"], row["last"]) for row in task.outputs["out"]] == [(3, 12)]
+
+
+@pytest.mark.parametrize("name", ["__n", "__group", "__session", "__first_end", "m__about", "window"])
+@pytest.mark.parametrize("windows", [None, TimeWindows(5), SessionWindows(5)], ids=["running", "windows", "sessions"])
+def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindows | None) -> None:
+    """Some were those of columns that stood beside it for a while."""
+    spec = TopicSpec("s", 4, SCHEMA.set(0, pa.field(name, pa.string())), (name,), "at")
+    aggregates = {"m": Aggregate.mean("v"), "n": Aggregate.count()}
+    if not isinstance(windows, SessionWindows):
+        aggregates |= FOLD
+    plan = (
+        Aggregation(source="s", aggregates=aggregates)
+        if windows is None
+        else WindowedAggregation(source="s", windows=windows, aggregates=aggregates)
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
+    for row in [("a", 1, 1, 0.0), ("b", 2, 3, 0.0), ("a", 90, 5, 0.0)]:
+        task.process({"s": _table([row]).rename_columns(spec.schema.names)})
+    found = [(row[name], row["m"]) for row in task.outputs["out"]]
+    assert found == [("a", 1.0), ("b", 3.0)] + [("a", 3.0)] * (windows is None)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -387,6 +422,8 @@ def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
         ({"windows": SessionWindows(3), "aggregates": FOLD}, "sessions know no Aggregate.fold"),
         ({"windows": 5}, "must be TimeWindows or SessionWindows"),
         ({"grace_ms": -1}, "grace_ms .-1. must be an int of at least 0"),
+        ({"aggregates": {"m": Aggregate.mean("v"), "m__sum": Aggregate.sum("v")}}, r"for its state .*: \['m__sum'\]"),
+        ({"aggregates": {"__rows": Aggregate.count()}}, r"needs for its state .*: \['__rows'\]. Maybe rename them"),
         ({"late_records": "drop"}, "late_records .'drop'. must be 'stop', 'skip' or DeadLetters"),
     ],
 )

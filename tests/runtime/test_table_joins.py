@@ -211,7 +211,26 @@ def test_keys_may_be_times_of_several_units(left: str, right: str) -> None:
         assert result.column("k").cast(pa.int64()).to_pylist() == [ticks[finer]]
 
 
+@pytest.mark.parametrize("name", ["__row", "__place", "__asked", "__row0", "__row0b", "__time_left"])
+def test_a_key_may_have_any_name(name: str) -> None:
+    """Some were those of columns that stood beside it for a while: rows were missing, or had other keys."""
+    schema = SCHEMA.set(0, pa.field(name, pa.string()))
+    topics = {topic: TopicSpec(topic, 4, schema, (name,), "at") for topic in "lr"}
+    rows = _table([("a", 1, 5), ("b", 2, 6)]).rename_columns(schema.names)
+    for join, expected in (
+        (StreamTableJoin(stream="l", table="r", stream_columns="at", table_columns="v"), ["a", "b"]),
+        (TableJoin(left="l", right="r"), ["a", "b"]),
+    ):
+        task = MemoryTask(join.sub_topology("j", "out", topics.values()), topics)
+        task.process({"l": rows, "r": rows})
+        assert [row[name] for row in task.outputs["out"]] == expected
+
+
 def test_what_cannot_be_joined_is_refused() -> None:
+    times = TopicSpec("s", 4, SCHEMA.append(pa.field("__time_left", pa.int64())), ("k",), "at")
+    windowed = Topology(WindowedJoin(left="s", right="t", before_ms=1, after_ms=1).sub_topology("j", "out"))
+    with pytest.raises(TopologyException, match="needs the name '__time_left' for its state, and the topic 's' has it"):
+        windowed.bind("app", {**TOPICS, "s": times})
     with pytest.raises(TopologyException, match="cannot be joined with itself"):
         StreamTableJoin(stream="s", table="s")
     with pytest.raises(TopologyException, match=r"how \('outer'\) must be one of inner, left"):

@@ -24,6 +24,11 @@ _NEVER_CUT: Final = frozenset({int, bool, str, bytes, type(None)})
 """Arrow takes values of these types whole, or not at all."""
 
 
+def own(name: str) -> str:
+    """What a column of ours is called that stands beside those of users for a while: none of theirs begins so."""
+    return f"\x1f{name}"
+
+
 def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the columns of a schema, in its order; those that it lacks are null. Types stay as they are.
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import exact_array, to_frame, to_records
-from task_assignor.runtime.processors.columns import check_computable, plain
+from task_assignor.runtime.frames import exact_array, own, to_frame, to_records
+from task_assignor.runtime.processors.columns import as_type, check_computable, plain
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk.text import failure, shown
 
@@ -151,8 +151,14 @@ class Group:
                 fields.append(field)
         return fields
 
+    def frame(self, rows: pa.Table, by: Sequence[str]) -> pl.DataFrame:
+        """What `parts` needs of some rows: what makes a group, and apart from it, under names of ours, what is computed with."""
+        names = {**{name: name for name in by}, **{own(name): name for name in self.needed}}
+        columns = [as_type(rows.column(name), plain(rows.schema.field(name)).type) for name in names.values()]
+        return to_frame(pa.table(columns, names=list(names)))
+
     def parts(self, rows: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-        """A state for each group of rows, and more of them. That of a function is missing: `fold` adds it.
+        """A state for each group of rows (`frame`), and more of them. That of a function is missing: `fold` adds it.
 
         Raises:
             OverflowError: a sum does not fit into 64 bits.
@@ -161,7 +167,7 @@ class Group:
 
         made, sums = [*more, pl.len().cast(pl.Int64).alias(ROWS)], []
         for name, found in self._aggregates.items():
-            column = pl.col(found.column) if found.column is not None else None
+            column = pl.col(own(found.column)) if found.column is not None else None
             if found.kind == "count":
                 made.append((pl.len() if column is None else column.count()).cast(pl.Int64).alias(name))
             elif found.kind in ("sum", "mean"):
@@ -209,21 +215,19 @@ class Group:
         total = column.cast(exact).sum()
         return [
             pl.when(column.count() > 0).then(total).alias(name),
-            column.cast(pl.Float64).sum().alias(f"{name}__about"),
+            column.cast(pl.Float64).sum().alias(own(name)),
         ]
 
     def _checked(self, states: pl.DataFrame, sums: Sequence[str]) -> pl.DataFrame:
         for name in sums:
-            about = states.get_column(f"{name}__about").to_numpy()
+            about = states.get_column(own(name)).to_numpy()
             values = states.get_column(name)
             if values.dtype.is_integer():
                 wrong = np.abs(values.fill_null(0).to_numpy().astype(np.float64) - about) > _OVERFLOW
                 if wrong.any():
-                    group = states.drop([f"{other}__about" for other in sums]).row(
-                        int(np.flatnonzero(wrong)[0]), named=True
-                    )
+                    group = states.drop([own(other) for other in sums]).row(int(np.flatnonzero(wrong)[0]), named=True)
                     raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into 64 bits: {group}")
-        return states.drop([f"{name}__about" for name in sums])
+        return states.drop([own(name) for name in sums])
 
     def fold(
         self, states: pl.DataFrame, before: pl.DataFrame, rows: pa.Table, group: np.ndarray[Any, Any]

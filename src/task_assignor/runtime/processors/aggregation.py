@@ -12,11 +12,10 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
 from task_assignor.runtime.processors.columns import (
-    as_type,
     check_computable,
     check_same_columns,
     plain,
@@ -32,8 +31,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> None:
-    """Raise TopologyException if rows of a group could be in several partitions, or names do not fit."""
+def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> Group:
+    """The aggregates of groups.
+
+    Raises:
+        TopologyException: rows of a group could be in several partitions, names do not fit, or types do not.
+    """
     missing = [column for column in by if column not in spec.schema.names]
     if missing:
         raise TopologyException(
@@ -51,6 +54,15 @@ def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: M
     strange = sorted(name for name, found in aggregates.items() if not isinstance(found, Aggregate))
     if strange:
         raise TopologyException(f"{where}: {strange} must be made by Aggregate.count(), .sum(column), and so on.")
+    group = Group(spec, aggregates, where)
+    names = [*by, *(field.name for field in group.state_fields)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TopologyException(
+            f"{where} has names that it needs for its state ({ROWS}, and of a mean m m__sum and m__count): {twice}. "
+            "Maybe rename them."
+        )
+    return group
 
 
 @attrs.frozen(kw_only=True)
@@ -97,8 +109,7 @@ class Aggregation:
         """
         spec = specs_of(self._where, (self.source,), topics)[self.source]
         by = self.by or spec.key
-        check_groups(self._where, spec, by, self.aggregates)
-        group = Group(spec, self.aggregates, self._where)
+        group = check_groups(self._where, spec, by, self.aggregates)
         keys = pa.schema([plain(spec.schema.field(column)) for column in by])
         store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))
         factory = _Factory(self._where, self, spec, by, store.name)
@@ -159,8 +170,7 @@ class _Running(Processor):
         rows = taken(rows, with_keys(self._factory.spec.name, rows, self._factory.by, context))
         if not rows.num_rows:
             return None
-        columns = [*self._by, *(name for name in self._group.needed if name not in self._by)]
-        frame = to_frame(pa.table({name: _plain_column(rows, name) for name in columns}))
+        frame = self._group.frame(rows, self._by)
         parts = self._group.parts(frame, self._by)
         keys = parts.select(self._by)
         known = to_frame(self._store.lookup(_as_table(keys, self._schema)))
@@ -174,13 +184,10 @@ class _Running(Processor):
 
 def numbers_of(keys: pl.DataFrame, rows: pl.DataFrame) -> Int64Array:
     """(N,) which of the keys each row has."""
-    found = rows.with_row_index("__n").join(keys.with_row_index("__group"), on=keys.columns).sort("__n")
-    numbers: Int64Array = found.get_column("__group").to_numpy().astype(np.int64)
+    row, group = own("row"), own("group")
+    found = rows.with_row_index(row).join(keys.with_row_index(group), on=keys.columns).sort(row)
+    numbers: Int64Array = found.get_column(group).to_numpy().astype(np.int64)
     return numbers
-
-
-def _plain_column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    return as_type(rows.column(name), plain(rows.schema.field(name)).type)
 
 
 def _as_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processors.columns import SourceColumns
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 
-_PLACE, _ROW, _ASKED = "__place", "__row", "__asked"
+_PLACE, _ROW, _ASKED = own("place"), own("row"), own("asked")
 
 
 def table_store(where: str, name: str, columns: SourceColumns) -> KeyValueStoreSpec:

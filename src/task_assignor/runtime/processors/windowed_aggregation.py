@@ -25,7 +25,7 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import Aggregate, Group
 from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
@@ -54,7 +54,7 @@ _MOST_WINDOWS: Final = 10_000
 """In so many may a record be: a batch takes time for each of its rows in each."""
 _AT_ONCE: Final = 1 << 20
 """So many rows, each counted once for each of its windows, are put into groups at a time."""
-_SESSION, _FIRST_END = "__session", "__first_end"
+_SESSION, _FIRST_END = own("session"), own("first_end")
 
 
 @attrs.frozen
@@ -182,7 +182,6 @@ class WindowedAggregation:
         if twice:
             raise TopologyException(f"{where}: the names {twice} are those of the window.")
         factory = _Factory(where, self, spec, by, f"{name}-windows")
-        Group(spec, self.aggregates, where)
         # Of time windows the start decides when they are forgotten, of sessions the end.
         time = START if isinstance(self.windows, TimeWindows) else END
         return SubTopology(
@@ -287,12 +286,6 @@ class _Windowed(Processor):
     def _close(self, before: int | None, now: int) -> pa.Table | None:
         """Give the windows that were open at one time and are closed at another, and forget them."""
 
-    def _frame(self, rows: pa.Table) -> pl.DataFrame:
-        """The columns that are needed."""
-        names = [*self._by, *(name for name in self._group.needed if name not in self._by)]
-        columns = [as_type(rows.column(name), plain(rows.schema.field(name)).type) for name in names]
-        return to_frame(pa.table(columns, names=names))
-
     def _append(self, states: pl.DataFrame) -> None:
         self._store.append(states.select(self._stored.names).to_arrow().cast(self._stored))
 
@@ -367,7 +360,7 @@ class _InTimeWindows(_Windowed):
         order = np.argsort(number, kind="stable")
         number, start = number[order], start[order]
         by = [*self._by, START]
-        frame = self._frame(rows)[number].with_columns(pl.Series(START, start))
+        frame = self._group.frame(rows, self._by)[number].with_columns(pl.Series(START, start))
         parts = self._group.parts(frame, by)
         if self._group.folds:
             keys = parts.select(by)
@@ -382,7 +375,7 @@ class _InTimeWindows(_Windowed):
             stored = to_frame(self._stored.empty_table())
         by = keys.columns
         states = self._group.put_together(stored.join(keys, on=by, how="semi"), by)
-        return keys.with_row_index("__n").join(states, on=by, how="left").sort("__n")
+        return keys.with_row_index(own("row")).join(states, on=by, how="left").sort(own("row"))
 
     def _close(self, before: int | None, now: int) -> pa.Table | None:  # noqa: ARG002 - what is closed is forgotten
         import polars as pl
@@ -412,7 +405,7 @@ class _InSessions(_Windowed):
     def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:  # noqa: ARG002 - all are in time
         import polars as pl
 
-        frame = self._frame(rows).with_columns(pl.Series(START, times), pl.Series(END, times))
+        frame = self._group.frame(rows, self._by).with_columns(pl.Series(START, times), pl.Series(END, times))
         bounds = [pl.col(START).min(), pl.col(END).max()]
         self._append(self._group.parts(self._in_sessions(frame), [*self._by, _SESSION], bounds))
 

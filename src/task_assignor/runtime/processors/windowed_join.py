@@ -237,6 +237,12 @@ def _sides(plan: JoinFactory, topics: Mapping[str, TopicSpec]) -> tuple[_Side, _
         if spec.timestamp is None:
             raise TopologyException(f"{where} needs times, but the topic {spec.name!r} has no timestamp column.")
     one, other = result_columns(where, left, right, join.left_columns, join.right_columns, join.suffix)
+    for columns, time in ((one, _TIME["left"]), (other, _TIME["right"])):
+        if any(field.name == time for field in (*columns.key_fields, *columns.value_fields)):
+            raise TopologyException(
+                f"{where} needs the name {time!r} for its state, and the topic {columns.topic!r} has it, too. Maybe another "
+                "suffix, or other columns."
+            )
     return (
         _Side.of(left, one, _TIME["left"], join.left_grace_ms, plan.left_store),
         _Side.of(right, other, _TIME["right"], join.right_grace_ms, plan.right_store),
