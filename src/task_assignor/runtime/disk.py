@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from task_assignor.sdk import StreamsException
+
+DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
+_NOT_WRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def advice_on(error: BaseException) -> str:
+    """What to do about an error, to be put behind its text; "": nothing can be said."""
+    return f". {DISK_ADVICE}" if isinstance(error, OSError) and error.errno in _NOT_WRITABLE else ""
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Have an OSError say which file it is about: of open ones the operating system does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 @contextmanager

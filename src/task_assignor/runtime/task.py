@@ -16,7 +16,7 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.disk import advice_on, disk_errors
 from task_assignor.runtime.errors import (
     CorruptLogException,
     ProcessorException,
@@ -456,4 +456,4 @@ def failure_of(task: TaskId, error: BaseException) -> TaskFailure:
     if isinstance(error, CorruptLogException):
         place = (error.topic, error.partition, error.offset, error.path)
         return TaskFailure(task, "log", f"Task {task}: {error}", trace, place)
-    return TaskFailure(task, "client", f"Task {task} failed with {text_of(error)}", trace)
+    return TaskFailure(task, "client", f"Task {task} failed with {text_of(error)}{advice_on(error)}", trace)

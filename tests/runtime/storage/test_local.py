@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.task import failure_of
+from task_assignor.sdk import TaskId
 
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files"
@@ -161,11 +163,36 @@ def test_a_full_disk_leaves_the_old_object(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "write", write)
     for put in (storage.put, storage.put_if_absent):
-        with pytest.raises(OSError, match="No space left"):
-            put("b" if put == storage.put_if_absent else "a", b"much longer")
+        name = "b" if put == storage.put_if_absent else "a"
+        with pytest.raises(OSError, match=f"No space left on device: '{storage.locate(name)}'"):
+            put(name, b"much longer")
+    with pytest.raises(OSError, match=f"No space left on device: '{storage.locate('c')}'"):
+        storage.put_all({"c": b"much longer"})
     monkeypatch.undo()
     assert storage.open("a").to_pybytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_the_disk_does_not_take_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`No space left on device` was all that was said, of one disk among those of all clients."""
+    storage = LocalStorage(tmp_path)
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for put in (storage.put, storage.put_if_absent, lambda name, data: storage.put_all({name: data})):
+        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}"):
+            put("a", b"new")
+
+
+def test_a_full_disk_is_told_with_what_to_do() -> None:
+    said = failure_of(TaskId(0, 1), OSError(errno.ENOSPC, "No space left on device", "/state/a")).message
+    assert said == (
+        "Task 0_1 failed with OSError: [Errno 28] No space left on device: '/state/a'. What was committed before stays; run the "
+        "application again when the disk can be written."
+    )
+    assert failure_of(TaskId(0, 1), OSError("a broken pipe")).message == "Task 0_1 failed with OSError: a broken pipe"
 
 
 def _write_for_ever(root: str, number: int, started: Any) -> None:

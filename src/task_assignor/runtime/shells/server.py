@@ -13,7 +13,7 @@ from contextlib import suppress
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
 from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.disk import DISK_ADVICE, disk_errors
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -53,7 +53,6 @@ from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.sdk import StreamsException
 
 _log = logging.getLogger(__name__)
-_DISK_ADVICE = "What was committed before stays; run the application again when the disk can be written."
 _POLL_S = 0.05
 """How often the launcher is asked for processes that ended."""
 
@@ -282,7 +281,7 @@ class CoordinatorServer:
                     assert growing is not None, "only sources that grow have to be looked at"
                     growing.look(marker)
                 case StoreCommit(record):
-                    with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", _DISK_ADVICE):
+                    with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", DISK_ADVICE):
                         began = time.monotonic()
                         commits.append(record)
                         committed(record, time.monotonic() - began)

@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from task_assignor.runtime.disk import naming
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
 
 CONTENT: Final = "~object"
@@ -44,18 +45,21 @@ class LocalStorage(Storage):
         """Their names cannot be lost any more, nor those of the folders above."""
 
     def put(self, name: str, data: Data) -> None:  # noqa: D102
-        os.close(self._replace(name, data, is_synced_first=True))
-        self._sync_names([name])
+        with naming(self.locate(name)):
+            os.close(self._replace(name, data, is_synced_first=True))
+            self._sync_names([name])
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
         written: list[int] = []
         try:
             for name, data in objects.items():
-                written.append(self._replace(name, data, is_synced_first=False))
+                with naming(self.locate(name)):
+                    written.append(self._replace(name, data, is_synced_first=False))
                 if not self._is_durable:
                     os.close(written.pop())
             # Nobody looks for the names yet, so they may reach the disk in any order.
-            self._sync_names(objects, written)
+            with naming(self.address):
+                self._sync_names(objects, written)
         finally:
             for descriptor in written:
                 os.close(descriptor)
@@ -67,13 +71,14 @@ class LocalStorage(Storage):
             raise self._exists(name)
         folder = self._temporary(path)
         try:
-            descriptor = self._write(f"{folder}/{CONTENT}", data)
-            try:
-                if self._is_durable:
-                    os.fsync(descriptor)
-                    _sync_folder(str(folder))
-            finally:
-                os.close(descriptor)
+            with naming(str(path)):
+                descriptor = self._write(f"{folder}/{CONTENT}", data)
+                try:
+                    if self._is_durable:
+                        os.fsync(descriptor)
+                        _sync_folder(str(folder))
+                finally:
+                    os.close(descriptor)
             folder.rename(path)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
