@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from task_assignor.runtime import RuntimeOptions, kafka_settings, write_topic
+from task_assignor.runtime import RuntimeOptions, write_topic
 from task_assignor.runtime.kafka_settings import options_with
-from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk import ConfigException, StreamsConfig, once
 from tests.runtime.support import application, count_topology, settings, stream
 
 
@@ -50,7 +50,7 @@ def test_an_option_that_says_the_same_is_no_contradiction() -> None:
 def test_what_does_nothing_is_named_once_and_state_dir_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_settings, "_named", set())
+    monkeypatch.setattr(once, "_named", set())
     write_topic(tmp_path / "topics", "left", stream(400, 5, 1), partitions=1, key=["key"], timestamp="at")
     idle = {"commit.interval.ms": 5, "producer.linger.ms": 5, "bootstrap.servers": "b:9092", "my.own": 1}
     config = StreamsConfig(

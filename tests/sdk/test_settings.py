@@ -21,6 +21,7 @@ from task_assignor.sdk import (
     ProcessId,
     StreamsConfig,
     TaskAssignor,
+    once,
 )
 from task_assignor.sdk.config_keys import KNOWN_KEYS, OTHER_KAFKA_KEYS
 from task_assignor.testing import assignment_configs
@@ -207,6 +208,23 @@ def test_there_are_at_most_five_client_tags() -> None:
 def test_a_near_miss_of_a_known_key_is_a_problem_that_names_it(key: str, meant: str) -> None:
     found = [advice for name, _, _, advice in problems({key: "x"}) if name == key]
     assert [f"Maybe {meant} is meant." in advice for advice in found] == [True]
+
+
+def test_settings_of_another_assignor_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside another assignor than the one that declares them they did nothing, and nobody said so."""
+    monkeypatch.setattr(once, "_named", set())
+    given = {"task.assignor.class": "sticky", "stream.join.groups": "0,1", "client.tag.zone": "a", "my.own": "1"}
+    (tmp_path / "app.properties").write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+    StreamsConfig.from_properties(tmp_path / "app.properties")
+    StreamsConfig(given)
+    StreamsConfig({**given, "task.assignor.class": "stream-join"})
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == (
+        "task_assignor.builtin_assignors.sticky.StickyTaskAssignor does not declare this setting of stream-join, so it most "
+        "likely does nothing: stream.join.groups."
+    )
 
 
 @pytest.mark.parametrize("key", sorted(OTHER_KAFKA_KEYS))

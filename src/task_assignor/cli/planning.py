@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -23,8 +22,8 @@ from task_assignor.sdk import (
     StreamsConfig,
     StreamsException,
     TaskAssignment,
-    registered_assignors,
 )
+from task_assignor.sdk.assignor_classes import assignors_with
 from task_assignor.sdk.config_keys import (
     CLIENT_TAG_PREFIX,
     INTERNAL_TASK_ASSIGNOR_CLASS,
@@ -195,18 +194,8 @@ def _why_unused(key: str, config: StreamsConfig) -> str:
 
 
 def _owners(key: str) -> list[str]:
-    """The registered assignors that declare the setting."""
-    return [name for name, point in registered_assignors().items() if key in _declared_by(point)]
-
-
-def _declared_by(point: EntryPoint) -> frozenset[str]:
-    try:
-        with prints_to_stderr():
-            return frozenset(key.name for key in point.load().config_keys)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001  (somebody else's package may be broken; that is no matter here)
-        return frozenset()
+    with prints_to_stderr():
+        return assignors_with(key)
 
 
 def _failure(assignor: type, error: BaseException) -> str:

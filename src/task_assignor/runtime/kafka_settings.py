@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -11,8 +10,8 @@ import attrs
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_keys import OTHER_KAFKA_KEYS
+from task_assignor.sdk.once import name_once
 
-_log = logging.getLogger(__name__)
 _OPTIONS: Final = {
     "session.timeout.ms": "session_timeout_ms",
     "heartbeat.interval.ms": "heartbeat_interval_ms",
@@ -26,8 +25,6 @@ _CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
 _PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
 _FULFILLED: Final = frozenset({"processing.guarantee"})
 """Whatever they say: every batch is committed as a whole."""
-_named: set[tuple[str, str]] = set()
-"""What was said, and of which setting."""
 
 
 def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptions:
@@ -76,16 +73,3 @@ def warn_of_idle_settings(config: StreamsConfig) -> None:
         if (key in OTHER_KAFKA_KEYS or key.startswith(_PREFIXES)) and key not in honoured | _FULFILLED
     }
     name_once(idle, "These settings of Kafka do nothing in this runtime")
-
-
-def name_once(keys: Iterable[str], what: str) -> None:
-    """Name settings in the log, each once in the life of the process.
-
-    Args:
-        keys: the settings.
-        what: what there is to be said of them.
-    """
-    new = sorted(set(keys) - {key for said, key in _named if said == what})
-    if new:
-        _named.update((what, key) for key in new)
-        _log.warning("%s: %s.", what, ", ".join(new))

@@ -53,6 +53,20 @@ def registrations() -> dict[str, list[importlib.metadata.EntryPoint]]:
     return {name: [by_name[name][value] for value in sorted(by_name[name])] for name in sorted(by_name)}
 
 
+def assignors_with(key: str) -> list[str]:
+    """The names of the registered assignors that declare a setting. All are imported; those that cannot be have none."""
+    return [name for name, point in registered_assignors().items() if key in _declared_by(point)]
+
+
+def _declared_by(point: importlib.metadata.EntryPoint) -> frozenset[str]:
+    try:
+        return frozenset(key.name for key in point.load().config_keys)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  (somebody else's package may be broken; that is no matter here)
+        return frozenset()
+
+
 def find_assignor_class(value: object) -> type[TaskAssignor]:
     """The class that `value` names, as in the setting `task.assignor.class`.
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import attrs
 
 from task_assignor.sdk.assignor import TaskAssignor
-from task_assignor.sdk.assignor_classes import DEFAULT_ASSIGNOR, load_assignor_class
+from task_assignor.sdk.assignor_classes import DEFAULT_ASSIGNOR, assignors_with, load_assignor_class
 from task_assignor.sdk.config_def import REQUIRED, ConfigKey, ValueProblem, parse_value
 from task_assignor.sdk.config_keys import (
     CLIENT_TAG_PREFIX,
@@ -28,6 +28,7 @@ from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, StreamsException
 from task_assignor.sdk.hidden import HidingSettings, without_secrets
 from task_assignor.sdk.ids import HostInfo
+from task_assignor.sdk.once import name_once
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.state import ApplicationState
 from task_assignor.sdk.text import failure, listed, nearest, shown
@@ -41,7 +42,8 @@ class StreamsConfig:
 
     Everything is checked here, and one error lists all that is wrong: types and ranges, the class in
     `task.assignor.class` and the settings that it declares, rack tags without their `client.tag`, and keys that look
-    like a misspelt known one. Other unknown keys are handed to the assignor's `configure` as they are. `values` has all
+    like a misspelt known one. Other unknown keys are handed to the assignor's `configure` as they are; one that another
+    registered assignor declares is named in the log, since it most likely does nothing. `values` has all
     known keys with their defaults. Passwords and what looks like one are `[hidden]` wherever settings are shown; only who
     asks for the value of such a key sees it.
 
@@ -70,7 +72,9 @@ class StreamsConfig:
     _assignment_configs: AssignmentConfigs
 
     def __init__(self, settings: Mapping[str, object], where: Mapping[str, str] | None = None) -> None:
-        vars(self).update(_Reading(settings, where or {}, None).results())
+        reading = _Reading(settings, where or {}, None)
+        reading.name_settings_of_others()
+        vars(self).update(reading.results())
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
@@ -81,7 +85,7 @@ class StreamsConfig:
         """
         entries = read_properties(path)
         where = {entry.key: f"{path}:{entry.line}" for entry in entries}
-        return cls._of(_Reading({entry.key: entry.value for entry in entries}, where, None))
+        return cls({entry.key: entry.value for entry in entries}, where)
 
     @classmethod
     def of_state(
@@ -92,7 +96,8 @@ class StreamsConfig:
     ) -> Self:
         """The settings that a state carries, with others put over them: to try another assignor or another value.
 
-        A rack tag must then be a tag of some client of the state (or be in the state's settings already), in place of
+        Settings of other assignors are not named in the log, since states are there to try one after the other.
+        A rack tag must be a tag of some client of the state (or be in the state's settings already), in place of
         a `client.tag` of these settings.
 
         Args:
@@ -237,6 +242,17 @@ class _Reading:
             "_assignor_class": self.assignor_class,
             "_assignment_configs": self.assignment_configs,
         }
+
+    def name_settings_of_others(self) -> None:
+        """Name those that the assignor does not declare, but another one does."""
+        known = {*self.values, *OTHER_KAFKA_KEYS, *(CLIENT_TAG_PREFIX + tag for tag in self.client_tags)}
+        for key in sorted(self.settings.keys() - known):
+            names = assignors_with(key)
+            if names:
+                name = f"{self.assignor_class.__module__}.{self.assignor_class.__qualname__}"
+                name_once(
+                    [key], f"{name} does not declare this setting of {listed(names)}, so it most likely does nothing"
+                )
 
     def _problem(self, key: str, expected: str, advice: str = "", value: object = None) -> None:
         given = self.settings.get(key, value)

@@ -19,12 +19,12 @@ from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.kafka_settings import name_once
 from task_assignor.runtime.options import positive
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.once import name_once
 from task_assignor.sdk.text import listed, shown
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
