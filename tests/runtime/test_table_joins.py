@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
     BadRecordException,
     DeadLetters,
     StreamTableJoin,
@@ -224,6 +226,19 @@ def test_a_key_may_have_any_name(name: str) -> None:
         task = MemoryTask(join.sub_topology("j", "out", topics.values()), topics)
         task.process({"l": rows, "r": rows})
         assert [row[name] for row in task.outputs["out"]] == expected
+
+
+@pytest.mark.parametrize("name", ["", "*", "^k.*$", "k\0", "\x1frow"])
+def test_keys_that_polars_takes_for_something_else_are_refused(name: str) -> None:
+    """A name like a pattern stood for all that match: rows were missing."""
+    topics = {topic: TopicSpec(topic, 4, SCHEMA.set(0, pa.field(name, pa.string())), (name,), "at") for topic in "lr"}
+    for join in (
+        StreamTableJoin(stream="l", table="r"),
+        TableJoin(left="l", right="r"),
+        Aggregation(source="l", aggregates={"n": Aggregate.count()}),
+    ):
+        with pytest.raises(TopologyException, match=r"cannot have a column .*: polars.* Maybe rename it"):
+            join.sub_topology("j", "out", topics.values())
 
 
 def test_what_cannot_be_joined_is_refused() -> None:

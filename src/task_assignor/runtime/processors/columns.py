@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.topic_spec import TopicSpec
 
 _UNITS: Final = ("s", "ms", "us", "ns")
+_NO_NAME: Final = re.compile(r"|\*|\^.*\$|.*\x00.*|\x1f.*", re.DOTALL)
+"""What polars has no columns of, takes for all columns or for those that match; and those of ours (`frames.own`)."""
 
 
 def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -32,8 +35,13 @@ def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def check_computable(where: str, fields: Iterable[pa.Field]) -> None:
-    """Raise TopologyException if nothing can be computed of columns of such types."""
+    """Raise TopologyException if nothing can be computed of columns of such types or names."""
     for field in fields:
+        if _NO_NAME.fullmatch(field.name):
+            raise TopologyException(
+                f"{where} cannot have a column {field.name!r}: polars, which computes with it, knows no such name, or takes it for "
+                "a pattern. Maybe rename it."
+            )
         try:
             to_frame(pa.schema([plain(field)]).empty_table())
         except TypeError as error:

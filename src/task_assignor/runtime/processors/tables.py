@@ -17,7 +17,7 @@ import pyarrow as pa
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import own, to_frame
-from task_assignor.runtime.processors.columns import SourceColumns
+from task_assignor.runtime.processors.columns import SourceColumns, check_computable
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 
@@ -28,8 +28,10 @@ def table_store(where: str, name: str, columns: SourceColumns) -> KeyValueStoreS
     """The store of a table.
 
     Raises:
-        TopologyException: it has no value columns, so that nobody could tell whether a key is there.
+        TopologyException: it has no value columns, so that nobody could tell whether a key is there; or a key that
+            nothing can be computed with.
     """
+    check_computable(where, columns.key_fields)
     if not columns.value_fields:
         raise TopologyException(
             f"{where}: the table {columns.topic!r} gives no columns besides its key. Maybe name one that it has."
