@@ -421,6 +421,10 @@ def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindow
         ({"aggregates": {"n": Aggregate.sum("k")}}, "'n' needs a column of numbers, but 'k' is string"),
         ({"windows": SessionWindows(3), "aggregates": FOLD}, "sessions know no Aggregate.fold"),
         ({"windows": 5}, "must be TimeWindows or SessionWindows"),
+        (
+            {"grace_ms": 2**63 - 1},
+            "must be at most 1152921504606846976, which are 36 million years: with more no window",
+        ),
         ({"grace_ms": -1}, "grace_ms .-1. must be an int of at least 0"),
         ({"aggregates": {"m": Aggregate.mean("v"), "m__sum": Aggregate.sum("v")}}, r"for its state .*: \['m__sum'\]"),
         ({"aggregates": {"__rows": Aggregate.count()}}, r"needs for its state .*: \['__rows'\]. Maybe rename them"),
@@ -463,6 +467,21 @@ def test_wrong_windows_are_refused(size: Any, advance: Any) -> None:
         TimeWindows(size, advance)
     with pytest.raises(TopologyException, match=r"must be an int of at least 0"):
         SessionWindows(-1)
+    with pytest.raises(
+        TopologyException, match=r"size_ms \(9223372036854775807\) of TimeWindows must be at most 1152921504606"
+    ):
+        TimeWindows(2**63 - 1)
+
+
+def test_the_largest_windows_and_grace_are_no_reason_to_be_late() -> None:
+    """Their sums with times went round: with more of both every record was late, and left out."""
+    far = 2**60
+    plan = WindowedAggregation(
+        source="s", windows=TimeWindows(far), grace_ms=far, aggregates={"n": Aggregate.count()}, late_limit_ms=None
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    task.process({"s": _table([("a", far, 1, 0.0), ("a", far - 5, 1, 0.0)])})
+    assert (task.held(), task.counters) == (2, {})
 
 
 def test_windows_that_would_be_too_many_are_refused() -> None:

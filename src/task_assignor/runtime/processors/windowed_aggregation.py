@@ -41,7 +41,7 @@ from task_assignor.runtime.processors.records import (
     with_times,
 )
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.times import NO_TIME
+from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
 
@@ -78,6 +78,8 @@ class TimeWindows:
     def __attrs_post_init__(self) -> None:
         if type(self.size_ms) is not int or self.size_ms < 1:
             raise TopologyException(f"The size_ms ({self.size_ms!r}) of TimeWindows must be an int of at least 1.")
+        if self.size_ms > FARTHEST_MS:
+            raise TopologyException(f"The size_ms ({self.size_ms}) of TimeWindows must be at most {FARTHEST_MS}.")
         if self.advance_ms is not None and (
             type(self.advance_ms) is not int or not 1 <= self.advance_ms <= self.size_ms
         ):
@@ -149,6 +151,11 @@ class WindowedAggregation:
         for name, value in (("grace_ms", self.grace_ms), ("late_limit_ms", self.late_limit_ms)):
             if (type(value) is not int or value < 0) and not (value is None and name == "late_limit_ms"):
                 raise TopologyException(f"{where}: {name} ({value!r}) must be an int of at least 0.")
+        if self.grace_ms > FARTHEST_MS:
+            raise TopologyException(
+                f"{where}: grace_ms ({self.grace_ms}) must be at most {FARTHEST_MS}, which are 36 million years: with more no window "
+                "would ever be closed."
+            )
         if not isinstance(self.windows, (TimeWindows, SessionWindows)):
             raise TopologyException(f"{where}: windows ({self.windows!r}) must be TimeWindows or SessionWindows.")
         if not self.aggregates:
