@@ -209,6 +209,8 @@ class KafkaStreamsAssignment:
             raise StateException(
                 f"The process_id ({shown(process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
             )
+        if not isinstance(assigned_tasks, Iterable):
+            raise StateException(f"The assigned_tasks ({shown(assigned_tasks)}) must be a list of AssignedTask.")
         tasks: dict[TaskId, AssignedTask] = {}
         for assigned in assigned_tasks:
             _check_assigned(assigned)

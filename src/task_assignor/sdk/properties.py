@@ -12,6 +12,7 @@ import attrs
 
 from task_assignor.sdk.errors import ConfigException
 from task_assignor.sdk.hidden import HIDDEN, is_secret
+from task_assignor.sdk.text import shown
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _BLANK: Final = " \t\f"
@@ -40,6 +41,10 @@ def read_properties(path: str | os.PathLike[str]) -> list[Property]:
     Raises:
         ConfigException: the file cannot be read, is not UTF-8, has a broken escape or a key twice; with file and line.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigException(
+            f"The settings file ({shown(path)}) must be the path of one. Settings themselves are for StreamsConfig(...)."
+        )
     try:
         data = Path(path).read_bytes()
     except OSError as error:

@@ -106,8 +106,12 @@ class StreamsConfig:
             where: key -> where it comes from, for errors, such as `app.properties:7`.
 
         Raises:
-            ConfigException: something is wrong.
+            ConfigException: something is wrong, or the state is none.
         """
+        if not isinstance(state, ApplicationState):
+            raise ConfigException(
+                f"The state ({shown(state)}) must be an ApplicationState. Maybe use read_state(path)."
+            )
         given = {key: getattr(state.assignment_configs, name) for key, name in STATE_KEYS.items()}
         settings = {**given, **(overrides or {})}
         tags = set(state.assignment_configs.rack_aware_assignment_tags)

@@ -24,6 +24,7 @@ from task_assignor.sdk.json_text import bad_value, parse_json
 from task_assignor.sdk.snapshot import state_of_value, state_to_json
 from task_assignor.sdk.snapshot_assignment import assignment_of_value, document_to_json
 from task_assignor.sdk.state import ApplicationState
+from task_assignor.sdk.text import shown
 
 STANDARD_INPUT: Final = "-"
 STANDARD_OUTPUT: Final = "-"
@@ -162,6 +163,7 @@ def write_assignment(assignment: TaskAssignment, path: Source) -> None:
 
 def write_document(value: object, path: Source) -> None:
     """Write any value as one line of JSON; see `write_state`."""
+    _check_path(path)
     data = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     name = os.fspath(path)
     is_standard_output = name == STANDARD_OUTPUT
@@ -187,6 +189,7 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
     Raises:
         SnapshotException: the file cannot be read, or is empty.
     """
+    _check_path(path)
     if os.fspath(path) == "":
         raise SnapshotException("The name of the file must not be empty; standard input is -.")
     name = "standard input" if os.fspath(path) == STANDARD_INPUT else str(path)
@@ -207,6 +210,11 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
         yield document
         for number, line in lines:
             yield _document(number, line)
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise SnapshotException(f"The path ({shown(path)}) must be that of a file, or - for standard input and output.")
 
 
 _Line = tuple[int, bytes]

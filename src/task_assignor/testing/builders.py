@@ -27,6 +27,7 @@ from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.arguments import listed_values
 from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
+from task_assignor.validation.rows import check_state
 
 END_OFFSET_SUM: Final = 150_000
 """End offset sum of tasks by default: more than what `acceptable_recovery_lag` is by default, so who has nothing is not caught up."""
@@ -257,6 +258,7 @@ def an_assignment(
         >>> an_assignment(a_state(["0_0"], 2), active={1: ["0_0"]}).assignment[0].tasks[TaskId(0, 0)].type.value
         'ACTIVE'
     """
+    check_state(state)
     tasks: dict[ProcessId, list[AssignedTask]] = {client: [] for client in state.columns.clients.process_ids}
     for given, role in ((active, AssignedTask.Type.ACTIVE), (standby, AssignedTask.Type.STANDBY)):
         what = f"{role.value.lower()} tasks"

@@ -18,6 +18,7 @@ from task_assignor.sdk import (
     TaskId,
     TaskTopicPartition,
 )
+from task_assignor.validation.rows import check_state
 
 
 def _strings(values: Iterable[str]) -> frozenset[str]:
@@ -85,6 +86,7 @@ def state_of(
 
 def specs_of(state: ApplicationState) -> tuple[list[TaskSpec], list[ClientSpec]]:
     """What the state is made of, tasks by task id and clients by process id."""
+    check_state(state)
     columns = state.columns
     sums = columns.tasks.end_offset_sum.tolist()
     tasks = [

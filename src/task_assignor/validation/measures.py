@@ -84,8 +84,8 @@ def measure(application_state: ApplicationState, task_assignment: TaskAssignment
     Raises:
         StateException: one of the arguments is something else.
     """
-    columns, configs = application_state.columns, application_state.assignment_configs
     rows = rows_of(application_state, task_assignment)
+    columns, configs = application_state.columns, application_state.assignment_configs
     client = rows.entry_client[rows.entry]
     known = (client >= 0) & (rows.task >= 0)
     client, task, role = client[known], rows.task[known], rows.role[known]
