@@ -299,7 +299,7 @@ class _Group:
                 ]
                 had = {task_of[p] for p in claimed if p in task_of}
                 for task, offset in member.info.task_offset_sums.items():
-                    sums[task] = offset if task not in sums else _better(sums[task], offset)
+                    sums[task] = offset if task not in sums else better_offset_sum(sums[task], offset)
                 active |= had
                 active |= {task for task in member.info.prev_tasks if task in sources}
                 consumers.append(GroupConsumer(member.member_id, frozenset(member.info.task_offset_sums) | had))
@@ -393,7 +393,7 @@ def _owners(members: Sequence[StreamsMember]) -> tuple[dict[TopicPartition, str]
     return owner, frozenset(claims)
 
 
-def _better(first: int, second: int) -> int:
+def better_offset_sum(first: int, second: int) -> int:
     """Of two offset sums of one task on one client: a running task before offsets, and of these the greater."""
     return LATEST_OFFSET if LATEST_OFFSET in (first, second) else max(first, second)
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from task_assignor.group import SubTopologyShape
+from task_assignor.group.streams import better_offset_sum
 from task_assignor.kafka.cluster import Cluster
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import (
@@ -278,7 +279,8 @@ def _add_client(
     told: dict[TaskId, int] = {}
     for member in members:
         if member.subscription_info is not None:
-            told |= member.subscription_info.task_offset_sums
+            for task, offset in member.subscription_info.task_offset_sums.items():
+                told[task] = better_offset_sum(told.get(task, offset), offset)
     active = {task for member in members for task in member.active_tasks if task in infos}
     standby = {task for member in members for task in member.standby_tasks if task in infos} - active
     lags = dict.fromkeys((task for task in active if task in end_sums), LATEST_OFFSET)

@@ -134,6 +134,8 @@ class TaskAssignor(ABC):
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take the application's settings; called once, before `assign`. Does nothing by default.
 
+        `StreamsConfig(...)` calls it, too, of an instance of its own and without a limit of time: leave long work to `assign`.
+
         Args:
             configs: all settings by Kafka's keys. Known keys and those declared in `config_keys` are parsed (with
                 their defaults filled in for the latter), the others are as the user gave them.

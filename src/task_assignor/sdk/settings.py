@@ -47,6 +47,9 @@ class StreamsConfig:
     known keys with their defaults. Passwords and what looks like one are `[hidden]` wherever settings are shown; only who
     asks for the value of such a key sees it.
 
+    To see whether the assignor takes them it is made and configured once, right here: its code has all the time that it
+    takes. Only in rebalances there is a limit, such as `assignor_timeout_ms` of `RuntimeOptions`.
+
     Args:
         settings: key -> value. Values may be texts, as in files; they are then parsed.
         where: key -> where it comes from, for errors, such as `app.properties:7`.
