@@ -43,6 +43,7 @@ from tests.runtime.support import (
     description,
     in_order,
     join_topology,
+    settings,
     stream,
     write_streams,
 )
@@ -312,3 +313,24 @@ def test_files_in_each_others_place_are_told_or_not_used(finished: Path, tmp_pat
         shutil.copy(one, other)
         with pytest.raises(StreamsException, match=rf"output file of joined.*{other.name}"):
             _use(root)
+
+
+@pytest.mark.parametrize("lost", ["application.json", "application.json/~object"])
+def test_commits_without_the_description_of_their_run_are_nobodys(finished: Path, tmp_path: Path, lost: str) -> None:
+    """Another window, another application: whatever came next went on with them."""
+    with _copy(finished, tmp_path) as root:
+        path = root / "run" / lost
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        other = application(root, _topology(), clients=1, config=settings(application_id="another"))
+        with pytest.raises(
+            CommitLogException, match=r"nothing says what run they are of: .*application\.json is missing"
+        ):
+            other.run()
+
+
+def test_a_checkpoint_without_its_commit_is_told(finished: Path, tmp_path: Path) -> None:
+    """It was told as a second coordinator."""
+    with _copy(finished, tmp_path) as root:
+        shutil.rmtree(root / "run" / "commits")
+        with pytest.raises(CommitLogException, match=r"a checkpoint of commit \d+, but not the commit: .* is missing"):
+            application(root, _topology(), clients=1).run()

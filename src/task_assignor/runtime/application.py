@@ -25,6 +25,7 @@ from task_assignor.runtime.commits import (
     CommitLog,
     RunDescription,
     RunLayout,
+    check_is_new,
     read_application,
 )
 from task_assignor.runtime.compaction import Upkeep
@@ -468,6 +469,7 @@ class StreamsApplication:
         )
         committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
         if not storage.is_there(APPLICATION):
+            check_is_new(self._layout)
             with suppress(FileExistsError):
                 storage.put_if_absent(APPLICATION, as_document(description.with_outputs(committed)))
                 return description.run_id

@@ -24,7 +24,15 @@ import attrs
 import msgspec
 import pyarrow as pa
 
-from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
+from task_assignor.runtime.checkpoints import (
+    CHECKPOINTS,
+    COMMITS,
+    NEW_RUN,
+    Checkpoints,
+    Written,
+    commit_name,
+    numbers_in,
+)
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
@@ -335,6 +343,12 @@ class CommitLog:
         for one in self._recent:
             self._take_columns(one.record, self._columns_with(one.record))
         newest = self._recent[-1].record if self._recent else checkpoint
+        last = commit_name(max(newest.number, 0))
+        if newest.number >= 0 and not self._storage.is_there(last) and self._checkpoints.newest() == checkpoint:
+            raise CommitLogException(
+                f"The commit log has a checkpoint of commit {newest.number}, but not the commit: "
+                f"{self._storage.locate(last)} is missing. {NEW_RUN}"
+            )
         record = CommitRecord(
             newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
         )
@@ -522,6 +536,20 @@ def open_committed(layout: RunLayout, file: FileRef, what: str, name: str, parti
         CorruptLogException: it is missing or is not what was committed.
     """
     return open_arrow(layout.storage, file.path, file.seal, what, name, partition, batch)
+
+
+def check_is_new(layout: RunLayout) -> None:
+    """A folder without a description of its run, which comes first, has no commits: they could be of any application.
+
+    Raises:
+        CommitLogException: it has some.
+    """
+    has_commits = any(numbers_in(layout.storage, folder) for folder in (COMMITS, CHECKPOINTS))
+    if has_commits and not layout.storage.is_there(APPLICATION):
+        raise CommitLogException(
+            f"There are commits in {layout.run_dir}, but nothing says what run they are of: "
+            f"{layout.storage.locate(APPLICATION)} is missing. {NEW_RUN}"
+        )
 
 
 def read_application(layout: RunLayout) -> RunDescription:
