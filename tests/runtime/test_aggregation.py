@@ -427,6 +427,7 @@ def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindow
         ),
         ({"grace_ms": -1}, "grace_ms .-1. must be an int of at least 0"),
         ({"aggregates": {"m": Aggregate.mean("v"), "m__sum": Aggregate.sum("v")}}, r"for its state .*: \['m__sum'\]"),
+        ({"by": ("k", "v", "v")}, r"has names twice, .*: \['v'\]. Maybe rename them"),
         ({"aggregates": {"__rows": Aggregate.count()}}, r"needs for its state .*: \['__rows'\]. Maybe rename them"),
         ({"late_records": "drop"}, "late_records .'drop'. must be 'stop', 'skip' or DeadLetters"),
     ],

@@ -59,7 +59,7 @@ def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: M
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyException(
-            f"{where} has names that it needs for its state ({ROWS}, and of a mean m m__sum and m__count): {twice}. "
+            f"{where} has names twice, or such as it needs for its state ({ROWS}, and of a mean m m__sum and m__count): {twice}. "
             "Maybe rename them."
         )
     return group
