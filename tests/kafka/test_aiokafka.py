@@ -178,3 +178,13 @@ def test_what_aiokafka_cannot_do_is_refused() -> None:
         room.AiokafkaPlugin(room.ConsumerAssignorPlugin(CooperativeStickyAssignor()))
     with pytest.raises(GroupException, match=r"plugin.attach\(consumer\) before"):
         room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor())).metadata(["clicks"])
+
+
+def test_a_plugin_is_of_one_consumer() -> None:
+    async def attach_two() -> None:
+        plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor()))
+        plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g"))
+        with pytest.raises(GroupException, match="of 'sticky' is another consumer's"):
+            plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g"))
+
+    asyncio.run(attach_two())

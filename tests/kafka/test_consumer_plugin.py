@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,9 @@ def test_every_record_is_read_once_while_members_join_leave_and_die(
     settle(members, topics, "the last has all")
     wait_until(lambda: len(all_read([*members, left, killed])) >= 160, "everything is read")
     # What it remembers, it claims: partitions of a generation that is over.
-    back = join(killed.plugin)
+    remembering = room.ConsumerAssignorPlugin(assignor())
+    remembering.take(killed.plugin._given, killed.plugin.generation)
+    back = join(remembering)
     members.append(back)
     settle(members, topics, "the one that was killed is back")
     assert sorted(len(member.owned) for member in members) == [PARTITIONS, PARTITIONS]
@@ -293,6 +296,24 @@ class EagerCooperative(CooperativeStickyAssignor):
 def test_a_cooperative_plugin_that_does_not_know_its_consumer_says_so() -> None:
     with pytest.raises(GroupException, match=r"call plugin\.attach"):
         room.ConsumerAssignorPlugin(CooperativeStickyAssignor()).metadata(["clicks"])
+
+
+def test_a_plugin_is_of_one_consumer(kafka_cluster: KafkaCluster) -> None:
+    """Shared, each consumer said that it had what the other one was given."""
+    plugin = room.ConsumerAssignorPlugin(CooperativeStickyAssignor())
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(
+                closing(kafka.KafkaConsumer(bootstrap_servers=kafka_cluster.bootstrap_servers, group_id="g"))
+            )
+            for _ in range(2)
+        )
+        plugin.attach(first)
+        plugin.attach(first)
+        with pytest.raises(GroupException, match=r"of 'cooperative-sticky' is another consumer's"):
+            plugin.attach(second)
+        first.close()
+        plugin.attach(second)
 
 
 class Noting(StickyAssignor):

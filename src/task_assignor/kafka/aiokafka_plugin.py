@@ -51,7 +51,12 @@ class AiokafkaPlugin:
         return self.plugin.name
 
     def attach(self, consumer: Any) -> None:
-        """Tell which `AIOKafkaConsumer` this is for, before it starts, in its event loop."""
+        """Tell which `AIOKafkaConsumer` this is for, before it starts, in its event loop.
+
+        Raises:
+            GroupException: it is that of another consumer, which is open.
+        """
+        self.plugin.check_alone(self._consumer, consumer)
         loop = asyncio.get_running_loop()
         self._consumer = consumer
         self.plugin.rejoin_by(lambda: loop.call_soon_threadsafe(self._coordinator.request_rejoin))

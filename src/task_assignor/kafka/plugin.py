@@ -81,12 +81,23 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
 
         Cooperative assignors need it. Others should have it too: to try again by themselves after their assignor failed,
         and to be safe from joins that kafka-python forgets when they outlast a `poll()`.
+
+        Raises:
+            GroupException: it is that of another consumer, which is open.
         """
+        self.check_alone(self._consumer, consumer)
         self._consumer = consumer
         # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
         coordinator = consumer._coordinator  # noqa: SLF001
         self.rejoin_by(coordinator.request_rejoin)
         KeptJoins.keep(coordinator)
+
+    def check_alone(self, before: Any, consumer: object) -> None:
+        """Raise GroupException if it has a consumer that is open: what one was given the other would take for its own."""
+        if before is not None and before is not consumer and not before._closed:  # noqa: SLF001
+            raise GroupException(
+                f"The plug-in of {self.name!r} is another consumer's, which says by it what it has. Maybe make one for each."
+            )
 
     def rejoin_by(self, ask: Callable[[], object]) -> None:
         """Tell how the consumer is made to join anew at its next poll; it is asked from any thread."""
