@@ -116,6 +116,21 @@ def test_racks_are_those_of_the_replicas(rack_cluster: KafkaCluster, unique: Uni
 
 
 @pytest.mark.kafka
+def test_look_ups_outlive_a_broker_and_name_a_partition_without_leader(unique: Unique) -> None:
+    topic = unique("clicks")
+    with KafkaCluster((None, None)) as brokers:
+        make_topics(brokers.bootstrap_servers, topic, partitions=2, brokers=[[1], [2]])
+        with room.Cluster({"bootstrap.servers": brokers.bootstrap_servers}, timeout_ms=60_000) as cluster:
+            cluster.groups()
+            brokers.kill(1)
+            # Every broker is asked; the one that is gone is, too, until the others know.
+            cluster.groups()
+            assert cluster.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 0}
+            with pytest.raises(room.KafkaClusterException, match=r"Maybe a partition has no leader"):
+                cluster.end_offsets([TopicPartition(topic, 1)])
+
+
+@pytest.mark.kafka
 def test_what_is_not_there_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     group = unique("payments")
     consumer = kafka.KafkaConsumer(bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=group)

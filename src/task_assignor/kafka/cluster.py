@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -27,6 +28,8 @@ _KAFKAS_OWN: Final = frozenset(
 )
 _LATE_S: Final = 5.0
 """So much longer a look-up is waited for that ends by itself."""
+_AGAIN_S: Final = 0.1
+_NOT_THERE: Final = (kafka.errors.KafkaConnectionError, kafka.errors.NodeNotReadyError)
 _Found = TypeVar("_Found")
 
 
@@ -219,10 +222,16 @@ class Cluster:
         failure: list[BaseException] = []
 
         def run() -> None:
-            try:
-                answer.append(ask())
-            except BaseException as error:  # noqa: BLE001  (handed on to the caller)
-                failure.append(error)
+            end = time.monotonic() + self._timeout_ms / 1000
+            while not answer and not failure:
+                try:
+                    answer.append(ask())
+                except BaseException as error:  # noqa: BLE001  (handed on to the caller)
+                    # A broker that ends is still asked until the cluster knows of it.
+                    if isinstance(error, _NOT_THERE) and time.monotonic() < end:
+                        time.sleep(_AGAIN_S)
+                    else:
+                        failure.append(error)
 
         thread = threading.Thread(target=run, name="task-assignor-look-up", daemon=True)
         thread.start()
@@ -251,6 +260,8 @@ class Cluster:
             return ". Maybe the user or password in sasl.jaas.config is wrong."
         if isinstance(error, kafka.errors.AuthorizationError):
             return ". Maybe this user lacks the right to DESCRIBE it."
+        if isinstance(error, kafka.errors.UnknownBrokerIdError):
+            return ". Maybe a partition has no leader, since its brokers are down."
         return ""
 
 
