@@ -41,6 +41,8 @@ def test_a_folder_without_a_run_is_named(run: Runner, tmp_path: Path) -> None:
     done = run("inspect-run", "nothing")
     assert done.code == 2
     assert f"There is no run in {tmp_path / 'nothing'}" in done.err
+    log = run("inspect-run", str(tmp_path / "nothing"), "--log")
+    assert (log.code, log.out, log.err) == (2, "", done.err)
 
 
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(run: Runner, tmp_path: Path) -> None:

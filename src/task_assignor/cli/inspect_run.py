@@ -35,12 +35,17 @@ def inspect_run(
     It only reads. Exit code 2: there is no run, or its commits cannot be read.
     """
     survive_any_text()
-    from task_assignor.runtime.commits import RunLayout
+    from task_assignor.runtime.commits import RunLayout, read_application
     from task_assignor.runtime.run_log import read_log
 
     if log:
-        for line in read_log(RunLayout(run_dir).storage):
+        layout, is_empty = RunLayout(run_dir), True
+        for line in read_log(layout.storage):
             write_json(line)
+            is_empty = False
+        if is_empty:
+            # Of a run that has not told anything yet, or of none?
+            read_application(layout)
     else:
         found = _look(run_dir)
         if as_json:

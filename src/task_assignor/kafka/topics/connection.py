@@ -185,7 +185,7 @@ class Connection:
         return Consumer(self._config({**fixed, **config}), logger=_log)
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
-        """A producer of transactions."""
+        """A producer; of transactions, if it has a `transactional.id`."""
         # librdkafka wants an answer to come while the transaction lives.
         longest = min(self._settings.request_timeout_ms, self.transaction_ms)
         fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
