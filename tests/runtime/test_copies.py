@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
-from task_assignor.runtime import ClientSpec, append_topic, read_output, write_topic
+from task_assignor.runtime import ClientSpec, CommitLogException, append_topic, read_output, write_topic
 from tests.runtime.support import application, count_topology, settings, stream
 
 
@@ -41,3 +42,17 @@ def test_states_of_after_the_copy_are_not_used(tmp_path: Path) -> None:
     counted = run(root, 3, "one")
     expected = pa.concat_tables([_rows(number) for number in (0, 2, 3)]).group_by("key").aggregate([("at", "count")])
     assert counted == dict(zip(*expected.to_pydict().values(), strict=True))
+
+
+def test_topics_that_are_older_than_the_run_are_told(tmp_path: Path) -> None:
+    """It advised to use another run folder, whatever had happened."""
+    write_topic(tmp_path / "topics", "left", _rows(0), partitions=1, key=["key"], timestamp="at")
+    shutil.copytree(tmp_path / "topics", tmp_path / "copy")
+    append_topic(tmp_path / "topics", "left", _rows(1))
+    application(tmp_path, count_topology(), clients=1).run()
+    shutil.rmtree(tmp_path / "topics")
+    (tmp_path / "copy").rename(tmp_path / "topics")
+    with pytest.raises(
+        CommitLogException, match=r"offsets 0 to 200 of topic left.* Maybe the topic was put back from an"
+    ):
+        application(tmp_path, count_topology(), clients=1).run()

@@ -446,8 +446,8 @@ class Progress:
         if known is None or known != start or not start <= end <= limit:
             raise CommitLogException(
                 f"{what} was committed with offsets {start} to {end} of topic {topic}, partition {task.partition}; the "
-                f"topology and the topics allow {known} to {limit}. Maybe the topic was written again; then the run needs a "
-                "new folder."
+                f"topology and the topics allow {known} to {limit}. Maybe the topic was put back from an older copy: put the "
+                "run folder back from one of then, too, before anything is appended; else the run needs a new folder."
             )
         found.offsets[topic] = end
         found.untouched.discard(topic)
