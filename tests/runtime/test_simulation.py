@@ -85,7 +85,7 @@ def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
 
 def test_clients_that_leave_as_they_should_cost_nothing() -> None:
     """Their batches are finished and committed: none is done twice, no order comes to nothing, nobody is lost."""
-    left = 0
+    left, leaving = 0, set[str]()
     for seed in range(20):
         world = World(seed, clients=3, faults=0, changes=4)
         _finish(world)
@@ -95,7 +95,12 @@ def test_clients_that_leave_as_they_should_cost_nothing() -> None:
         told = [event for event in world.events if isinstance(event, ClientLeft)]
         assert {event.reason for event in told} <= {"scale-in", "SIGTERM"}
         left += len(told)
+        for event in world.events:
+            if isinstance(event, Rebalanced) and not event.kept:
+                assert not any(event.assignment[client].active for client in event.leaving)
+                leaving.update(event.leaving)
     assert left > 10
+    assert leaving
 
 
 def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -> None:

@@ -99,6 +99,16 @@ def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:
         assert row in text
 
 
+def test_a_client_that_leaves_is_the_reason_of_the_moves_of_its_tasks() -> None:
+    """The assignor was said to have placed them anew."""
+    before = {"a": ClientTasks(TASKS[:2]), "b": ClientTasks(TASKS[2:])}
+    after = {"a": ClientTasks(TASKS), "b": ClientTasks()}
+    leaves = Rebalanced(2, "b leaves (SIGTERM)", after, leaving=("b",))
+    text = "\n".join(shown(joined("a", 1), joined("b", 2), Rebalanced(1, "2 clients are there", before), leaves))
+    assert "generation 2, b leaves (SIGTERM): 4 tasks for 2 clients, 2 active tasks moved: 2 because b leaves" in text
+    assert "0_2..3 from b, which leaves; no standby was here" in text
+
+
 def test_a_run_without_clients_says_that_it_waits_and_for_how_long() -> None:
     lines = shown(joined("a", 1), ClientLeft("a", "a-1", "SIGTERM", 60_000), ClientLost("b", "b-2", "gone", 1_500))
     assert lines[1:] == [

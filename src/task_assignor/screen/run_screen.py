@@ -156,7 +156,7 @@ class RunScreen:
             self.say(f"generation {event.generation} stays, {event.reason}: {event.kept}", "yellow")
             return
         former = self._assignment
-        moves = _moves(former, event.assignment, self._attempts)
+        moves = _moves(former, event.assignment, self._attempts, event.leaving)
         self._assignment = dict(event.assignment)
         self._generation = event.generation
         self._takeover = []
@@ -308,7 +308,10 @@ class _Move:
 
 
 def _moves(
-    before: Mapping[str, ClientTasks], after: Mapping[str, ClientTasks], known: Iterable[str]
+    before: Mapping[str, ClientTasks],
+    after: Mapping[str, ClientTasks],
+    known: Iterable[str],
+    leaving: Iterable[str],
 ) -> tuple[_Move, ...]:
     """What moves between two assignments, by source, target and reason; `known` are the clients seen so far."""
     former = {task: client for client, tasks in before.items() for task in tasks.active}
@@ -322,6 +325,8 @@ def _moves(
             because = ""
             if source and source not in after:
                 because = f"{source} is lost"
+            elif source in leaving:
+                because = f"{source} leaves"
             elif target not in before:
                 because = f"{target} {'is back' if target in known else 'is new'}"
             state = "standby was here" if task in had.standby else "no standby was here"

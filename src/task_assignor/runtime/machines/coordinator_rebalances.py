@@ -181,7 +181,8 @@ class Rebalances:
         kept: str = "",
     ) -> Rebalanced:
         tasks = {member.name: member.tasks for member in members}
-        return Rebalanced(generation, question.reason, tasks, tuple(moved), kept, self._followup_ms)
+        leaving = tuple(member.name for member in members if member.leaves_because)
+        return Rebalanced(generation, question.reason, tasks, tuple(moved), kept, self._followup_ms, leaving=leaving)
 
 
 def _joined(client: str) -> str:

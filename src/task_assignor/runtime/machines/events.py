@@ -77,6 +77,7 @@ class Rebalanced(Value, frozen=True):
         followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
         inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
         restoring: active task -> rows of its changelogs that its client has yet to read, where there are some.
+        leaving: clients that get nothing, since they are to leave.
     """
 
     generation: int
@@ -87,6 +88,7 @@ class Rebalanced(Value, frozen=True):
     followup_deadline_ms: int | None = None
     inexact: tuple[str, ...] = ()
     restoring: Mapping[TaskId, int] = msgspec.field(default_factory=dict)
+    leaving: tuple[str, ...] = ()
 
 
 class TaskRestored(Value, frozen=True):
