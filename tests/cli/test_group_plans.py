@@ -132,6 +132,14 @@ def test_settings_of_an_application_count_for_groups_too(run: Runner, written: W
         assert sum(len(numbers) for found in answer["standby"].values() for numbers in found.values()) == copies
 
 
+def test_settings_that_change_nothing_in_a_group_are_said_whoever_has_the_name(run: Runner, written: Written) -> None:
+    """`sticky` is a task assignor, too, for which they matter: nothing was said."""
+    groups = written("g.jsonl", GROUP, GROUP)
+    done = run("plan", groups, "--assignor", "sticky", "--set", "num.standby.replicas=1")
+    assert done.code == 0
+    assert done.err == "Warning: The setting num.standby.replicas changes nothing in a consumer group.\n"
+
+
 def test_standard_input_and_strange_names(run: Runner) -> None:
     group = {"topics": {"t\x1b[31m": 1}, "members": [{"id": "m\x07", "topics": ["t\x1b[31m"]}]}
     done = run("plan", "-", "--assignor", "range", stdin=json.dumps(group).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -70,11 +71,14 @@ def plan(
         if any(problem.key == ASSIGNOR_KEY for problem in error.problems):
             write_to_stderr(f"Note: The assignors of consumer groups are: {consumer_assignors()}.\n")
         raise
-    for sentence in groups.unused if groups.is_only_for_groups else planner.unused:
-        write_to_stderr(f"Warning: {printable(sentence)}\n")
+    warned = groups.unused if groups.is_only_for_groups else planner.unused
+    _warn(warned)
     worst = FINE
     for record in iter_states(state):
         if is_group(record.document):
+            # What matters to task assignors may not matter here.
+            _warn(sentence for sentence in groups.unused if sentence not in warned)
+            warned = [*warned, *groups.unused]
             worst = max(worst, show_group(groups, record, as_json=as_json, file=state))
             continue
         if groups.is_only_for_groups:
@@ -101,6 +105,11 @@ def plan(
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}: {found.report}")
     raise typer.Exit(worst)
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        write_to_stderr(f"Warning: {printable(sentence)}\n")
 
 
 def _warnings(found: Plan, state: str, *, has_settings: bool) -> list[str]:
