@@ -488,7 +488,9 @@ class _Damage:
     def __init__(self, victim: Path | None, chance: random.Random) -> None:
         self._victim = victim
         self._whole = b"" if victim is None else victim.read_bytes()
-        self._what = chance.choice(("flipped", "torn", "gone"))
+        kinds = ("flipped", "torn", "gone")
+        # Without its newest version a topic is what it was before: nobody can tell that from one that has not grown.
+        self._what = chance.choice(kinds[:2] if victim is not None and "versions" in victim.parts else kinds)
         self._spoilt = self._spoil(chance)
 
     def __bool__(self) -> bool:
