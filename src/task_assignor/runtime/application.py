@@ -285,7 +285,7 @@ class StreamsApplication:
             records = commits.records_after(checkpoint)
             progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
             for name, topic in self._topics.items():
-                topic.check(progress.offsets(name))
+                topic.check(progress.offsets(name), progress.seals(name))
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
                 recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
                 # A listener that has raised may do so again at the end.
@@ -294,7 +294,7 @@ class StreamsApplication:
                     if not is_continuous:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
                         for name, topic in self._topics.items():
-                            topic.check(progress.offsets(name))
+                            topic.check(progress.offsets(name), progress.seals(name))
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _upkeep(self) -> Upkeep:

@@ -39,16 +39,20 @@ class Log(Protocol):
     def end_offsets(self) -> Sequence[int]:
         """The offset after the last row of every partition, as of the last `refresh`."""
 
-    def check(self, starts: Sequence[int]) -> None:
+    def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
         """Make sure, before anybody waits for rows, that what is to be read is there, as far as that is seen from outside.
 
         Args:
             starts: per partition from which offset on rows will be read; what is before may have gone.
+            seals: per partition what `seal_before` said of that offset when the rows before it were read; (): not known.
 
         Raises:
             CorruptLogException: what is there cannot be what was written.
-            TopicException: it is another topic by now.
+            TopicException: it is another topic by now, or has other rows than those that were read.
         """
+
+    def seal_before(self, partition: int, offset: int) -> str:
+        """What tells the row before an offset from one that has taken its place; "": nothing does."""
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition.

@@ -81,8 +81,12 @@ class RepartitionLog:
         """The offset after the last row that can be read."""
         return [max((piece.end for piece in self._pieces), default=0)] * self.spec.partitions
 
-    def check(self, starts: Sequence[int]) -> None:
+    def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
         """Nothing: its files were looked at when they were committed."""
+
+    def seal_before(self, partition: int, offset: int) -> str:  # noqa: ARG002 (part of the protocol)
+        """Nothing: its rows are in the run folder, and go back with it."""
+        return ""
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive).

@@ -275,7 +275,8 @@ class StreamTask:
         if found is not None:
             return self._take(order, found)
         step("its sources are read")
-        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, self._logs(order))
+        logs = self._logs(order)
+        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, logs)
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
@@ -303,6 +304,7 @@ class StreamTask:
             counters,
             seconds,
             repartitions=made.repartitions,
+            seals={name: logs[name].seal_before(self.task.partition, end) for name, (_, end) in batch.offsets.items()},
         )
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:

@@ -152,15 +152,24 @@ class Topic:
         """`end_offset` of every partition."""
         return self._version.ends
 
-    def check(self, starts: Sequence[int] | None = None) -> None:
+    def check(self, starts: Sequence[int] | None = None, seals: Sequence[str] = ()) -> None:
         """Make sure that the files are there, each of them once, and follow each other.
 
         Args:
             starts: per partition the offset from which on rows are wanted; None: all.
+            seals: per partition what `seal_before` said of that offset when the rows before it were read; (): not known.
 
         Raises:
             CorruptLogException: a file is missing or has another size, or files do not follow each other.
+            TopicException: other rows are where those were that were read.
         """
+        for partition, (start, seal) in enumerate(zip(starts or (), seals, strict=True) if seals else ()):
+            if seal and seal != self.seal_before(partition, start):
+                raise TopicException(
+                    f"Topic {self.spec.name}, partition {partition}: other rows are before offset {start} than those that were read. "
+                    f"Maybe {self.address} was put back from an older copy, and rows were appended in the place of those that "
+                    "were lost: they would be passed over. Put the run folder back from a copy of then, too, or use a new one."
+                )
         files: dict[str, Segment] = {}
         for partition, start in enumerate(starts or self.start_offsets()):
             segments = self.segments(partition, start)
@@ -178,6 +187,13 @@ class Topic:
         if files:
             self._storage.for_all(check, files)
         self._checked = [len(segments) for segments in self._segments]
+
+    def seal_before(self, partition: int, offset: int) -> str:
+        """The checksum of the file that has the row before an offset; "": there is none."""
+        if not 0 < offset <= self._version.ends[partition]:
+            return ""
+        segments = self.segments(partition, offset - 1)
+        return segments[bisect_right(segments, offset - 1, key=lambda one: one.end)].seal.checksum
 
     def segments(self, partition: int, start: int = 0) -> Sequence[Segment]:
         """The files of a partition in the order of their offsets: those with rows from `start` on, and maybe some before.

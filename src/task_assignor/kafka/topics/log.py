@@ -82,7 +82,11 @@ class KafkaLog:
         assert self._ends is not None
         return self._ends
 
-    def check(self, starts: Sequence[int]) -> None:  # noqa: ARG002 (part of the protocol)
+    def seal_before(self, partition: int, offset: int) -> str:  # noqa: ARG002 (part of the protocol)
+        """Nothing: records have no checksums that outlast compaction."""
+        return ""
+
+    def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:  # noqa: ARG002 (part of the protocol)
         """That it is still the same topic; brokers look after what it has.
 
         Raises:

@@ -19,11 +19,13 @@ class SavedTask(Value, frozen=True):
         offsets: source topic -> next offset to read.
         generations: (first batch, generation) wherever it was committed under another generation than before.
         recovery: from what its state is restored.
+        seals: source topic -> checksum of the file with the row before that offset, if it is known.
     """
 
     offsets: Mapping[str, Count]
     generations: tuple[tuple[Count, Count], ...]
     recovery: Recovery
+    seals: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class SavedFile(Value, frozen=True, array_like=True):

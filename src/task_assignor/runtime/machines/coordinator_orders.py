@@ -208,6 +208,7 @@ class Orders:
             result.position.stream_time,
             result.repartitions,
             result.position.epoch_ms,
+            result.seals,
         )
         return commit
 

@@ -32,6 +32,8 @@ class _TaskProgress:
     """Source topic -> next offset to read."""
     untouched: set[str]
     """Source topics of which nothing counts yet: where the task began with them is not known, if rows may go at the front."""
+    seals: dict[str, str] = attrs.field(factory=dict)
+    """Source topic -> checksum of the file with the row before that offset, if it is known."""
     position: Position = START
     recovery: Recovery = attrs.field(factory=Recovery)
     """From what the state is restored."""
@@ -137,6 +139,7 @@ class Progress:
                 dict(found.offsets),
                 tuple(zip(found.first_batches, found.generations, strict=True)),
                 found.recovery.copy(),
+                dict(found.seals),
             )
             for task, found in self._tasks.items()
         }
@@ -159,6 +162,7 @@ class Progress:
                 self._advance_offset(
                     f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
                 )
+            found.seals = dict(state.seals)
             found.recovery = state.recovery.copy()
             found.position = found.recovery.end
             found.first_batches = [first for first, _ in state.generations]
@@ -212,6 +216,14 @@ class Progress:
         for task, progress in self._tasks.items():
             if topic in progress.offsets:
                 found[task.partition] = progress.offsets[topic]
+        return found
+
+    def seals(self, topic: str) -> list[str]:
+        """Per partition of a source the checksum of the file with the row before that offset; "": it is not known."""
+        found = [""] * len(self._ends[topic])
+        for task, progress in self._tasks.items():
+            if topic in progress.seals:
+                found[task.partition] = progress.seals[topic]
         return found
 
     def position(self, task: TaskId) -> Position:
@@ -397,6 +409,7 @@ class Progress:
             )
         for topic, (start, end) in commit.offsets.items():
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
+            found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1
         found.position = Position(
             commit.batch, commit.generation, commit.changelog_offset, commit.stream_time, commit.epoch_ms

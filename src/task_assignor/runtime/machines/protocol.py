@@ -216,6 +216,7 @@ class TaskResult(Message, frozen=True):
             beyond the order.
         repartitions: repartition topic -> its file.
         attempt: what executed it, if that is not what executes its client.
+        seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
     """
 
     task: TaskId
@@ -230,6 +231,7 @@ class TaskResult(Message, frozen=True):
     is_found: bool = False
     repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
     attempt: str = ""
+    seals: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> list[FileRef]:

@@ -198,6 +198,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
         stream_time: newest time of all records that the task has read, ms; None: none had one.
         repartitions: repartition topic -> the file of the rows for it.
         epoch_ms: when the coordinator began under which it was processed, milliseconds since the epoch.
+        seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
     """
 
     task: TaskId
@@ -216,6 +217,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
     stream_time: int | None = None
     repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
     epoch_ms: Count = 0
+    seals: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:
