@@ -68,6 +68,18 @@ def _scaled(factor: float) -> Callable[[], Processor]:
     return lambda: Scaled(factor)
 
 
+def _class_scaled(factor: float) -> type[Scaled]:
+    class Local(Scaled):
+        """Knows the factor without being told."""
+
+        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+            """Nothing."""
+            assert factor
+            return super().process_batch(batch, context)
+
+    return Local
+
+
 @attrs.frozen
 class Factory:
     """Makes processors with a setting."""
@@ -152,6 +164,8 @@ def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], 
     [
         (partial(Scaled, factor=1), partial(Scaled, factor=2)),
         (_scaled(1), _scaled(2)),
+        (_class_scaled(1), _class_scaled(2)),
+        (partial(_class_scaled(1), 3), partial(_class_scaled(2), 3)),
         (Factory((1, 2)), Factory((1, 3))),
         (lambda f=1: Scaled(f), lambda f=2: Scaled(f)),
         (Slotted(1.0), Slotted(2.0)),

@@ -199,6 +199,7 @@ def test_what_cannot_be_scheduled_is_refused() -> None:
     context = TaskContext("app", TASK, {}, (), {})
     for interval, kind, message in (
         (0, "stream_time", "interval_ms"),
+        (2**64, "stream_time", "interval_ms"),
         (5, "moon", "'stream_time' or"),
         (5, "stream_time", "callable"),
     ):

@@ -27,7 +27,7 @@ from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore
-from task_assignor.runtime.times import times_of
+from task_assignor.runtime.times import FARTHEST_MS, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted, shown
@@ -314,7 +314,7 @@ class TaskContext:
         another time, or not at all. Only what the try that is committed did counts.
 
         Args:
-            interval_ms: how often, ms, at least 1.
+            interval_ms: how often, ms, from 1 to 2**60.
             kind: "stream_time" or "wall_clock_time" (Kafka's `PunctuationType`).
             punctuator: what is called; its rows go to the only output.
 
@@ -322,9 +322,9 @@ class TaskContext:
             TopologyException: an argument is not allowed.
             InvalidTransitionException: the task has begun: another instance of the processor would not know of it.
         """
-        if type(interval_ms) is not int or interval_ms < 1:
+        if type(interval_ms) is not int or not 1 <= interval_ms <= FARTHEST_MS:
             raise TopologyException(
-                f"The interval_ms ({shown(interval_ms)}) of a schedule must be an int of at least 1."
+                f"The interval_ms ({shown(interval_ms)}) of a schedule must be an int from 1 to {FARTHEST_MS}."
             )
         if kind not in ("stream_time", "wall_clock_time"):
             raise TopologyException(f"A schedule is by 'stream_time' or 'wall_clock_time', not {shown(kind)}.")

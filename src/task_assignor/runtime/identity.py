@@ -153,7 +153,7 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
 
 def _parameters(factory: object, topics: Mapping[str, TopicSpec]) -> Any:
     if inspect.isclass(factory) and issubclass(factory, Processor):
-        return {}
+        return {name: _plain(found, topics, (factory,)) for name, found in _captured(factory).items()}
     return _plain(factory, topics)
 
 
@@ -208,8 +208,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         owner = getattr(value, "__self__", None)
         if not (owner is None or inspect.isclass(owner) or inspect.ismodule(owner)):
             yield "of", owner
-        captured = inspect.getclosurevars(value).nonlocals if inspect.isfunction(value) else {}
-        yield from captured.items()
+        yield from _captured(value).items()
         yield from inspect.signature(value).parameters.items() if inspect.isfunction(value) else ()
         return
     if isinstance(value, inspect.Parameter):
@@ -221,6 +220,15 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield from ((field.name, getattr(value, field.name)) for field in attrs.fields(kind))
     else:
         yield from _pickled(value)
+
+
+def _captured(value: object) -> dict[str, object]:
+    """What a function has of the function that it was made in, or the methods of a class; not those that others write for it."""
+    if inspect.isfunction(value):
+        return dict(inspect.getclosurevars(value).nonlocals)
+    methods = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
+    found = [_captured(method) for name, method in methods if not name.startswith("__")]
+    return {name: one for captured in found for name, one in captured.items() if name != "__class__"}
 
 
 def _pickled(value: object) -> Iterator[tuple[str, object]]:
