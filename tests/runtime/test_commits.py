@@ -447,6 +447,37 @@ def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other
 
 
 @pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize(
+    ("vague", "exact", "other"),
+    [
+        ([], [1], ["text"]),
+        ([None], [[1]], [["text"]]),
+        ({"null": None, "b": True}, {"null": 1, "b": None}, {"null": "text", "b": None}),
+    ],
+)
+def test_lists_without_items_go_with_any(
+    folder: Folder, vague: object, exact: object, other: object, resumes: bool
+) -> None:
+    """What gave only empty lists at first could never give others, not even when its columns were declared."""
+    log = CommitLog(folder.root)
+    rows = [pa.table({"x": pa.array([given])}) for given in (vague, exact, vague)]
+    rows[1] = rows[1].cast(pa.schema([("x", pa.array([exact, vague]).type)]))
+    log.open_epoch("app", "me", 0)
+    number = 3
+    for commit in (1, 2):
+        log.append(folder.record(commit, {0: folder.file(0, commit, 1, rows[commit - 1])}))
+    if resumes:
+        log.write_checkpoint(2, SavedProgress())
+        log = CommitLog(folder.root)
+        number = log.open_epoch("app", "me", 0).number + 1
+    with pytest.raises(ProcessorException, match="Columns cannot go or change their types"):
+        log.append(folder.record(number, {0: folder.file(0, number, 1, pa.table({"x": pa.array([other])}))}))
+    log.append(folder.record(number, {0: folder.file(0, number, 2, rows[2])}))
+    assert read_output(folder.root, "out").column("x").to_pylist() == [vague, exact, vague]
+    assert output_schema(folder.root, "out") == rows[1].schema
+
+
+@pytest.mark.parametrize("resumes", [False, True])
 def test_an_output_gains_columns_and_loses_none(folder: Folder, resumes: bool) -> None:
     """Task by task; older rows have null, and so have those of tasks that do not give it yet."""
     log = CommitLog(folder.root)

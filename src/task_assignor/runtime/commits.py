@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -68,6 +69,8 @@ APPLICATION: Final = "application.json"
 """What application the folder belongs to."""
 LOCK: Final = "coordinator.lock"
 """Held by the living coordinator."""
+_NULL: Final = "null"
+_NULL_TYPE: Final = re.compile(r"(?<!not )\bnull\b")
 _REPLACED: Final = "A second coordinator runs on the same folder; this one stops, its batches do not count."
 
 
@@ -481,8 +484,9 @@ class CommitLog:
     def _columns_with(self, record: CommitRecord) -> dict[str, dict[str, str]]:
         """The columns of all outputs after a record.
 
-        A column of type null (a batch that has only nulls in it) goes with any type. An output may gain columns, which
-        other tasks give later, and older rows have null there; a task that has given one goes on to give it.
+        A type that is null, or has null in it (a batch of nulls, or of lists without items), goes with any other there. An
+        output may gain columns, which other tasks give later, and older rows have null there; a task that has given one goes
+        on to give it.
         """
         known = dict(self._columns)
         for task in sorted(record.tasks):
@@ -492,18 +496,16 @@ class CommitLog:
                 now = dict(file.columns)
                 before = known.get(output, now)
                 lost = self._given.get((output, task), frozenset()) - now.keys()
-                differ = [
-                    c for c in now.keys() & before.keys() if "null" not in (now[c], before[c]) and now[c] != before[c]
-                ]
-                if lost or differ or not (now.keys() <= before.keys() or now.keys() >= before.keys()):
+                wider = now if now.keys() > before.keys() else before
+                kinds = {c: _known_type(before.get(c, _NULL), now.get(c, _NULL)) for c in wider}
+                if lost or "" in kinds.values() or not now.keys() <= wider.keys():
                     raise ProcessorException(
                         f"Batch {record.tasks[task].batch} of task {task} is not committed: it gave the output {output!r} the columns "
                         f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot go or change their types; new ones "
                         f"may come. Maybe declare them: Output({output!r}, schema), which also casts to them.",
                         str(task),
                     )
-                kinds = {c: now.get(c, kind) if kind == "null" else kind for c, kind in before.items()}
-                known[output] = {**now, **kinds} if now.keys() > before.keys() else kinds
+                known[output] = kinds
         return known
 
     def _take_columns(self, record: CommitRecord, columns: dict[str, dict[str, str]]) -> None:
@@ -523,6 +525,14 @@ def _advice(error: Exception, *, is_last: bool) -> str:
         "It is the last one. Maybe restore the file from a copy, or delete it and run the application again, which "
         "does its batches anew."
     )
+
+
+def _known_type(one: str, other: str) -> str:
+    """Of two types the one that is known where the other is null, maybe within a list; "": they differ."""
+    for vague, exact in ((one, other), (other, one)):
+        if vague == exact or re.fullmatch(".+".join(map(re.escape, _NULL_TYPE.split(vague))), exact):
+            return exact
+    return ""
 
 
 def _shown(columns: Mapping[str, str]) -> str:
