@@ -130,7 +130,7 @@ def _rows(random: Any, count: int, keys: int) -> Any:
     )
 
 
-def _write(root: Path, rate: int, seconds: float, told: Connection) -> None:
+def _write(root: Path, rate: int, seconds: float, piece_s: float, told: Connection) -> None:
     """The writer: its own process."""
     import numpy as np
 
@@ -146,7 +146,7 @@ def _write(root: Path, rate: int, seconds: float, told: Connection) -> None:
             for topic in TOPICS:
                 append_topic(root, topic, _rows(random, due, 2 * rate))
             written += due * len(TOPICS)
-        time.sleep(max(PIECE_S - (time.monotonic() - begin - passed), 0))
+        time.sleep(max(piece_s - (time.monotonic() - begin - passed), 0))
     used = resource.getrusage(resource.RUSAGE_SELF)
     told.send((written, used.ru_utime + used.ru_stime))
 
@@ -201,18 +201,22 @@ def _in_folder(function: Callable[[Path], Any]) -> Any:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(rate: int, seconds: float, *, kills: bool = False) -> Outcome:
+def run(
+    rate: int, seconds: float, *, kills: bool = False, piece_s: float = PIECE_S, start_method: str = "spawn"
+) -> Outcome:
     """Run the join while a writer appends so many rows a second, both topics together, for so many seconds.
 
     Args:
         rate: rows a second.
         seconds: so long.
         kills: kill -9 a client in the middle; each task has a standby then.
+        piece_s: the writer appends so often.
+        start_method: how clients are started.
     """
-    return _in_folder(partial(_run, rate, seconds, kills))  # type: ignore[no-any-return]
+    return _in_folder(partial(_run, rate, seconds, kills, piece_s, start_method))  # type: ignore[no-any-return]
 
 
-def _run(rate: int, seconds: float, kills: bool, folder: Path) -> Outcome:
+def _run(rate: int, seconds: float, kills: bool, piece_s: float, start_method: Any, folder: Path) -> Outcome:
     import numpy as np
 
     from task_assignor.runtime import BatchesCommitted, LocalProcessLauncher, Rebalanced, RunEvent
@@ -220,11 +224,11 @@ def _run(rate: int, seconds: float, kills: bool, folder: Path) -> Outcome:
     from task_assignor.runtime.outputs import committed_outputs
     from task_assignor.sdk import TaskId
 
-    launcher = LocalProcessLauncher()
+    launcher = LocalProcessLauncher(start_method=start_method)
     app = _application(folder, int(kills), launcher)
     spawn = multiprocessing.get_context("spawn")
     told, tells = spawn.Pipe(duplex=False)
-    writer = spawn.Process(target=_write, args=(folder / "topics", rate, seconds, tells))
+    writer = spawn.Process(target=_write, args=(folder / "topics", rate, seconds, piece_s, tells))
     visible: dict[int, float] = {}
     times: dict[TaskId, list[float]] = {}
     killed: list[float] = []
@@ -322,8 +326,16 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=RATE)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--kill", action="store_true", help="kill a client in the middle")
+    parser.add_argument("--piece-ms", type=float, default=PIECE_S * 1000, help="append so often")
+    parser.add_argument("--start-method", choices=["spawn", "forkserver"], default="spawn")
     given = parser.parse_args()
-    outcome = run(given.rate, given.seconds, kills=given.kill)
+    outcome = run(
+        given.rate,
+        given.seconds,
+        kills=given.kill,
+        piece_s=given.piece_ms / 1000,
+        start_method=given.start_method,
+    )
     print(_describe(outcome), f"p90 {outcome.quantile(0.9):.1f} ms, p99.9 {outcome.quantile(0.999):.1f} ms")
     if given.kill:
         after, before, usual = outcome.pauses_ms
