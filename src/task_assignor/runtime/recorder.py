@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Final
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -33,6 +35,8 @@ from task_assignor.sdk.text import counted, duration
 _log = logging.getLogger(__name__)
 _MEASURED_EVERY_S: Final = 60.0
 """So often the metrics are written to the log of the run; and at its end."""
+_KEPT_EVENTS: Final = 1_000
+"""So many of a kind a result has: a run may go on for months, and each rebalance says where every task is."""
 
 
 @attrs.frozen
@@ -47,10 +51,11 @@ class RunResult:
         rows_out: rows that this run gave to outputs.
         seconds: from the first assignment to the last event; 0 without an assignment. `RunFinished.seconds` count from
             before the assignor decided.
-        rebalances: all rebalances, with their reasons.
+        rebalances: the rebalances, with their reasons; of these and the next three the newest 1 000.
         restores: every time a task's state was brought up to date after an assignment.
         lost_clients: clients that left before the end.
         refused_results: late answers that were thrown away.
+        counts: how many there were of these four, by the name of the event.
         stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did
             not.
     """
@@ -65,16 +70,20 @@ class RunResult:
     restores: tuple[TaskRestored, ...]
     lost_clients: tuple[ClientLost, ...]
     refused_results: tuple[ResultRefused, ...]
+    counts: Mapping[str, int]
     stopped: str = ""
 
     def __str__(self) -> str:
-        lost = f", {counted(len(self.lost_clients), 'client')} lost" if self.lost_clients else ""
-        refused = f", {counted(len(self.refused_results), 'late answer')} refused" if self.refused_results else ""
+        rebalances, lost_clients, answers = (
+            self.counts.get(x, 0) for x in ("Rebalanced", "ClientLost", "ResultRefused")
+        )
+        lost = f", {counted(lost_clients, 'client')} lost" if lost_clients else ""
+        refused = f", {counted(answers, 'late answer')} refused" if answers else ""
         stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
         return (
             f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
             f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
-            f"{counted(len(self.rebalances), 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
+            f"{counted(rebalances, 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
         )
 
     @property
@@ -105,7 +114,8 @@ class Recorder:
         self._lines = EventLines(self._line)
         self._clock = Clock()
         self._measured = time.monotonic()
-        self.events: list[RunEvent] = []
+        self._events: dict[type[RunEvent], deque[Any]] = defaultdict(partial(deque, maxlen=_KEPT_EVENTS))
+        self._counts: Counter[str] = Counter()
         self.rows_in = 0
         self.rows_out = 0
         self.stopped = ""
@@ -123,7 +133,8 @@ class Recorder:
             case RunStopping():
                 self.stopped = event.reason
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
-            self.events.append(event)
+            self._events[type(event)].append(event)
+            self._counts[type(event).__name__] += 1
         self.last = time.monotonic()
         _log.info("%s", event)
         self._metrics.take(event)
@@ -170,9 +181,10 @@ class Recorder:
             self.rows_in,
             self.rows_out,
             0.0 if self.first is None else self.last - self.first,
-            tuple(event for event in self.events if isinstance(event, Rebalanced)),
-            tuple(event for event in self.events if isinstance(event, TaskRestored)),
-            tuple(event for event in self.events if isinstance(event, ClientLost)),
-            tuple(event for event in self.events if isinstance(event, ResultRefused)),
+            tuple(self._events[Rebalanced]),
+            tuple(self._events[TaskRestored]),
+            tuple(self._events[ClientLost]),
+            tuple(self._events[ResultRefused]),
+            dict(self._counts),
             self.stopped,
         )
