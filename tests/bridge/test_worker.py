@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import socket
@@ -277,6 +278,17 @@ def test_a_server_answers_several_applications(server: BridgeServer) -> None:
         assert "--allow" in error_of(read(streams[0]))
         for stream in streams:
             stream.close()
+
+
+def test_a_server_outlives_a_time_without_processes(server: BridgeServer) -> None:
+    """Its end was the first connection for which no process could be started, or no file opened."""
+    command, server._command = server._command, ["/no such program"]
+    with connect(server) as refused, contextlib.suppress(ConnectionResetError):
+        assert refused.recv(1) == b""
+    server._command = command
+    with connect(server) as connection, connection.makefile("rwb") as stream:
+        write(stream, hello())
+        assert read(stream)[0] == wire.WELCOME
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from task_assignor.bridge.keys import UNIX, host_and_port, is_loopback
 from task_assignor.sdk import StreamsException, registered_assignors
 
 logger = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 1.0
 
 
 class ServeException(StreamsException):
@@ -87,18 +89,20 @@ class BridgeServer:
         """Serve until `close` is called in another thread, or this one is interrupted."""
         while not self._closing.is_set():
             try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                if self._closing.is_set():
-                    return
-                raise
-            with connection:
-                worker = subprocess.Popen(
-                    self._command, stdin=connection.fileno(), stdout=connection.fileno(), process_group=0
-                )
-            self._workers.add(worker)
-            logger.info("Process %d serves a new connection.", worker.pid)
-            threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
+                self._serve(self._socket.accept()[0])
+            except OSError as error:
+                # Too many open files or processes: others may end, and who has asked asks again.
+                if not self._closing.wait(_PAUSE_S):
+                    logger.warning("A connection is not served: %s", error)
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            worker = subprocess.Popen(
+                self._command, stdin=connection.fileno(), stdout=connection.fileno(), process_group=0
+            )
+        self._workers.add(worker)
+        logger.info("Process %d serves a new connection.", worker.pid)
+        threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
 
     def _await_end(self, worker: subprocess.Popen[bytes]) -> None:
         code = worker.wait()
