@@ -296,6 +296,16 @@ def _zones_of(state: ApplicationState, placement: Judged) -> np.ndarray:
     return held
 
 
+def test_standbys_of_one_client_are_even_over_many_small_ones_beside_a_large_one() -> None:
+    """The sum of tasks² / threads is least: beyond 12 the large client would bear more for one more than a small one for its first."""
+    tasks = [f"0_{number}" for number in range(20)]
+    others = [a_client(number, threads=6) for number in range(3, 13)]
+    state = a_state(tasks, [a_client(1, active=tasks), a_client(2, threads=140), *others], num_standby_replicas=1)
+    answer = FallbackPriorTaskAssignor().assign(state)
+    full, large, *small = [len(each.tasks) for each in answer]
+    assert (full, large, sorted(small)) == (20, 12, [0, 0, *[1] * 8])
+
+
 @pytest.mark.parametrize("standbys", [1, 2])
 @pytest.mark.parametrize("assignor", [StickyTaskAssignor, FallbackPriorTaskAssignor])
 def test_standbys_are_in_other_zones_and_loads_stay_even(

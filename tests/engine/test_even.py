@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.budget import examples
 LARGEST = 2**31 - 1
 
 
-def _unevenness(counts: tuple[int, ...], weight: list[int]) -> Fraction:
+def _unevenness(counts: Iterable[int], weight: list[int]) -> Fraction:
     return sum((Fraction(count * count, one) for count, one in zip(counts, weight, strict=True)), Fraction())
 
 
@@ -37,6 +38,27 @@ def test_no_other_numbers_within_the_bounds_are_more_even(data: st.DataObject) -
     assert all(count in allowed for count, allowed in zip(found, ranges, strict=True))
     best = min(_unevenness(other, weight) for other in itertools.product(*ranges) if sum(other) == total)
     assert _unevenness(found, weight) == best
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 2, 6, 16, 140, LARGEST)), st.integers(0, 9)), min_size=1, max_size=30),
+    st.integers(0, 60),
+)
+def test_the_cheapest_steps_are_taken_however_many_owners_there_are(rows: list[tuple[int, int]], more: int) -> None:
+    """One by one each item goes where it costs least: that is right, but slow."""
+    weight, least = [weight for weight, _ in rows], [least for _, least in rows]
+    counts = list(least)
+    for _ in range(more):
+        cheapest = min(range(len(rows)), key=lambda owner: Fraction(2 * counts[owner] + 1, weight[owner]))
+        counts[cheapest] += 1
+    found = even_counts(np.array(weight), np.array(least), np.array(least) + more, sum(least) + more).tolist()
+    assert (sum(found), _unevenness(found, weight)) == (sum(counts), _unevenness(tuple(counts), weight))
+
+
+def test_many_small_owners_get_their_part_beside_a_large_one() -> None:
+    weight = np.array([140, *[6] * 10])
+    assert even_counts(weight, 0 * weight, 0 * weight + 20, 20).tolist() == [12, *[1] * 8, 0, 0]
 
 
 @settings(max_examples=examples(150))

@@ -30,8 +30,8 @@ class StickyTaskAssignor(TaskAssignor):
     4. tasks that move go where their state is; of several such clients to those with less lag (that as few as possible
        have still less, added up over the tasks);
     5. all standbys are placed;
-    6. the total load (active and standby) per thread is even (active tasks are exchanged for it where no earlier goal
-       suffers: a local search);
+    6. the total load (active and standby) per thread is even, within floor and ceil of the shares as far as the active tasks
+       allow (active tasks are exchanged for it where no earlier goal suffers: a local search);
     7. with `rack.aware.assignment.tags`: a task and its standbys are on clients with as many different tag values as
        these loads allow (KIP-708);
     8. standbys stay where their state is.

@@ -155,8 +155,8 @@ def _below(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) 
     """Numbers that are not above the most even ones, and nearly reach them."""
 
     def filled(level: float) -> Int64Array:
-        # Not above 2^52: there whole numbers are exact.
-        counts = np.floor(np.minimum(level * weight, 2.0**52)).astype(np.int64)
+        # The last item of a load x costs (2x - 1) / weight: up to twice the level. Not above 2^52: there whole numbers are exact.
+        counts = np.floor(np.minimum(level * weight + 0.5, 2.0**52)).astype(np.int64)
         within: Int64Array = np.minimum(np.maximum(counts, least), most)
         return within
 
