@@ -240,7 +240,7 @@ def _numbered(tags: Int64Array) -> Int64Array:
     columns, number = [], 0
     for column in tags.T:
         values, of_owner = np.unique(column, return_inverse=True)
-        if len(values) == 1 or (len(values) == len(column) and values[0] >= 0):
+        if len(values) <= 1 or (len(values) == len(column) and values[0] >= 0):
             continue
         of_owner = of_owner.reshape(-1) - int(values[0] < 0)
         columns.append(np.where(column >= 0, of_owner + number, NOBODY))
