@@ -203,6 +203,26 @@ def test_what_becomes_of_what_nobody_has_is_said_as_it_is(views: int, orphans: s
     plugin.tell()
 
 
+def test_nobody_keeps_what_somebody_else_was_given_since() -> None:
+    """Without tasks, too: a member that was away still says that its old partitions are its own."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})
+    shapes = [SubTopologyShape("join", ("clicks", "views"))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    topics, told = ("clicks", "views"), plugin.tell()
+    members = [
+        ConsumerMember("a", topics, told, {"clicks": [0, 1]}, 4),
+        ConsumerMember("b", topics, told, {"clicks": [1], "views": [0]}, 5),
+        ConsumerMember("c", topics, told, {"views": [0]}, 5),
+    ]
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": 3}), members)
+    assert {name: [*map(str, one.partitions)] for name, one in given.items()} == {
+        "a": ["clicks-0"],
+        "b": ["clicks-1", "views-0"],
+        "c": [],
+    }
+    plugin.tell()
+
+
 def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
     kafka_cluster: KafkaCluster, unique: Unique
 ) -> None:

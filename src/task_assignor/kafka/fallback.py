@@ -26,17 +26,10 @@ def keep_and_place_orphans(
         first by member id. A partition that nobody has goes to the subscriber with the fewest partitions.
     """
     known = sorted(members, key=lambda found: java_string_key(found[0].member_id))
-    owner: dict[TopicPartition, tuple[int, str]] = {}
-    for member, claim in known:
-        for topic, partitions in claim.owned.items():
-            if topic in member.topics:
-                for partition in partitions:
-                    if 0 <= partition < topics.counts.get(topic, 0):
-                        there = owner.get(TopicPartition(topic, partition))
-                        if there is None or there[0] < claim.generation:
-                            owner[TopicPartition(topic, partition)] = (claim.generation, member.member_id)
+    there = [(member.member_id, Claim(_that_exist(topics, member, claim), claim.generation)) for member, claim in known]
+    owner = newest_claims(there)
     result: dict[str, list[TopicPartition]] = {member.member_id: [] for member, _ in known}
-    for found, (_, name) in owner.items():
+    for found, name in owner.items():
         result[name].append(found)
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member, _ in known:
@@ -52,3 +45,27 @@ def keep_and_place_orphans(
                 result[name].append(orphan)
                 heapq.heapreplace(waiting, (load + 1, number, name))
     return {name: sorted(partitions) for name, partitions in result.items()}
+
+
+def _that_exist(topics: GroupTopics, member: ConsumerMember, claim: Claim) -> dict[str, list[int]]:
+    return {
+        topic: [partition for partition in partitions if 0 <= partition < topics.counts.get(topic, 0)]
+        for topic, partitions in claim.owned.items()
+        if topic in member.topics
+    }
+
+
+def newest_claims(claims: Iterable[tuple[str, Claim]]) -> dict[TopicPartition, str]:
+    """Partition -> the member that has it: of several claims the newest counts, of equally new ones the first by member id.
+
+    Args:
+        claims: member ids, each with what the member says that it has.
+    """
+    owner: dict[TopicPartition, tuple[int, str]] = {}
+    for name, claim in sorted(claims, key=lambda found: java_string_key(found[0])):
+        for topic, partitions in claim.owned.items():
+            for partition in partitions:
+                found = TopicPartition(topic, partition)
+                if found not in owner or owner[found][0] < claim.generation:
+                    owner[found] = (claim.generation, name)
+    return {found: name for found, (_, name) in owner.items()}

@@ -20,8 +20,10 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from task_assignor.group import GroupException
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.consumers.table import Claim
 from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.group.wire.consumer_protocol import by_topic, merged
+from task_assignor.kafka.fallback import newest_claims
 from task_assignor.kafka.joins import KeptJoins
 from task_assignor.sdk import Assignment, TopicPartition
 from task_assignor.sdk.text import failure
@@ -169,13 +171,15 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             return None
 
     def _last_resort(self, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
-        """What the group gets where not even that can be worked out: every member keeps what it says that it owns."""
-        return {
-            member.member_id: Assignment(
-                tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
-            )
-            for member in members
-        }
+        """What the group gets where not even that can be worked out: every member keeps what it says that it owns.
+
+        Of a partition that several say is theirs the newest claim counts: two would process it.
+        """
+        owner = newest_claims((member.member_id, Claim(member.owned, member.generation)) for member in members)
+        kept: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+        for partition, name in owner.items():
+            kept[name].append(partition)
+        return {name: Assignment(tuple(partitions)) for name, partitions in kept.items()}
 
     def rebalance_at(self, when_s: float) -> None:
         """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""
