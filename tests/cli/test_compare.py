@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 from task_assignor.sdk import state_from_json
+from task_assignor.testing import a_client, a_state, a_stateless_task, an_assignment
 from task_assignor.validation import measure
 from task_assignor.validation.measures import HIGHER_IS_BETTER
 from tests.cli.conftest import Runner
@@ -91,6 +93,25 @@ def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, w
     assert "stiky" in run("compare", state, "stiky").err
     assert "cannot be read" in run("compare", state, "no/such/decisions.jsonl").err
     assert "once only" in run("compare", "-", "-").err
+
+
+def test_racks_may_be_as_many_as_clients() -> None:
+    """Where each host is a rack, no table of racks and sets of racks has room: that of 100,000 partitions would take gigabytes."""
+    many = 1_500
+    state = a_state(
+        [a_stateless_task(f"0_{number}", racks=[f"r{number}", f"r{(number + 1) % many}"]) for number in range(many)],
+        [a_client(number + 1, rack=f"r{number}") for number in range(many)],
+    )
+    answers = [
+        an_assignment(state, {(number + away) % many + 1: [f"0_{number}"] for number in range(many)})
+        for away in range(3)
+    ]
+    tracemalloc.start()
+    try:
+        assert [measure(state, one).cross_rack_cost for one in answers] == [0, 0, many]
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_measures_are_what_they_say() -> None:

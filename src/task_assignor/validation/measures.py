@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk import ApplicationState, Role, StateColumns, TaskAssignment
-from task_assignor.sdk.arrays import csr_rows, distinct
+from task_assignor.sdk.arrays import are_in, csr_rows, distinct
 from task_assignor.sdk.columns import MISSING, UNKNOWN_OFFSET_SUM
 from task_assignor.validation.report import report_violations
 from task_assignor.validation.rows import rows_of
@@ -166,11 +166,16 @@ def _crossings(columns: StateColumns, client: Ints, task: Ints, counts: npt.NDAr
     tasks, clients = columns.tasks, columns.clients
     if not tasks.rack_sets or not clients.racks:
         return 0
-    has = np.array([[rack in racks for rack in clients.racks] for racks in tasks.rack_sets], dtype=np.bool_)
+    # Of many clients each may have a rack of its own, such as its host: no table of all sets and racks.
+    number, width = {name: place for place, name in enumerate(clients.racks)}, len(clients.racks)
+    held = [
+        place * width + number[name] for place, names in enumerate(tasks.rack_sets) for name in names & number.keys()
+    ]
     row = csr_rows(tasks.partition_offsets, task)
     rack = np.repeat(clients.rack[client], np.diff(tasks.partition_offsets)[task])
     chosen = counts[row] & (tasks.partition_rack_set[row] >= 0) & (rack >= 0)
-    return int((~has[tasks.partition_rack_set[row[chosen]], rack[chosen]]).sum())
+    read_from = tasks.partition_rack_set[row[chosen]].astype(np.int64) * width + rack[chosen]
+    return int((~are_in(read_from, np.array(held, dtype=np.int64))).sum())
 
 
 def is_better(name: str, one: float, other: float) -> bool | None:
