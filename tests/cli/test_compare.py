@@ -50,6 +50,15 @@ def test_recorded_answers_are_measured_with_the_settings_of_the_others(run: Runn
     assert "num.standby.replicas" in wrong.err
 
 
+def test_settings_that_change_nothing_in_recorded_answers_are_said(run: Runner, written: Written) -> None:
+    state = written("s.json", document())
+    answers = written("a.jsonl", *run("plan", state, "-a", "sticky", "--json").lines)
+    options = ("--set", "num.standby.replica=0", "--set", "num.standby.replicas=0")
+    done = run("compare", state, answers, *options)
+    assert done.code == 0
+    assert done.err == "Warning: The setting num.standby.replica changes nothing in recorded answers.\n"
+
+
 def test_many_states_give_sums_the_worst_and_where_they_differ(run: Runner, written: Written) -> None:
     state = written("s.jsonl", {**document(), "id": "calm"}, {**document(), "id": "storm"})
     one, other = written("one.jsonl", GOOD, GOOD), written("other.jsonl", GOOD, WRONG)

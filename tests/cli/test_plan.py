@@ -321,6 +321,33 @@ def test_what_an_assignor_prints_is_no_part_of_the_answers(run: Runner, written:
     assert {"imported", "configured", "asked"} == set(done.err.split())
 
 
+LOUD = """
+import ctypes, os, subprocess
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+class Loud(StickyTaskAssignor):
+    def assign(self, state):
+        os.write(1, b"written\\n")
+        ctypes.CDLL(None).puts(b"buffered")
+        subprocess.run(["echo", "echoed"], check=True)
+        return super().assign(state)
+"""
+
+
+@pytest.mark.parametrize("command", [["plan", "x.json", "-a", "loud.Loud"], ["compare", "x.json", "loud.Loud"]])
+def test_what_libraries_and_programs_write_is_no_part_of_the_answers(
+    tmp_path: Path, written: Written, command: list[str]
+) -> None:
+    """A library in C may write what it has buffered when the process ends."""
+    written("x.json", document())
+    (tmp_path / "loud.py").write_text(LOUD, encoding="utf-8")
+    command = [sys.executable, "-m", "task_assignor", *command, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (answer,) = map(json.loads, done.stdout.splitlines())
+    assert answer["id"] == "small"
+    assert {"written", "buffered", "echoed"} == set(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("mode", "message"),
     [

@@ -33,6 +33,7 @@ from task_assignor.runtime import (
 class Doubled(Processor):
     def process_batch(self, batch, context):
         (rows,) = batch.values()
+        {prints}
         return pa.table({{"value": doubled(rows.column("key"))}})
 
 
@@ -50,11 +51,11 @@ def application():
 """
 
 
-def write_app(folder: Path, name: str, rows: int = 1_000, batch: int = 100) -> Path:
+def write_app(folder: Path, name: str, rows: int = 1_000, batch: int = 100, prints: str = "") -> Path:
     """An application, and a module beside it that its processor needs."""
     (folder / f"{name}_helper.py").write_text(HELPER)
     path = folder / f"{name}.py"
-    path.write_text(APP.format(helper=f"{name}_helper", rows=rows, batch=batch))
+    path.write_text(APP.format(helper=f"{name}_helper", rows=rows, batch=batch, prints=prints))
     return path
 
 
@@ -67,7 +68,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tmp_path: Path) -> None:
     elsewhere = tmp_path / "code"
     elsewhere.mkdir()
-    app = write_app(elsewhere, "doubling")
+    app = write_app(elsewhere, "doubling", prints="print('working')")
     (tmp_path / "app.properties").write_text("num.standby.replicas=1\napplication.id=second\n")
     metrics = tmp_path / "metrics.prom"
     options = (
@@ -85,8 +86,9 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
 
     out, err = start(tmp_path, str(app), "--json", *options).communicate(timeout=600)
 
+    # What processors print is no line of it.
     lines = [json.loads(line) for line in out.splitlines()]
-    assert err == ""
+    assert set(err.splitlines()) == {"working"}
     assert [line["rowsIn"] for line in lines if line["event"] == "RunFinished"] == [1_000]
     assert lines[-1]["metrics"]["records-lag-sum"] == 0
     assert {line["client"] for line in lines if line["event"] == "ClientJoined"} == {"client-1", "client-2"}

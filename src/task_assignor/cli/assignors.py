@@ -13,7 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.cli.options import json_option
-from task_assignor.cli.output import FINDING, FINE, prints_to_stderr, survive_any_text, write_json, write_pretty
+from task_assignor.cli.output import (
+    FINDING,
+    FINE,
+    keep_stdout_for_answers,
+    prints_to_stderr,
+    survive_any_text,
+    write_json,
+    write_pretty,
+)
 from task_assignor.sdk import ConfigException, find_assignor_class
 from task_assignor.sdk.assignor_classes import registrations
 
@@ -48,6 +56,7 @@ def assignors(as_json: Annotated[bool, json_option("assignor")] = False) -> None
 
     Exit code 0: all can be used. 1: one cannot, for instance because two packages register its name.
     """
+    keep_stdout_for_answers()
     survive_any_text()
     found = [_look_at(name, points) for name, points in registrations().items()]
     if as_json:

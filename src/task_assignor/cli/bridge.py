@@ -18,6 +18,7 @@ from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    keep_stdout_for_answers,
     printable,
     prints_to_stderr,
     survive_any_text,
@@ -59,6 +60,7 @@ def check(
 
     Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be read.
     """
+    keep_stdout_for_answers()
     survive_any_text()
     make_current_folder_importable()
     with prints_to_stderr():

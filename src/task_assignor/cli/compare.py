@@ -18,6 +18,7 @@ from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    keep_stdout_for_answers,
     place_of,
     printable,
     survive_any_text,
@@ -64,11 +65,15 @@ def compare(
 
     Exit code 0: all answers are valid. 1: one is not. 2: there is no answer to a state, or the input is bad.
     """
+    keep_stdout_for_answers()
     survive_any_text()
     if candidates.count("-") + (state == "-") > 1:
         raise SnapshotException("Standard input can be read once only: as the state, or as one of the answers.")
     columns = [_candidate(name, state, settings or []) for name in candidates]
     totals = _Totals(candidates)
+    if not any(isinstance(column, _Assignor) for column in columns):
+        for key in sorted(parse_settings(settings or [], None).keys() - STATE_KEYS.keys()):
+            write_to_stderr(f"Warning: The setting {printable(key)} changes nothing in recorded answers.\n")
     worst, only = FINE, None
     for record in iter_states(state):
         answers = [column.answer(record) for column in columns]

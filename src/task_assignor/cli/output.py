@@ -20,6 +20,8 @@ FINE = 0
 FINDING = 1
 BAD_INPUT = 2
 
+_STDOUT, _STDERR = 1, 2
+
 _ROOM = 72
 """Columns that a table gets in the narrowest of terminals, if it needs them; only beyond them its cells are folded."""
 
@@ -92,8 +94,24 @@ def write_to_stderr(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
+def keep_stdout_for_answers() -> None:
+    """From now on what libraries in other languages write to standard output, and programs that are started, goes to standard error.
+
+    For good: such a library may write what it has buffered when the process ends.
+    """
+    try:
+        is_own = sys.stdout is not None and sys.stderr is not None and sys.stdout.fileno() == _STDOUT
+    except (OSError, ValueError):  # somebody caught it
+        is_own = False
+    if is_own:
+        sys.stdout.flush()
+        answers = os.fdopen(os.dup(_STDOUT), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+        os.dup2(_STDERR, _STDOUT)
+        sys.stdout = answers
+
+
 def prints_to_stderr() -> AbstractContextManager[object]:
-    """While somebody else's code runs, what it prints goes to standard error: standard output is for answers."""
+    """While somebody else's code runs, what it prints with Python goes to standard error: standard output is for answers."""
     return redirect_stdout(sys.stderr)
 
 

@@ -17,6 +17,7 @@ from task_assignor.cli.options import Settings, input_argument, json_option
 from task_assignor.cli.output import (
     BAD_INPUT,
     FINE,
+    keep_stdout_for_answers,
     place_of,
     printable,
     survive_any_text,
@@ -59,6 +60,7 @@ def plan(
     Exit code 0: every state has a valid plan. 1: a plan is not valid, or a group has none. 2: a state has no plan,
     because the input is bad or the assignor failed.
     """
+    keep_stdout_for_answers()
     survive_any_text()
     given = parse_settings(settings or [], assignor)
     groups = GroupPlanner(given, config)

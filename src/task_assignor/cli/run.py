@@ -13,7 +13,7 @@ import typer
 
 from task_assignor.cli.load import load_application
 from task_assignor.cli.options import set_option
-from task_assignor.cli.output import survive_any_text, write_line, write_to_stderr
+from task_assignor.cli.output import keep_stdout_for_answers, survive_any_text, write_line, write_to_stderr
 from task_assignor.cli.planning import parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.text import shown
@@ -89,6 +89,8 @@ def run(
 
     Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
     """
+    if as_json:
+        keep_stdout_for_answers()
     survive_any_text()
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
