@@ -61,6 +61,28 @@ def test_the_topics_hold_all_rows_in_order_of_time(topics: list[Topic]) -> None:
         assert times == sorted(times)
 
 
+def test_standbys_are_said_once(run: Runner, tmp_path: Path) -> None:
+    """One of the two would count, without a word."""
+    done = run("demo", "--standbys", "0", "--set", "num.standby.replicas=2")
+    assert done.code == 2
+    assert "num.standby.replicas ('2') must be given once. It is 0 already with --standbys." in done.err
+    assert not any(tmp_path.iterdir())
+
+
+def test_settings_that_do_nothing_are_named_beside_the_screen() -> None:
+    script = (
+        "import logging\n"
+        "from task_assignor.demo.program import warn_of_settings_only\n"
+        "from task_assignor.runtime.kafka_settings import warn_of_idle_settings\n"
+        "from task_assignor.sdk import StreamsConfig\n"
+        "warn_of_settings_only()\n"
+        "logging.getLogger('task_assignor.runtime').warning('the screen says this')\n"
+        "warn_of_idle_settings(StreamsConfig({'commit.interval.ms': 100}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "These settings of Kafka do nothing in this runtime: commit.interval.ms.\n"
+
+
 class Silent(TaskAssignor):
     """One that leaves all tasks unassigned."""
 

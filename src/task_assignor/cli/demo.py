@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from task_assignor.cli.options import set_option
-from task_assignor.cli.planning import make_current_folder_importable, parse_settings
+from task_assignor.cli.planning import STANDBYS_KEY, make_current_folder_importable, parse_settings
 from task_assignor.sdk import StreamsConfig
 
 
 def demo(
     clients: Annotated[int, typer.Option(min=1, max=64, help="Streams clients to run, each a Spark task.")] = 4,
-    standbys: Annotated[int, typer.Option(min=0, help="Standby replicas of each task.")] = 1,
+    standbys: Annotated[int | None, typer.Option(min=0, help="Standby replicas of each task; else 1.")] = None,
     assignor: Annotated[
         str | None, typer.Option(help="Task assignor: short name, dotted path or Kafka's class name.")
     ] = None,
@@ -37,10 +37,10 @@ def demo(
     make_current_folder_importable()
     given = {
         "application.id": "flights",
-        "num.standby.replicas": standbys,
+        STANDBYS_KEY: 1,
         # When the client is killed a task has some 6,000 changelog rows. By the default (10,000) every client counts as caught up
         # then, and tasks go where no state is; a standby is a few batches behind, of some 700 rows each.
         "acceptable.recovery.lag": 3_000,
     }
-    config = StreamsConfig(given | parse_settings(settings or [], assignor))
+    config = StreamsConfig(given | parse_settings(settings or [], assignor, standbys))
     run_demo(config, output, clients=clients, kill=not no_kill, verbose=verbose, bootstrap_server=bootstrap_server)

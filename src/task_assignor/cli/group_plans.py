@@ -22,7 +22,7 @@ from task_assignor.cli.output import (
     write_line,
     write_pretty,
 )
-from task_assignor.cli.planning import ASSIGNOR_KEY, error_to_json, read_settings
+from task_assignor.cli.planning import ASSIGNOR_KEY, STANDBYS_KEY, error_to_json, read_settings
 from task_assignor.group import GroupException
 from task_assignor.group.consumers import (
     AssignmentMetrics,
@@ -52,7 +52,6 @@ from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, 
 from task_assignor.sdk.text import counted, listed, nearest, shown
 
 _INT32: Final = (-(2**31), 2**31 - 1)
-_STANDBYS: Final = "num.standby.replicas"
 # The last two are notes for readers, of what is in the user data.
 _MEMBER: Final = frozenset(
     {"id", "topics", "owned", "generation", "claims", "user_data", "rack", "instance", "previous", "epoch"}
@@ -134,7 +133,7 @@ class GroupPlanner:
     def __init__(self, settings: Mapping[str, object], file: Path | None = None) -> None:
         whole = {**({} if file is None else read_settings(file)[0]), **settings}
         self._name = settings.get(ASSIGNOR_KEY)
-        self._standbys = whole.get(_STANDBYS)
+        self._standbys = whole.get(STANDBYS_KEY)
         self._keys = sorted(settings)
 
     @property
@@ -145,7 +144,7 @@ class GroupPlanner:
     @property
     def unused(self) -> list[str]:
         """A sentence for each setting that changes nothing in a group."""
-        used = {ASSIGNOR_KEY} | ({_STANDBYS} if self._name in (None, "copartitioned") else set())
+        used = {ASSIGNOR_KEY} | ({STANDBYS_KEY} if self._name in (None, "copartitioned") else set())
         return [f"The setting {key} changes nothing in a consumer group." for key in self._keys if key not in used]
 
     def why_no_group(self, record: StateRecord) -> str:
@@ -192,7 +191,7 @@ class GroupPlanner:
                 count = int(str(self._standbys))
             except ValueError:
                 raise SnapshotException(
-                    f"The setting {_STANDBYS} ({shown(self._standbys)}) must be an integer."
+                    f"The setting {STANDBYS_KEY} ({shown(self._standbys)}) must be an integer."
                 ) from None
             return CopartitionedAssignor(count)
         return _ASSIGNORS[name]()

@@ -38,16 +38,19 @@ from task_assignor.sdk.text import failure, listed, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
+STANDBYS_KEY: Final = "num.standby.replicas"
 TAGS_KEY: Final = "rack.aware.assignment.tags"
 
 
-def parse_settings(texts: Iterable[str], assignor: str | None) -> dict[str, object]:
-    """The settings of `--set key=value` and `--assignor`.
+def parse_settings(texts: Iterable[str], assignor: str | None, standbys: int | None = None) -> dict[str, object]:
+    """The settings of `--set key=value`, `--assignor` and `--standbys`.
 
     Raises:
         ConfigException: a text is not `key=value`, or a key is there twice.
     """
-    settings: dict[str, object] = {} if assignor is None else {ASSIGNOR_KEY: assignor}
+    options = {ASSIGNOR_KEY: ("--assignor", assignor), STANDBYS_KEY: ("--standbys", standbys)}
+    settings: dict[str, object] = {key: value for key, (_, value) in options.items() if value is not None}
+    by_option = frozenset(settings)
     problems = []
     for text in texts:
         key, equals, value = text.partition("=")
@@ -57,7 +60,7 @@ def parse_settings(texts: Iterable[str], assignor: str | None) -> dict[str, obje
                 f"What follows --set ({shown(text)}) must be KEY=VALUE, such as num.standby.replicas=1."
             )
         if key in settings:
-            option = " with --assignor" if key == ASSIGNOR_KEY and assignor is not None else ""
+            option = f" with {options[key][0]}" if key in by_option else ""
             problems.append(
                 ConfigProblem(key, value, "given once", f"It is {visible(key, settings[key])!r} already{option}.")
             )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from task_assignor.sdk import ConfigException, MissingExtraException, ProcessId, StreamsConfig, StreamsException
+from task_assignor.sdk.once import name_once
 from task_assignor.sdk.text import counted
 
 if TYPE_CHECKING:
@@ -69,14 +70,19 @@ def run_demo(
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     else:
-        # The screen tells the same story; Python would print warnings once more.
-        logging.getLogger("task_assignor").addHandler(logging.NullHandler())
+        warn_of_settings_only()
     with prepared_folder(folder):
         console = make_console()
         demo = _Demo(
             console, config, clients, folder.absolute(), kill=kill, verbose=verbose, bootstrap_server=bootstrap_server
         )
         aside_from_interrupts(demo.run, console)
+
+
+def warn_of_settings_only() -> None:
+    """Settings that do nothing are named; all else the screen tells, too, and Python would print warnings once more."""
+    logging.getLogger("task_assignor").addHandler(logging.NullHandler())
+    logging.getLogger(name_once.__module__).addHandler(logging.StreamHandler())
 
 
 def aside_from_interrupts(program: Callable[[], None], console: Console) -> None:
