@@ -294,7 +294,7 @@ class OnlyElsewhere(Modulo):
         if os.environ.get("PYTHONHASHSEED") == "79":
             os._exit(0)
         print("assigning")  # noqa: T201
-        os.write(1, b"as a library in C does\n")
+        os.write(1, b"as a library in C does, in Latin-1: \xe9\n")
         return super().assign(application_state)
 
 

@@ -19,12 +19,15 @@ from task_assignor.sdk import (
     AssignmentConfigs,
     StateException,
     TaskId,
+    TaskTopicPartition,
+    TopicPartition,
     assignment_to_json,
     state_to_json,
 )
 from task_assignor.testing import (
     Cluster,
     StateShape,
+    TaskSpec,
     a_client,
     a_process_id,
     a_state,
@@ -32,6 +35,7 @@ from task_assignor.testing import (
     a_stateless_task,
     an_assignment,
     application_states,
+    random_state,
     shuffled,
     specs_of,
     state_of,
@@ -100,6 +104,20 @@ def test_racks_tags_and_threads_arrive() -> None:
     (client,) = state.kafka_streams_states(compute_task_lags=False).values()
     assert (client.num_processing_threads, client.rack_id, dict(client.client_tags)) == (4, "r9", {"zone": "a"})
     assert state.columns.clients.generation.tolist() == [2]
+
+
+def test_clients_may_have_any_number_of_threads() -> None:
+    """A consumer for each of 2^31 - 1 would take all memory that there is."""
+    state = a_state(["0_0"], [a_client(1, threads=2**31 - 1, active=["0_0"])])
+    (client,) = state.kafka_streams_states(compute_task_lags=False).values()
+    assert (client.num_processing_threads, len(client.consumer_client_ids)) == (2**31 - 1, 1_000)
+    assert len(random_state(1, max_clients=2, max_threads=2**31 - 1).columns.clients) <= 2
+
+
+def test_a_task_can_be_written_with_a_set_of_partitions() -> None:
+    """Its order is another one in every process."""
+    ordered = [TaskTopicPartition(TopicPartition(f"topic-{letter}", 0)) for letter in "abcdefgh"]
+    assert TaskSpec(task_id=T0, topic_partitions=set(ordered)).topic_partitions == tuple(ordered)
 
 
 def test_named_topologies_have_topics_of_their_own() -> None:

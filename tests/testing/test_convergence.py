@@ -204,6 +204,17 @@ def test_a_wrong_answer_is_shown_with_the_seed_of_the_story() -> None:
     )
 
 
+def test_whatever_an_assignor_raises_has_the_seed_of_the_story_in_its_notes() -> None:
+    class Fails(StickyTaskAssignor):
+        def assign(self, application_state: ApplicationState) -> TaskAssignment:
+            raise ArithmeticError("no luck")
+
+    with pytest.raises(ArithmeticError, match="no luck") as caught:
+        run_random_story(Fails, 5)
+    (note,) = caught.value.__notes__
+    assert re.search(r"^run_random_story\(.*\.Fails, 5\): rebalance 1 failed\nWhat happened:\n  client .* joins", note)
+
+
 def test_a_check_that_fails_is_shown_with_the_seed_of_the_story() -> None:
     def check(cluster: Cluster) -> None:
         assert len(cluster.rebalances) < 3, "too many"

@@ -187,7 +187,8 @@ def _request(reader: _Reader) -> Request:
 
 def _tasks(reader: _Reader) -> TaskColumns:
     topologies, topics = reader.texts(), reader.texts()
-    stores, racks = ([frozenset(reader.texts()) for _ in range(reader.count())] for _ in range(2))
+    # A broker's rack of no letters is none.
+    stores, racks = ([frozenset(filter(None, reader.texts())) for _ in range(reader.count())] for _ in range(2))
     count = reader.count()
     topology, subtopology, partition, is_stateful, store_set = (reader.ints(count) for _ in range(5))
     end_offset_sum = reader.longs(count)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import Any, Final, TypeVar, cast
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.sdk.checks import string_pairs, strings
 from task_assignor.sdk.errors import StateException
+from task_assignor.sdk.text import shown
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -92,18 +94,27 @@ def bool_column(values: npt.ArrayLike) -> BoolArray:
 
 
 def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
-    """`values` as a tuple."""
+    """`values` as a tuple; one text would be its letters.
+
+    Raises:
+        StateException: not a list.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise StateException(f"A column must be a list of values, but is {shown(values)}.")
     return tuple(values)
 
 
 def as_frozensets(values: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
     """Sets that do not change with those that were given."""
-    return tuple(map(frozenset, values))
+    return tuple(strings("names in a column of sets", names) for names in as_tuple(values))
 
 
 def as_tags(values: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
     """Mappings that cannot be written, and do not change with those that were given."""
-    return tuple(tags if isinstance(tags, MappingProxyType) else MappingProxyType(dict(tags)) for tags in values)
+    return tuple(
+        tags if isinstance(tags, MappingProxyType) else MappingProxyType(string_pairs("client_tags", tags))
+        for tags in as_tuple(values)
+    )
 
 
 def columns_reduce(self: Any) -> tuple[Any, ...]:
@@ -143,6 +154,22 @@ def check_range(name: str, column: npt.NDArray[Any], low: int, high: int) -> Non
     if column.size and (int(column.min()) < low or int(column.max()) >= high):
         wrong = int(column.min()) if int(column.min()) < low else int(column.max())
         raise StateException(f"The column {name} must hold numbers from {low} to {high - 1}, but holds {wrong}.")
+
+
+def check_kind(columns: object, name: str, kind: type | UnionType) -> None:
+    """Raise `StateException` unless all values of the column are of that kind."""
+    for value in getattr(columns, name):
+        if not isinstance(value, kind):
+            raise StateException(f"The column {name} of {type(columns).__name__} must not hold {shown(value)}.")
+
+
+def check_names(columns: object, name: str) -> None:
+    """Raise `StateException` unless the column holds strings that are distinct and not empty."""
+    names = getattr(columns, name)
+    if not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+        raise StateException(
+            f"The {name} of {type(columns).__name__} must be distinct strings that are not empty, but are {shown(names)}."
+        )
 
 
 def check_increasing(name: str, keys: Int64Array) -> None:

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import (
     MISSING,
     Int8Array,
@@ -18,6 +19,7 @@ from task_assignor.sdk.columns import (
     Int64Array,
     Role,
     StateColumns,
+    check_columns,
     check_length,
     check_range,
     columns_reduce,
@@ -97,6 +99,7 @@ class AssignmentColumns:
     """(C + 1,) CSR offsets of the pairs by client."""
 
     def __attrs_post_init__(self) -> None:
+        check_columns(self.state)
         for name in ("task", "role"):
             check_length(self, name, len(self.client))
         check_length(self, "deadline_ms", len(self.state.clients))
@@ -126,8 +129,9 @@ class AssignmentColumns:
             deadline_ms: (C,) follow-up rebalance deadlines; None: no client has one.
 
         Raises:
-            StateException: columns of the wrong length or kind, or numbers out of range.
+            StateException: the state is not `StateColumns`, columns of the wrong length or kind, or numbers out of range.
         """
+        check_columns(state)
         owners = int32_column(active_client)
         if len(owners) != len(state.tasks):
             raise StateException(
@@ -220,7 +224,13 @@ class KafkaStreamsAssignment:
 
     @classmethod
     def of_columns(cls, columns: AssignmentColumns, client: int) -> KafkaStreamsAssignment:
-        """The assignment of client number `client` in the columns, as a view."""
+        """The assignment of client number `client` in the columns, as a view.
+
+        Raises:
+            StateException: not `AssignmentColumns`, or it is the number of no client.
+        """
+        _check_assignment_columns(columns)
+        client = whole_number("number of the client", client, 0, len(columns.state.clients) - 1, StateException)
         deadline = int(columns.deadline_ms[client])
         process_id = columns.state.clients.process_ids[client]
         return cls(process_id, None, None if deadline == MISSING else deadline, columns, client)
@@ -367,11 +377,16 @@ class TaskAssignment:
                         f"{shown(key)}. Maybe use {{each.process_id: each for each in ...}}."
                     )
         self._assignment = values
-        self._inexact = _codes(getattr(assignment, "inexact", ()) if inexact is None else inexact)
+        self._inexact = codes_of(getattr(assignment, "inexact", ()) if inexact is None else inexact)
 
     @classmethod
     def of_columns(cls, columns: AssignmentColumns, *, inexact: Iterable[str] = ()) -> TaskAssignment:
-        """The assignment that the columns hold."""
+        """The assignment that the columns hold.
+
+        Raises:
+            StateException: not `AssignmentColumns`, or a code is no string.
+        """
+        _check_assignment_columns(columns)
         return cls(columns.assignments(), inexact=inexact)
 
     @property
@@ -415,14 +430,26 @@ class TaskAssignment:
         return f"TaskAssignment({list(self._assignment)!r}{inexact})"
 
 
-def _codes(inexact: object) -> frozenset[str]:
+def codes_of(inexact: object) -> frozenset[str]:
+    """The codes of goals that were perhaps not reached exactly.
+
+    Raises:
+        StateException: not a list, or one is no string.
+    """
     if isinstance(inexact, str) or not isinstance(inexact, Iterable):
         raise StateException(f"The inexact goals ({shown(inexact)}) must be a list of codes.")
-    codes = frozenset(inexact)
+    codes = tuple(inexact)
     for code in codes:
         if not isinstance(code, str):
             raise StateException(f"The code of an inexact goal ({shown(code)}) must be a string.")
-    return codes
+    return frozenset(codes)
+
+
+def _check_assignment_columns(columns: object) -> None:
+    if not isinstance(columns, AssignmentColumns):
+        raise StateException(
+            f"The columns ({shown(columns)}) must be AssignmentColumns. Maybe use AssignmentColumns.of(state.columns, owners)."
+        )
 
 
 def _check_assigned(assigned: object) -> None:

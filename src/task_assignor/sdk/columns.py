@@ -10,7 +10,7 @@ import bisect
 import enum
 import itertools
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Final
 
 import attrs
@@ -27,8 +27,10 @@ from task_assignor.sdk.arrays import (
     as_tuple,
     bool_column,
     check_increasing,
+    check_kind,
     check_length,
     check_named_rows,
+    check_names,
     check_range,
     columns_reduce,
     csr_rows,
@@ -41,6 +43,7 @@ from task_assignor.sdk.arrays import (
 )
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId, java_string_key
+from task_assignor.sdk.text import shown
 
 __all__ = [
     "LATEST_OFFSET",
@@ -162,8 +165,10 @@ class TaskColumns:
         check_range("partition_topic", self.partition_topic, 0, len(self.topics))
         check_range("partition_rack_set", self.partition_rack_set, -1, len(self.rack_sets))
         check_range("partition_number", self.partition_number, 0, 2**31)
-        if list(self.topology_names) != sorted(set(self.topology_names), key=java_string_key):
-            raise StateException("The topology_names must be distinct and in order.")
+        check_names(self, "topics")
+        check_names(self, "topology_names")
+        if list(self.topology_names) != sorted(self.topology_names, key=java_string_key):
+            raise StateException("The topology_names must be in order.")
         for name in ("subtopology", "partition"):
             column = getattr(self, name)
             if count and int(column.min()) < 0:
@@ -292,8 +297,10 @@ class ClientColumns:
         for name in ("num_processing_threads", "rack", "client_tags", "host_infos", "consumers", "generation"):
             check_length(self, name, count)
         check_range("rack", self.rack, -1, len(self.racks))
-        if len(set(self.racks)) != len(self.racks):
-            raise StateException("The racks must be distinct.")
+        check_names(self, "racks")
+        check_kind(self, "process_ids", ProcessId)
+        check_kind(self, "host_infos", HostInfo | NoneType)
+        check_kind(self, "consumers", tuple)
         for process_id, names in zip(self.process_ids, self.consumers, strict=True):
             if any(not first < second for first, second in itertools.pairwise(names)):
                 raise StateException(f"The consumers of client {process_id} must be distinct and sorted.")
@@ -310,6 +317,11 @@ class ClientColumns:
                 f"{self.process_ids[client]} must be at least 1."
             )
         check_range("num_processing_threads", self.num_processing_threads, 1, 2**31)
+        wrong = np.flatnonzero((self.generation < 0) & (self.generation != MISSING))
+        if len(wrong):
+            raise StateException(
+                f"The generation ({self.generation[wrong[0]]}) of client {self.process_ids[int(wrong[0])]} must be at least 0."
+            )
         numbers = {process_id: number for number, process_id in enumerate(self.process_ids)}
         object.__setattr__(self, "_numbers", MappingProxyType(numbers))
 
@@ -539,3 +551,10 @@ class StateColumns:
         rows = slice(int(self.previous_offsets[client]), int(self.previous_offsets[client + 1]))
         tasks: Int32Array = self.previous.task[rows][self.previous.role[rows] == role]
         return tasks
+
+
+def check_columns(state: object) -> None:
+    """Raise `StateException` unless these are the columns of a state."""
+    if not isinstance(state, StateColumns):
+        advice = " Maybe use its columns." if isinstance(getattr(state, "columns", None), StateColumns) else ""
+        raise StateException(f"The state ({shown(state)}) must be StateColumns.{advice}")

@@ -26,7 +26,7 @@ from task_assignor.sdk.checks import strings, whole_number
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.arguments import listed_values
-from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
+from task_assignor.testing.specs import MOST_CONSUMERS, ClientSpec, TaskSpec, state_of
 from task_assignor.validation.rows import check_state
 
 END_OFFSET_SUM: Final = 150_000
@@ -167,7 +167,7 @@ def a_client(
 
     Args:
         number: its process id, or the number that `a_process_id` takes.
-        threads: its capacity; it gets a consumer for each thread.
+        threads: its capacity; it gets a consumer for each thread, but no more than 1 000.
         rack: `client.rack`.
         tags: `client.tag.*`.
         active: tasks that were active here.
@@ -189,7 +189,7 @@ def a_client(
     return ClientSpec(
         process_id=process_id,
         num_processing_threads=capacity,
-        consumers={f"{process_id}-consumer-{thread}": () for thread in range(capacity)},
+        consumers={f"{process_id}-consumer-{thread}": () for thread in range(min(capacity, MOST_CONSUMERS))},
         rack_id=rack,
         client_tags={} if tags is None else tags,
         previous_active_tasks=_task_ids(f"active tasks of client {process_id}", active),

@@ -41,7 +41,7 @@ from task_assignor.testing.builders import (
 )
 from task_assignor.testing.drawing import ClientTags, checked_tags, checked_topologies, draw_tags
 from task_assignor.testing.random_states import seeded_choices
-from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
+from task_assignor.testing.specs import ClientSpec, TaskSpec, seeded, state_of
 from task_assignor.validation import report_violations
 
 
@@ -189,9 +189,16 @@ class Cluster:
             ConfigException: the assignor is none, and makes none.
             NotConvergedError: the answer has an error, or is not a `TaskAssignment`.
             StateException: tasks and clients make no state (a task twice, a value that is wrong).
+            Exception: whatever the assignor raises; its notes say what happened.
         """
         state = self.state()
-        assignment = instance_of(assignor).assign(state)
+        try:
+            assignment = instance_of(assignor).assign(state)
+        except Exception as error:
+            error.add_note(
+                f"{self.story}: rebalance {len(self._rebalances) + 1} failed\nWhat happened:\n{self.history}"
+            )
+            raise
         report = report_violations(state, assignment)
         if report.errors:
             self._fail(f"rebalance {len(self._rebalances) + 1} went wrong. {report}")
@@ -300,9 +307,9 @@ def run_random_story(
     Raises:
         NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed and
             all else that is needed to repeat it.
-        ConfigException: the assignor, a setting, the client_tags or the topologies are wrong.
+        ConfigException: the assignor, the seed, a setting, the client_tags or the topologies are wrong.
     """
-    rng = random.Random(seed)
+    rng = seeded(seed)
     tags = checked_tags({} if client_tags is None else client_tags)
     tag_choices = seeded_choices(f"tags/{seed}")
     topology_choices = seeded_choices(f"topologies/{seed}")

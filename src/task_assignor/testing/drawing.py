@@ -28,7 +28,8 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.text import shown
-from task_assignor.testing.specs import ClientSpec, TaskSpec, state_of
+from task_assignor.testing.specs import MOST_CONSUMERS, ClientSpec, TaskSpec, state_of
+from task_assignor.validation.rows import check_state
 
 Value = TypeVar("Value")
 
@@ -287,7 +288,7 @@ def _draw_history(
 def _draw_consumers(
     choices: Choices, client: ClientSpec, tasks: list[TaskSpec], had: set[TaskId]
 ) -> dict[str, tuple[TaskId, ...]]:
-    count = client.num_processing_threads
+    count = min(client.num_processing_threads, MOST_CONSUMERS)
     consumers: dict[str, list[TaskId]] = {f"{client.process_id}-{number}": [] for number in range(count)}
     names = list(consumers)
     for task in tasks:
@@ -323,6 +324,7 @@ def _draw_lags(
 
 def draw_assignment(choices: Choices, state: ApplicationState) -> TaskAssignment:
     """A random answer to the state, usually a wrong one."""
+    check_state(state)
     process_ids = [*state.columns.clients.process_ids]
     task_ids = state.columns.tasks.task_ids()
     roles = (AssignedTask.Type.ACTIVE, AssignedTask.Type.STANDBY)

@@ -94,6 +94,7 @@ def _answers_of_process(assignor: str, request: str, seed: int, timeout_seconds:
             input=request,
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=timeout_seconds,
             env={**os.environ, "PYTHONHASHSEED": str(seed), _CHILD: "1"},

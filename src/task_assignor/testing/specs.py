@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -15,27 +15,40 @@ from task_assignor.sdk import (
     AssignmentConfigs,
     HostInfo,
     ProcessId,
+    StateException,
     TaskId,
     TaskTopicPartition,
 )
+from task_assignor.sdk.checks import all_of, strings, whole_number
+from task_assignor.sdk.integers import INT64_MAX
+from task_assignor.sdk.state import partitions_of
+from task_assignor.sdk.text import shown
+from task_assignor.testing.arguments import listed_values
 from task_assignor.validation.rows import check_state
+
+MOST_CONSUMERS: Final = 1_000
+"""A client has a consumer for each of its threads, but no more than so many."""
 
 
 def _strings(values: Iterable[str]) -> frozenset[str]:
-    return frozenset(values)
+    return strings("state_store_names", values)
 
 
 def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartition, ...]:
-    return tuple(values)
+    return partitions_of("topic_partitions", values)
 
 
 def _task_ids(values: Iterable[TaskId]) -> tuple[TaskId, ...]:
-    return tuple(values)
+    return all_of("previous tasks", TaskId, values)
 
 
 @attrs.frozen(kw_only=True)
 class TaskSpec:
-    """A task, as `ApplicationStateBuilder.add_task` takes it."""
+    """A task, as `ApplicationStateBuilder.add_task` takes it.
+
+    Raises:
+        StateException: store names or partitions are no list of these.
+    """
 
     task_id: TaskId
     is_stateful: bool = False
@@ -51,7 +64,11 @@ class TaskSpec:
 
 @attrs.frozen(kw_only=True)
 class ClientSpec:
-    """A client, as `ApplicationStateBuilder.add_client` takes it."""
+    """A client, as `ApplicationStateBuilder.add_client` takes it.
+
+    Raises:
+        StateException: previous tasks are no list of task ids.
+    """
 
     process_id: ProcessId
     num_processing_threads: int = 1
@@ -74,13 +91,13 @@ def state_of(
     """The state that these tasks and clients make; their order plays no part.
 
     Raises:
-        StateException: they make none (a task twice, a lag that is missing, ...).
+        StateException: they make none (something else than specs, a task twice, a lag that is missing, ...).
     """
     builder = ApplicationStateBuilder(configs, now_ms)
-    for task in tasks:
-        builder.add_task(**_arguments(task))
-    for client in clients:
-        builder.add_client(**_arguments(client))
+    for task in listed_values("tasks", tasks, "TaskSpec"):
+        builder.add_task(**_arguments("task", task, TaskSpec))
+    for client in listed_values("clients", clients, "ClientSpec"):
+        builder.add_client(**_arguments("client", client, ClientSpec))
     return builder.build()
 
 
@@ -129,8 +146,12 @@ def shuffled(state: ApplicationState, seed: int) -> ApplicationState:
     Args:
         state: the state.
         seed: which order; equal seeds give equal orders.
+
+    Raises:
+        ConfigException: the seed is not an int.
+        StateException: the state is not an `ApplicationState`.
     """
-    rng = random.Random(seed)
+    rng = seeded(seed)
     tasks, clients = specs_of(state)
     clients = [
         attrs.evolve(
@@ -154,9 +175,22 @@ def _mixed(rng: random.Random, values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(mixed)
 
 
-def _arguments(spec: TaskSpec | ClientSpec) -> dict[str, Any]:
+def seeded(seed: int) -> random.Random:
+    """A generator; without a seed it would be another one every time.
+
+    Raises:
+        ConfigException: the seed is not an int.
+    """
+    return random.Random(whole_number("seed", seed, -INT64_MAX, INT64_MAX))
+
+
+def _arguments(what: str, spec: object, kind: type[TaskSpec | ClientSpec]) -> dict[str, Any]:
+    if not isinstance(spec, kind):
+        raise StateException(
+            f"A {what} of state_of ({shown(spec)}) must be a {kind.__name__}. Maybe use a_state, which takes ids, too."
+        )
     # Not attrs.asdict, which would take the values apart as well.
-    return {field.name: getattr(spec, field.name) for field in attrs.fields(type(spec))}
+    return {field.name: getattr(spec, field.name) for field in attrs.fields(kind)}
 
 
 def _consumers(state: ApplicationState) -> dict[tuple[int, str], list[TaskId]]:

@@ -14,13 +14,14 @@ from task_assignor.sdk import (
     KafkaStreamsAssignment,
     ProcessId,
     Role,
+    StateColumns,
     StateException,
     TaskAssignment,
     TaskAssignmentException,
 )
 from task_assignor.sdk.arrays import numbered
 from task_assignor.sdk.columns import Int64Array
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, shown
 from task_assignor.utils.placement import Placement
 from task_assignor.validation.rows import AssignmentRows, check_state, rows_of
 
@@ -149,16 +150,37 @@ def _check_clients(rows: AssignmentRows) -> None:
         raise StateException(f"Client {rows.process_ids[twice]} is twice in the assignment. Maybe merge its tasks.")
 
 
+def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
+    """(N,) the same task numbers, in their order.
+
+    Raises:
+        StateException: one is no task's.
+    """
+    try:
+        given = np.asarray(tasks).reshape(-1)
+    except ValueError:  # lists of several lengths
+        given = np.zeros(1)
+    is_right = not len(given) or (
+        given.dtype.kind in "iu" and int(given.min()) >= 0 and int(given.max()) < len(columns.tasks)
+    )
+    if not is_right:
+        raise StateException(f"The selected tasks must be task numbers from 0 to {len(columns.tasks) - 1}.")
+    return given.astype(np.int64)
+
+
 def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
     """(T,) the same groups of tasks, numbered from 0.
 
     Raises:
         StateException: not one group per task.
     """
-    groups = np.asarray(together)
+    wanted = f"must be {tasks} whole numbers, one per task in the order of their ids, but are"
+    try:
+        groups = np.asarray(together)
+    except ValueError:
+        raise StateException(f"The groups of tasks that stay together {wanted} {shown(together)}.") from None
     if groups.shape != (tasks,) or (tasks and groups.dtype.kind not in "iu"):
         raise StateException(
-            f"The groups of tasks that stay together must be {tasks} whole numbers, one per task in the order of their ids, "
-            f"but are an array of shape {groups.shape} and kind {groups.dtype}."
+            f"The groups of tasks that stay together {wanted} an array of shape {groups.shape} and kind {groups.dtype}."
         )
     return numbered(groups.astype(np.int64))

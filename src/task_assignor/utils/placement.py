@@ -8,7 +8,15 @@ import numpy.typing as npt
 
 from task_assignor.sdk import MISSING, AssignmentColumns, StateColumns, StateException, TaskId
 from task_assignor.sdk.arrays import order_by
-from task_assignor.sdk.columns import Int32Array, Int64Array, check_length, check_range, int32_column, int64_column
+from task_assignor.sdk.columns import (
+    Int32Array,
+    Int64Array,
+    check_columns,
+    check_length,
+    check_range,
+    int32_column,
+    int64_column,
+)
 
 
 @attrs.frozen(eq=False)
@@ -23,7 +31,7 @@ class Placement:
         deadline_ms: (C,) follow-up rebalance deadlines, milliseconds since the epoch; `MISSING`: none.
 
     Raises:
-        StateException: columns of the wrong length or kind, or numbers out of range.
+        StateException: the state is not `StateColumns`, columns of the wrong length or kind, or numbers out of range.
     """
 
     state: StateColumns = attrs.field(repr=False)
@@ -33,6 +41,7 @@ class Placement:
     deadline_ms: Int64Array = attrs.field(converter=int64_column, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        check_columns(self.state)
         tasks, clients = len(self.state.tasks), len(self.state.clients)
         check_length(self, "active_owner", tasks)
         check_length(self, "standby_client", len(self.standby_task))
@@ -53,13 +62,14 @@ class Placement:
         """A placement from anything array-like; pairs in any order, without deadlines there are none.
 
         Raises:
-            StateException: columns of the wrong length or kind, or numbers out of range.
+            StateException: the state is not `StateColumns`, columns of the wrong length or kind, or numbers out of range.
 
         Examples:
             >>> from task_assignor.sdk import ApplicationStateBuilder
             >>> Placement.of(ApplicationStateBuilder().build().columns, []).active_owner.tolist()
             []
         """
+        check_columns(state)
         task, client = int32_column(standby_task), int32_column(standby_client)
         if len(task) != len(client):
             raise StateException(

@@ -10,8 +10,7 @@ from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
-from task_assignor.sdk.errors import StateException
-from task_assignor.utils.given import Assignments, inexact_of, placement_of
+from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.rack_rows import (
     AnyIntArray,
@@ -111,13 +110,7 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
     Raises:
         StateException: a number is no task's.
     """
-    if selected is None:
-        return np.arange(len(columns.tasks))
-    given = np.asarray(selected).reshape(-1)
-    tasks = distinct(given) if given.dtype.kind in "iu" or not len(given) else None
-    if tasks is None or (len(tasks) and (tasks[0] < 0 or tasks[-1] >= len(columns.tasks))):
-        raise StateException(f"The selected tasks must be task numbers from 0 to {len(columns.tasks) - 1}.")
-    return tasks.astype(np.int64)
+    return np.arange(len(columns.tasks)) if selected is None else distinct(numbers_of_tasks(columns, selected))
 
 
 def _min_traffic(

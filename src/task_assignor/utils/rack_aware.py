@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import attrs
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from task_assignor.sdk import ApplicationState, AssignedTask, StateException, TaskId, UnknownTaskError
 from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.text import shown
 from task_assignor.utils.given import Assignments, active_twice, inexact_of, placement_and_others
 from task_assignor.utils.rack_actives import check_cost, optimize_actives
 from task_assignor.utils.rack_standbys import optimize_standbys
@@ -42,6 +43,11 @@ class RackAwareOptimizationParams:
     traffic_cost_override: int | None = None
     non_overlap_cost_override: int | None = None
 
+    def __attrs_post_init__(self) -> None:
+        check_state(self.application_state)
+        if self.kind not in get_args(Kind):
+            raise StateException(f"The kind ({shown(self.kind)}) must be one of {', '.join(get_args(Kind))}.")
+
     @classmethod
     def of(cls, application_state: ApplicationState) -> RackAwareOptimizationParams:
         """Optimise all tasks that the assignment places in the role that is looked at.
@@ -49,7 +55,6 @@ class RackAwareOptimizationParams:
         Raises:
             StateException: not an `ApplicationState`.
         """
-        check_state(application_state)
         return cls(application_state)
 
     def for_stateful_tasks(self) -> Self:

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct_and_numbers, offsets_of
-from task_assignor.sdk.columns import Int64Array, StateColumns
+from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.text import shown
+from task_assignor.utils.given import numbers_of_tasks
 from task_assignor.utils.result import Skipped, SkipReason
 
 Partitions = Literal["source", "changelog", "all"]
@@ -48,7 +49,13 @@ def rack_problem(
         columns: the state.
         tasks: task numbers; None: all tasks.
         partitions: which partitions must have known racks.
+
+    Raises:
+        StateException: not the columns of a state, a number is no task's, or `partitions` is none of its words.
     """
+    check_columns(columns)
+    if tasks is not None:
+        tasks = numbers_of_tasks(columns, tasks)
     without = np.flatnonzero(columns.clients.rack < 0)
     if len(without):
         client = columns.clients.process_ids[int(without[0])]
@@ -170,7 +177,12 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions 
         columns: the state; every client has a rack.
         tasks: (N,) task numbers.
         partitions: which partitions count.
+
+    Raises:
+        StateException: not the columns of a state, a number is no task's, or `partitions` is none of its words.
     """
+    check_columns(columns)
+    tasks = numbers_of_tasks(columns, tasks)
     racks = max(len(columns.clients.racks), 1)
     set_ids, set_offsets, set_racks = _reduced_rack_sets(columns)
     of_task, rows = csr_pairs(columns.tasks.partition_offsets, tasks)

@@ -16,6 +16,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskId,
 )
+from task_assignor.sdk.assignment import codes_of
 from task_assignor.utils.placement import Placement
 
 
@@ -114,7 +115,7 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         self.skipped = skipped
         # A view of it could not be pickled.
         self._shortages = dict(sorted(shortages.items() if isinstance(shortages, Mapping) else shortages))
-        self.inexact = frozenset(inexact)
+        self.inexact = codes_of(inexact)
 
     @property
     def placement(self) -> Placement | None:
