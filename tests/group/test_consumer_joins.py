@@ -22,9 +22,11 @@ from task_assignor.group.consumers import (
     split_numbers,
 )
 from task_assignor.group.wire import (
+    CopartitionedUserData,
     decode_copartitioned_user_data,
     decode_stream_join_epoch,
     decode_stream_join_user_data,
+    encode_copartitioned_user_data,
 )
 from task_assignor.sdk import Assignment
 from tests.budget import examples
@@ -169,6 +171,19 @@ def check(step: Step, topics: GroupTopics, members: Sequence[str], standbys: int
             assert owner not in holders
         standby = [len(step.standby[member].get(topic, ())) for member in members]
         assert max(standby) - min(standby) <= 1
+
+
+def test_standbys_of_a_members_numbers_are_spread_whoever_has_state_of_them() -> None:
+    """Those of a: 0, of which nobody has state, and 3, of which b has."""
+    said = {"a": ([0, 3], []), "b": ([1], [3]), "c": ([2], [1])}
+    members = [
+        ConsumerMember(name, ("t",), encode_copartitioned_user_data(CopartitionedUserData({"t": own}, {"t": copies})))
+        for name, (own, copies) in said.items()
+    ]
+    answer = CopartitionedAssignor().assign(GroupTopics({"t": 4}), members)
+    standby = {name: decode_copartitioned_user_data(answer.user_data[name]).standby["t"] for name in answer}
+    assert dict(answer.items()) == {"a": {"t": [0, 3]}, "b": {"t": [1]}, "c": {"t": [2]}}
+    assert {name: [*numbers] for name, numbers in standby.items()} == {"a": [2], "b": [3], "c": [0, 1]}
 
 
 @settings(max_examples=examples(30), deadline=None)

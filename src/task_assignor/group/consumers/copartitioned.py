@@ -200,10 +200,9 @@ def _place_standbys(
     classes = []
     for (group, owner, state), positions in kinds.items():
         others = [member for member in groups[group].members.tolist() if member != owner]
-        # First cost: there is no copy yet. Second: too many copies of one member's items together.
+        # First cost: there is no copy yet.
         costs = {member: (int(member not in state), 0) for member in others}
-        share = len(positions) * copies[group] // len(others)
-        classes.append(ItemClass(group, tuple(positions), costs, share=share))
+        classes.append(ItemClass(group, tuple(positions), costs, origin=owner))
     return _spread(classes, groups, members, copies, len(items))
 
 
