@@ -116,15 +116,15 @@ def test_numbers_of_no_tasks_are_refused(call: Callable[[Any], object], tasks: A
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: place_joined_actives(STATE, [[1], [1, 2], 3]), "must be 3 whole numbers"),
-        (lambda: place_standbys(STATE, COLUMNS, together=[[1], [1, 2], 3]), "must be 3 whole numbers"),
+        (lambda: place_joined_actives(STATE, [[1], [1, 2], 3]), "must be 3 whole numbers"),  # type: ignore[arg-type]
+        (lambda: place_standbys(STATE, COLUMNS, together=[[1], [1, 2], 3]), "must be 3 whole numbers"),  # type: ignore[arg-type]
         (lambda: RackAwareOptimizationParams(STATE, "statefull"), r"kind \('statefull'\) must be one of all, stateful"),  # type: ignore[arg-type]
         (lambda: AssignmentResult([], inexact="MY_GOAL"), r"inexact goals \('MY_GOAL'\) must be a list of codes"),
         (lambda: TaskAssignment([], inexact=[[]]), "code of an inexact goal"),  # type: ignore[list-item]
         (lambda: state_of(None, []), r"tasks \(None\) must be a list of TaskSpec"),  # type: ignore[arg-type]
         (lambda: state_of(["0_0"], []), r"A task of state_of \('0_0'\) must be a TaskSpec. Maybe use a_state"),  # type: ignore[list-item]
         (lambda: state_of([], [a_process_id(1)]), "A client of state_of .* must be a ClientSpec"),  # type: ignore[list-item]
-        (lambda: TaskSpec(task_id=TaskId(0, 0), state_store_names="store"), "state_store_names .* not one text"),  # type: ignore[arg-type]
+        (lambda: TaskSpec(task_id=TaskId(0, 0), state_store_names="store"), "state_store_names .* not one text"),
         (lambda: TaskSpec(task_id=TaskId(0, 0), topic_partitions=None), "topic_partitions .* must be a list"),  # type: ignore[arg-type]
         (lambda: ClientSpec(process_id=a_process_id(1), previous_active_tasks="0_0"), "previous tasks .* not one text"),  # type: ignore[arg-type]
         (lambda: run_random_story(StickyTaskAssignor, None), r"seed \(None\) must be an int"),  # type: ignore[arg-type]
