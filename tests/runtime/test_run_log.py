@@ -66,14 +66,17 @@ def test_log_and_states_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_short_runs_leave_no_more_of_the_log_than_long_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of them fills a part."""
+    """None of them fills a part. What is not theirs stays: it went, once there was so much of it."""
     monkeypatch.setattr(run_log, "KEPT_PARTS", 3)
     storage = LocalStorage(tmp_path)
+    mine = {f"log/{number}.log" for number in range(5)}
+    storage.put_all(dict.fromkeys(mine, b"mine"))
     for epoch in range(1, 7):
         log = RunLog(storage, "shop", epoch)
         log.line(json.dumps({"event": "x", "epoch": epoch}))
         log.close()
     assert [line["epoch"] for line in read_log(storage)] == [4, 5, 6]
+    assert mine <= set(storage.list("log"))
 
 
 def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -241,6 +241,21 @@ def test_files_stay_where_nobody_knows_whether_they_count(tmp_path: Path, monkey
     assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
 
 
+def test_what_is_not_of_topics_in_the_folder_of_a_new_one_stays(tmp_path: Path) -> None:
+    """The files that its rows come from, say, or a run; all of it went, without a word."""
+    (tmp_path / "t" / "my notes").mkdir(parents=True)
+    mine = [tmp_path / "t" / name for name in ("part-0.parquet", "my notes/1 (a).txt", "0-1.arrow", "application.json")]
+    for path in mine:
+        path.write_text("mine")
+    left = TopicBuilder.create(tmp_path, SPEC)
+    left.write(0, 0, ROWS)
+    left.storage.put(f"{left.scratch}/x", b"1")
+    write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
+    assert [path.read_text() for path in mine] == ["mine"] * 4
+    assert not [name for name in left.storage.list_below("t") if left.writer in name]
+
+
 def test_a_full_disk_leaves_the_topic_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_topic(tmp_path, "t", ROWS.slice(0, 10), partitions=2, key=["key"])
     before = sorted(LocalStorage(tmp_path).list_below())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ PART_BYTES: Final = 256 << 10
 """A part of the log that is as long as this is followed by another one."""
 WAITING_BYTES: Final = 16 * PART_BYTES
 """Of what cannot be written the newest lines, so much of them, wait for the storage to be back."""
+_NAME: Final = re.compile(r"\d{8,}-\d{6,}\.jsonl?")
 _GATHERED_S: Final = 1.0
 """What is told so soon after something else is written together with it."""
 
@@ -169,7 +171,12 @@ class RunLog:
                 return
 
     def _forget(self, folder: str, kept: int) -> None:
-        self._storage.delete(self._storage.list(folder)[:-kept])
+        self._storage.delete(_ours(self._storage, folder)[:-kept])
+
+
+def _ours(storage: Storage, folder: str) -> list[str]:
+    """What runs have written into a folder, oldest first; what else is there, somebody has put there."""
+    return [name for name in storage.list(folder) if _NAME.fullmatch(name, len(folder) + 1)]
 
 
 def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
@@ -178,7 +185,7 @@ def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
     Raises:
         OSError: a part cannot be read.
     """
-    for name in storage.list(LOG):
+    for name in _ours(storage, LOG):
         for line in bytes(storage.open(name)).splitlines():
             try:
                 found = json.loads(line)
@@ -190,4 +197,4 @@ def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
 
 def list_states(storage: Storage) -> list[str]:
     """The names of the states that are kept, oldest first."""
-    return storage.list(STATES)
+    return _ours(storage, STATES)

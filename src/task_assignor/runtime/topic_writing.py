@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -40,6 +41,10 @@ _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""
 _KEPT_VERSIONS: Final = 20
 """Versions of a topic that are kept: who reads one finds it, however quickly others follow."""
+_OURS: Final = re.compile(
+    r"\d+/[0-9a-f]{12}-\d{12,}-[0-9a-f]{12}\.arrow|lists/\d{12,}-[0-9a-f]{12}\.json|scratch-[0-9a-f]{12}/.+"
+)
+"""What writers leave in the folder of a topic. Whatever else is there, somebody has put there, and nobody here deletes it."""
 
 
 def _disk_errors(spec: TopicSpec, root: str | Path) -> AbstractContextManager[None]:
@@ -105,6 +110,11 @@ class TopicBuilder:
     def storage(self) -> Storage:
         """Where the files go."""
         return topics_storage(self.root)
+
+    @property
+    def scratch(self) -> str:
+        """A folder in the storage for what is needed until `commit`; who does not get there leaves it to the next."""
+        return f"{self.spec.name}/scratch-{self.writer}"
 
     def write(self, partition: int, row: int, table: pa.Table) -> Segment:
         """Write rows of a partition as one file; of files with the same place the one that is committed counts.
@@ -192,7 +202,12 @@ class TopicBuilder:
     def _create(self, files: Sequence[Sequence[Segment]]) -> Topic:
         # What others left who tried and failed; nobody who may append to the topic can have begun yet.
         counted = {segment.name(self.spec.name) for partition in files for segment in partition}
-        left = [name for name in self.storage.list_below(self.spec.name) if name not in counted]
+        start = len(f"{self.spec.name}/")
+        left = [
+            name
+            for name in self.storage.list_below(self.spec.name)
+            if name not in counted and _OURS.fullmatch(name, start)
+        ]
         version = self._first_version(str(uuid.uuid4()), files)
         try:
             topic = self._put_version(version)

@@ -74,7 +74,7 @@ def write_topic(
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
     builder = TopicBuilder.create(root, spec)
-    shuffle = Shuffle(builder.root, f"{name}/shuffle-{builder.writer}", tuple(key), partitions, spec.schema)
+    shuffle = Shuffle(builder.root, builder.scratch, tuple(key), partitions, spec.schema)
     try:
         with fail_fast(spark, f"Writing topic {name}"):
             manifest = _shuffle(frame, shuffle)

@@ -8,6 +8,7 @@ the rows of a task nor their order.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
@@ -21,6 +22,7 @@ from task_assignor.sdk import TaskId
 MERGED_BYTES: Final = 128 << 20
 """Files are merged up to about this size."""
 _GROWTH: Final = 2
+_MERGED: Final = re.compile(r"\d{12,}-\d{12,}-(\d{12,})-\d{8,}\.\w+")
 
 
 @attrs.frozen
@@ -237,5 +239,5 @@ def written_by(commit: TaskCommit) -> Iterator[str]:
 
 def merged_at(path: str) -> int | None:
     """At which checkpoint a file was merged; None: it is what a task wrote."""
-    parts = path.rpartition("/")[2].split("-")
-    return int(parts[2]) if len(parts) == 4 and all(part.isdecimal() for part in parts[:3]) else None
+    found = _MERGED.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else None

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.disk import naming
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
+from task_assignor.sdk.text import is_name
 
 CONTENT: Final = "~object"
 """An object that was put if absent is a folder with this one file: to rename a folder onto one that is not empty fails on
@@ -107,7 +108,7 @@ class LocalStorage(Storage):
                 found = [
                     f"{prefix}{entry.name}{'/' if _is_folder(entry) else ''}"
                     for entry in entries
-                    if not entry.name.startswith(_TEMPORARY)
+                    if is_name(entry.name)
                 ]
         except FileNotFoundError:
             return []

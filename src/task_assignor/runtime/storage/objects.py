@@ -15,6 +15,7 @@ import pyarrow as pa
 from obstore import exceptions, store
 
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
+from task_assignor.sdk.text import is_name
 
 _TRIES: Final = 10
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
@@ -82,7 +83,8 @@ class ObjectStorage(Storage):
     def list(self, folder: str = "") -> list[str]:  # noqa: D102
         with self._errors(folder or None):
             found = obstore.list_with_delimiter(self._store, folder or None)
-        return sorted([f"{name}/" for name in found["common_prefixes"]] + [entry["path"] for entry in found["objects"]])
+        names = [f"{name}/" for name in found["common_prefixes"]] + [entry["path"] for entry in found["objects"]]
+        return sorted(name for name in names if is_name(name.rstrip("/").rpartition("/")[2]))
 
     def delete(self, names: Iterable[str]) -> None:  # noqa: D102
         names = list(names)
