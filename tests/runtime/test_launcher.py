@@ -168,6 +168,14 @@ def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:
     assert (spec.threads, spec.rack, spec.tags, str(spec.host_info)) == (3, "r1", {"zone": "a"}, "host:80")
     assert (bootstrap.address[0], bootstrap.application_id) == ("127.0.0.1", "mine")
     assert Path(bootstrap.state_dir) == tmp_path / "run" / "clients" / "client-2"
+    # Where an executor works, is not where this process does.
+    folders = [ClientSpec("a", state_dir="mine"), ClientSpec("b")]
+    there = Idle(error=ClientException("enough"))
+    _run(tmp_path / "more", there, config=settings(state_dir="theirs", application_id="mine"), clients=folders)
+    assert there.plan is not None
+    assert [one.state_dir for one in there.plan.bootstraps] == [
+        str(Path(name).absolute()) for name in ("mine", "theirs/b")
+    ]
     again = pickle.loads(pickle.dumps(bootstrap))
     assert isinstance(again, ClientBootstrap)
     assert (again.spec, again.address, again.topology) == (

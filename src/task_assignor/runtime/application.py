@@ -430,7 +430,8 @@ class StreamsApplication:
             self._topology,
             self._topics_at,
             self._layout.run_dir,
-            spec.state_dir or self._state_dir(spec.name, run_id),
+            # As seen from here: an executor of Spark works in a folder of its own, which goes with it.
+            str(Path(spec.state_dir or self._state_dir(spec.name, run_id)).absolute()),
             self._options,
             {name: topic.topic_id for name, topic in self._topics.items()},
             {name: topic.spec.schema.names for name, topic in self._topics.items()},

@@ -36,7 +36,12 @@ def _server(value: object) -> str | None:
 
 
 def _folder(value: object) -> str | None:
-    return "the path of a folder, not a URL; or empty" if is_url(str(value)) else None
+    text = str(value)
+    return (
+        "the path of a folder, not a URL and not '~', which only shells know; or empty"
+        if is_url(text) or text[:1] == "~"
+        else None
+    )
 
 
 def _name(value: object) -> str | None:

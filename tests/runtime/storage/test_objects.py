@@ -98,6 +98,11 @@ def test_a_network_that_does_not_come_back_is_an_error(monkeypatch: pytest.Monke
         (Path("s3://b/x"), r"Maybe it was made a pathlib.Path, which loses a slash"),
         ("s3://", r"must be a URL as in 's3://bucket/folder'"),
         ("s3://b/x?versionId=1", r"must be a URL as in"),
+        ("s3://b?region=x/folder", r"must be a URL as in"),
+        ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\.' and '\.\.'"),
+        ("s3://b/a%20b", r"must be a URL as in"),
+        ("s3://b/a ", r"must be a URL as in"),
+        ("~/runs", r"would be a folder of that name in /.* Maybe Path\('~/runs'\).expanduser\(\)"),
         ("", "must be the path of a folder"),
         (None, r"\(None\) must be the path of a folder"),
         ("runs/\udcff", r"run_dir \('/.*/runs/\\udcff'\) has a name that is no UTF-8"),
@@ -120,7 +125,9 @@ def test_an_account_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         storage_at("run_dir", "az://container/x")
 
 
-@pytest.mark.parametrize("url", ["s3://b/x", "gs://b/x", "abfss://container@account.dfs.core.windows.net/x"])
+@pytest.mark.parametrize(
+    "url", ["s3://b/x", "s3://b/.x/a b[1]*{ü}", "gs://b/x", "abfss://container@account.dfs.core.windows.net/x"]
+)
 def test_stores_are_found_by_their_urls(url: str) -> None:
     """Nothing is asked of them yet."""
     storage = storage_at("run_dir", f"{url}/")

@@ -15,7 +15,8 @@ from task_assignor.sdk.text import is_url
 
 SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
 """Schemes of the URLs that are supported, and what they mean."""
-_WHOLE: Final = re.compile(r"[a-z0-9]+://[^/]+(/[^/?#]+)*/?")
+_WHOLE: Final = re.compile(r"[a-z0-9]+://[^/?#]+(/(?!\.\.?(/|$))[^/?#%\x00-\x1f\x7f]+)*/?(?<!\s)")
+"""Of all else the store would take something other than what is written: of '?' and '#' nothing, of '..' and '%20' what they mean."""
 
 
 def local_path(what: str, path: str | Path) -> Path:
@@ -57,8 +58,8 @@ def address_of(what: str, place: str | Path) -> str:
         )
     if not _WHOLE.fullmatch(text):
         raise ValueError(
-            f"The {what} ({text!r}) must be a URL as in '{scheme}://bucket/folder'. Maybe it was made a pathlib.Path, "
-            "which loses a slash: give it as a str."
+            f"The {what} ({text!r}) must be a URL as in '{scheme}://bucket/folder', without '?', '#', '%', '.' and '..'. Maybe it was "
+            "made a pathlib.Path, which loses a slash: give it as a str."
         )
     if importlib.util.find_spec("obstore") is None:
         raise ValueError(
@@ -107,6 +108,11 @@ def _text(what: str, place: str | Path) -> str:
 
 def _absolute(what: str, text: str) -> str:
     path = str(Path(text).absolute())
+    if text.startswith("~"):
+        raise ValueError(
+            f"The {what} ({text!r}) would be a folder of that name in {Path.cwd()}, since only shells know what ~ is. Maybe "
+            f"Path({text!r}).expanduser(), or './{text}' for that folder."
+        )
     try:
         path.encode()
     except UnicodeEncodeError:
