@@ -30,7 +30,7 @@ from task_assignor.runtime.commits import (
 )
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.errors import CommitLogException, TopologyException
 from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
@@ -54,7 +54,7 @@ from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.watcher import Watcher
-from task_assignor.runtime.storage import as_document
+from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
@@ -496,11 +496,17 @@ class StreamsApplication:
     def _output_schemas(self) -> dict[str, pa.Schema | None]:
         """Output -> its columns; None: those of the rows that come."""
         specs = self._topology.specs({name: topic.spec for name, topic in self._topics.items()})
-        return {
-            output.name: output_schema_of(sub, output, specs)
-            for sub in self._topology.sub_topologies
-            for output in sub.outputs
-        }
+        found: dict[str, pa.Schema | None] = {}
+        for sub in self._topology.sub_topologies:
+            for output in sub.outputs:
+                schema = found[output.name] = output_schema_of(sub, output, specs)
+                wrong = not_in_parquet(schema) if schema is not None and output.format == "parquet" else None
+                if wrong:
+                    raise TopologyException(
+                        f"The output {output.name!r} cannot be in Parquet, which does not have its column {wrong}. Maybe give it in "
+                        "another type."
+                    )
+        return found
 
 
 def _this_process() -> str:

@@ -60,6 +60,17 @@ def as_parquet(table: pa.Table, compression: str | None = None) -> tuple[pa.Buff
     return data, seal_of(int(table.num_rows), data)
 
 
+def not_in_parquet(schema: pa.Schema) -> str | None:
+    """The first column that Parquet does not take or does not give back, and why; None: it has all of them."""
+    for field in schema:
+        alone = pa.schema([field])
+        try:
+            pq.read_table(pa.BufferReader(as_parquet(alone.empty_table())[0])).cast(alone)
+        except pa.ArrowException as error:
+            return f"{field.name!r} of type {field.type} ({error})"
+    return None
+
+
 def as_one_file(
     tables: Iterable[pa.Table], schema: pa.Schema, compression: str | None = None, *, is_parquet: bool
 ) -> tuple[pa.Buffer, Seal]:
