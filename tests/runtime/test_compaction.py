@@ -28,6 +28,7 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
     committed_files,
+    output_schema,
     read_output,
 )
 from task_assignor.runtime.commits import APPLICATION, RunDescription, RunLayout
@@ -152,14 +153,20 @@ class Run:
         self.storage.put(path, data)
         return FileRef(path, seal, tuple((field.name, str(field.type)) for field in rows.schema))
 
-    def commit(self, *values: int | None, tasks: Iterable[TaskId] = TASKS, kind: pa.DataType | None = None) -> None:
+    def commit(
+        self,
+        *values: int | None,
+        tasks: Iterable[TaskId] = TASKS,
+        kind: pa.DataType | None = None,
+        nullable: bool = True,
+    ) -> None:
         """A batch of each task with these values."""
         done: dict[TaskId, TaskCommit] = {}
         for task in tasks:
             array = pa.array(values, pa.int64() if kind is None else None)
             if kind is not None:
                 array = array.dictionary_encode() if pa.types.is_dictionary(kind) else array.cast(kind)
-            rows = pa.table({"x": array})
+            rows = pa.table({"x": array}, pa.schema([pa.field("x", array.type, nullable)]))
             where = (task, self.batches[task], "c", "p", "m", "a", self.generation)
             done[task] = TaskCommit(*where, {"t": (0, 1)}, {"out": self.write(task, rows)})
         self._append(done)
@@ -231,6 +238,15 @@ def test_columns_that_are_null_in_some_batches_and_dictionaries_can_be_merged(tm
         run.checkpoint()
         run.check()
         assert len(committed_files(run.root, "out")) == 2
+
+
+def test_a_column_that_one_batch_says_is_never_null_may_be_null_in_others(tmp_path: Path) -> None:
+    """Spark was told the first, and took what is null for something else."""
+    run = Run(tmp_path)
+    run.commit(1, nullable=False)
+    run.commit(None)
+    assert output_schema(tmp_path, "out") == pa.schema([("x", pa.int64())])
+    run.check()
 
 
 def test_compressed_files_are_merged_compressed(tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ def output_schema(run_dir: str | Path, output: str) -> pa.Schema | None:
         examples = {found.file.columns: found for found in files}
         tables = _open(run_dir, output, list(examples.values()))
         if tables is not None:
-            return pa.unify_schemas([table.schema for table in tables]) if tables else None
+            # Whatever one file says: others may have null there, or lack the column.
+            columns = pa.unify_schemas([table.schema for table in tables]) if tables else ()
+            return pa.schema([column.with_nullable(True) for column in columns]) if tables else None
 
 
 def _declared(run_dir: str | Path, output: str) -> pa.Schema | None:
