@@ -13,8 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from task_assignor.runtime import Rebalanced, RunResult, TopicException, append_topic, read_output, write_topic
+from task_assignor.runtime import (
+    CorruptLogException,
+    Rebalanced,
+    RunResult,
+    TopicException,
+    append_topic,
+    read_output,
+    write_topic,
+)
 from task_assignor.sdk import ConfigException
 from task_assignor.spark import SparkSessionError, read_results, read_topic, register_source
 from task_assignor.spark.source import TaskAssignorSource, rows_of_output, rows_of_topic
@@ -164,11 +173,12 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
             "day": pa.array([86_400_000], pa.date64()),
             "time": pa.array([61], pa.time32("s")),
             "counts": pa.array([[("a", 2**32 - 1)]], pa.map_(pa.string(), pa.uint32())),
+            "point": pa.array([[1, 2**32 - 1]], pa.list_(pa.uint32(), 2)),
         }
     )
     write_topic(tmp_path, "t", rows, partitions=1, key=["key"])
     (row,) = source(spark, topics_root=tmp_path, topic="t").collect()
-    assert (row.half, row.counts) == (1.5, {"a": 2**32 - 1})
+    assert (row.half, row.counts, row.point) == (1.5, {"a": 2**32 - 1}, [1, 2**32 - 1])
     assert (row.day, row.time) == (dt.date(1970, 1, 2), dt.time(0, 1, 1))
 
 
@@ -192,6 +202,40 @@ def test_a_column_that_spark_cannot_have_is_named(tmp_path: Path, column: pa.Arr
 
     with pytest.raises((TopicException, ConfigException), match=said):
         read()
+
+
+@pytest.mark.parametrize(
+    ("strange", "said"),
+    [
+        (pa.field("nmae", pa.string()), "nmae string"),
+        (pa.field("offset", pa.int64()), "offset bigint"),
+        (pa.field("name", pa.timestamp("us")), "name timestamp_ntz"),
+        (pa.field("name", pa.string(), nullable=False), "name string not null"),
+    ],
+)
+def test_a_schema_of_the_user_that_rows_do_not_have_is_refused(tmp_path: Path, strange: pa.Field, said: str) -> None:
+    """What the rows do not have was null, and a number as a time was taken for microseconds, without a word."""
+    never_null = pa.schema([pa.field("key", pa.int64(), nullable=False), ("name", pa.string())])
+    write_topic(tmp_path, "numbers", numbers(0, 50).cast(never_null), partitions=2, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"})
+    reader = found.reader(from_arrow_schema(pa.schema([("key", pa.int64())])))
+    assert [batch.num_columns for part in reader.partitions() for batch in reader.read(part)] == [1, 1]  # type: ignore[union-attr]
+    for read in (found.reader, found.streamReader):
+        with pytest.raises(
+            ConfigException, match=rf"'numbers' in .* has no columns \['{said}'\]; it has \['key bigint not"
+        ):
+            read(from_arrow_schema(pa.schema([("key", pa.int64()), strange])))
+
+
+def test_a_file_that_is_missing_is_told_before_spark_tries_it_again_and_again(tmp_path: Path) -> None:
+    write_topic(tmp_path, "numbers", numbers(0, 50), partitions=2, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"})
+    stream = found.streamReader(found.schema())
+    start, end = stream.initialOffset(), stream.latestOffset()  # type: ignore[call-arg]
+    next((tmp_path / "numbers" / "1").iterdir()).unlink()
+    for read in (lambda: found.reader(found.schema()), lambda: stream.partitions(start, end)):
+        with pytest.raises(CorruptLogException, match=r"numbers, partition 1, offset 0 .* \(it is missing\)"):
+            read()
 
 
 def test_rows_that_are_gone_are_told(tmp_path: Path) -> None:
@@ -222,6 +266,7 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
         ({"run_dir": "x", "output": "y"}, "There is no run in"),
         ({"run_dir": "x", "output": "y", "markers": "z"}, "The option markers .* is not known. Maybe marker is meant"),
         ({"topics_root": "x", "topic": "y", "starting_offsets": "latest"}, "Maybe startingOffsets is meant"),
+        ({"topics_root": "x", "topic": "y", "maxoffsetspertrigger": 9}, "is one of other sources of Spark"),
     ],
 )
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], said: str) -> None:

@@ -19,12 +19,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from task_assignor.runtime import Topic, TopicException, output_schema, read_output
 from task_assignor.runtime.commits import RunLayout, read_application
+from task_assignor.runtime.frames import retyped
 from task_assignor.runtime.outputs import committed_outputs
-from task_assignor.runtime.storage import Seal, check_size, open_arrow, storage_at
+from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.text import nearest, shown
@@ -40,6 +41,16 @@ _OPTIONS: Final = (
     "output marker and, of streams, startingOffsets (earliest or latest)."
 )
 _KNOWN: Final = ("topics_root", "topic", "run_dir", "output", "marker", "offsets", "startingOffsets", "upto", "splits")
+_OF_OTHERS: Final = (
+    (
+        "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay maxFilesPerTrigger maxBytesPerTrigger endingOffsets startingTimestamp "
+        "endingTimestamp startingOffsetsByTimestamp endingOffsetsByTimestamp failOnDataLoss minPartitions includeHeaders subscribe assign"
+    )
+    .lower()
+    .split()
+)
+"""Options of Spark's sources for Kafka and files: who gives them here takes them for ours."""
+_NEVER_NULL: Final = " not null"
 _SLIP: Final = 0.7
 """Spark and its catalogues have options of their own; what looks so much like one of ours is a slip of the hand."""
 Place: TypeAlias = dict[str, Any]
@@ -89,13 +100,10 @@ class Piece:
     def check(self) -> None:
         """Make sure that the file is there and as long as it was.
 
-        An error in a Spark task would be tried again and again before anybody sees it.
-
         Raises:
             CorruptLogException: it is not.
         """
-        storage = storage_at("folder", self.root)
-        check_size(storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        check_size(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
 
     def open(self) -> pa.Table:
         """The rows.
@@ -103,14 +111,29 @@ class Piece:
         Raises:
             CorruptLogException: the file is missing, or is not the file that was sealed.
         """
-        storage = storage_at("folder", self.root)
-        table = open_arrow(storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
         return table.slice(self.start, self.stop - self.start)
+
+    @property
+    def storage(self) -> Storage:
+        """Where the file is."""
+        return storage_at("folder", self.root)
 
     def between(self, start: int, end: int) -> Piece | None:
         """The part of it from one position to before another; None: it has none of it."""
         first, last = max(start - self.position, self.start), min(end - self.position, self.stop)
         return attrs.evolve(self, start=first, stop=last) if first < last else None
+
+
+def check_files(pieces: Iterable[Piece]) -> None:
+    """Make sure that the files of a log are there and as long as they were: an error in a Spark task would be tried again and again.
+
+    Raises:
+        CorruptLogException: one is not.
+    """
+    pieces = list(pieces)
+    if pieces:
+        pieces[0].storage.for_all(Piece.check, pieces)
 
 
 @attrs.frozen
@@ -232,6 +255,10 @@ class TaskAssignorSource(DataSource):
     def _rows(self) -> Rows:
         known = {option.lower() for option in _KNOWN}
         for key in self.options:
+            if key.lower() in _OF_OTHERS:
+                raise ConfigException(
+                    f"The option {key} is one of other sources of Spark; format {FORMAT!r} has none of the kind. {_OPTIONS}"
+                )
             near = None if key.lower() in known else nearest(key, _KNOWN, _SLIP)
             if near is not None:
                 raise ConfigException(
@@ -245,6 +272,23 @@ class TaskAssignorSource(DataSource):
             return rows_of_output(run, output, marker)
         raise ConfigException(f"The options of format {FORMAT!r} ({dict(self.options)}) name nothing. {_OPTIONS}")
 
+    def _rows_for(self, schema: StructType) -> Rows:
+        """The rows, if they have these columns, which may be those of the user: others would be null, or other values."""
+        rows = self._rows()
+        has = [_described(field) for field in self._schema_of(rows)]
+        # What is never null may be taken for what may be, and not the other way.
+        fits = {*has, *(one.removesuffix(_NEVER_NULL) for one in has)}
+        strange = [described for field in schema if (described := _described(field)) not in fits]
+        if strange:
+            raise ConfigException(
+                f"{rows.log} has no columns {strange}; it has {has}. Maybe read it without a schema of your own, and cast its columns "
+                "then."
+            )
+        return rows
+
+    def _schema_of(self, rows: Rows) -> StructType:
+        return spark_schema(rows.schema, with_offsets=self._with_offsets)
+
     def _choice(self, key: str, choices: tuple[str, str]) -> str:
         given = str(self.options.get(key) or choices[0]).lower()
         if given not in choices:
@@ -257,7 +301,7 @@ class TaskAssignorSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that Spark sees."""
-        return spark_schema(self._rows().schema, with_offsets=self._with_offsets)
+        return self._schema_of(self._rows())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one query."""
@@ -265,7 +309,7 @@ class TaskAssignorSource(DataSource):
             raise ConfigException(
                 f"The option startingOffsets of format {FORMAT!r} is for readStream. Maybe leave it out."
             )
-        rows = self._rows()
+        rows = self._rows_for(schema)
         upto = json.loads(self.options["upto"]) if "upto" in self.options else rows.upto(rows.ends)
         parts = rows.between(rows.upto({}), upto)
         if "splits" in self.options:
@@ -273,10 +317,12 @@ class TaskAssignorSource(DataSource):
             groups = even_shares(pieces, int(self.options["splits"]), lambda piece: piece.seal.rows)
         else:
             groups = list(parts.values())
+        check_files(piece for part in parts.values() for piece in part)
         return _Reader(groups, schema, self._with_offsets)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """The reader of a stream."""
+        self._rows_for(schema)
         begins_late = self._choice("startingOffsets", ("earliest", "latest")) == "latest"
         return _StreamReader(self, schema, begins_late, self._with_offsets)
 
@@ -316,6 +362,7 @@ class _StreamReader(DataSourceStreamReader):
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
         """One per part that has rows between two places."""
         found = self.source._rows().between(start, end)  # noqa: SLF001
+        check_files(piece for pieces in found.values() for piece in pieces)
         return [InputPartition(pieces) for pieces in found.values() if pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -379,9 +426,7 @@ def frame_of(
         SparkSessionError: the session is one of Spark Connect.
     """
     register_source(spark)
-    for pieces in rows.parts.values():
-        for piece in pieces:
-            piece.check()
+    check_files(piece for pieces in rows.parts.values() for piece in pieces)
     reader = spark.read.format(FORMAT).schema(spark_schema(rows.schema, with_offsets=with_offsets)).options(**options)
     reader = reader.option("offsets", with_offsets)
     if splits is not None:
@@ -400,7 +445,7 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
         raise ConfigException(
             f"Partition and offset cannot be added to rows that have columns of these names: {own}. Maybe read them without."
         )
-    fields = [pa.field(field.name, _readable(field.type), field.nullable) for field in schema]
+    fields = [pa.field(field.name, retyped(field.type, _nearest), field.nullable) for field in schema]
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
     for field in fields:
@@ -414,14 +459,12 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
     return from_arrow_schema(pa.schema(fields))
 
 
-def _readable(data_type: pa.DataType) -> Any:
+def _described(field: StructField) -> str:
+    return f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else _NEVER_NULL}"
+
+
+def _nearest(data_type: pa.DataType) -> pa.DataType:
     """The nearest type that Spark has: it knows no unsigned numbers, dictionaries and views."""
     if pa.types.is_dictionary(data_type):
-        return _readable(data_type.value_type)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return pa.list_(_readable(data_type.value_type))
-    if pa.types.is_map(data_type):
-        return pa.map_(_readable(data_type.key_type), _readable(data_type.item_type))
-    if pa.types.is_struct(data_type):
-        return pa.struct([pa.field(field.name, _readable(field.type), field.nullable) for field in data_type])
+        return retyped(data_type.value_type, _nearest)
     return _NEAREST.get(data_type, data_type)
