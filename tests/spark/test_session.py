@@ -10,10 +10,11 @@ import zipfile
 from collections import deque
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from task_assignor.spark import SparkSessionError, check_session, spark_session
+from task_assignor.spark import SparkSessionError, check_session, find_java, spark_session
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive
@@ -129,6 +130,57 @@ def test_another_master_than_that_of_the_active_session_is_refused(spark: SparkS
         SparkSessionError, match=r"active already, with the master local\[5,1000\], so none .* local\[7,1000\]"
     ):
         spark_session("local[7,1000]")
+
+
+@pytest.mark.spark
+def test_settings_that_the_active_session_does_not_have_are_named(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They did nothing, without a word."""
+    assert spark_session(config={"spark.speculation": "false", "spark.sql.ansi.enabled": "maybe"}) is not None
+    (record,) = caplog.records
+    assert "without what `config` says about spark.sql.ansi.enabled. Maybe stop that session" in record.getMessage()
+
+
+@pytest.mark.spark
+def test_what_spark_submit_was_told_counts(tmp_path: Path) -> None:
+    """The program ran on this machine, whatever master it was submitted to."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from task_assignor.spark import spark_session\n"
+        "spark = spark_session(clients=2, app_name='mine')\n"
+        "conf = spark.sparkContext.getConf()\n"
+        "print(spark.sparkContext.master, conf.get('spark.app.name'), conf.get('spark.task.maxFailures'), conf.get('spark.speculation'))\n"
+        "spark.stop()\n"
+    )
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    told = ["--master", "local[7,1000]", "--conf", "spark.task.maxFailures=500"]
+    done = subprocess.run(
+        [submit, *told, program],
+        env=dict(os.environ, JAVA_HOME=str(find_java().home), PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(SOURCES)),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout == "local[7,1000] mine 500 false\n", done.stderr
+
+
+@pytest.mark.spark
+def test_a_job_of_the_user_ends_at_the_failures_that_spark_allows(spark: SparkSession) -> None:
+    """It was tried a thousand times, for the sake of clients; a file with a wrong bit was told after hours."""
+
+    def fail(number: int) -> int:
+        raise ValueError("not liked")
+
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", "mine")
+    try:
+        with pytest.raises(
+            Exception, match=r"cancelled since a Spark task of it has failed 4 times: ValueError: not liked"
+        ):
+            spark.sparkContext.parallelize([1], 1).map(fail).count()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
 
 
 @pytest.mark.spark

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import TaskContext
+from pyspark import InheritableThread, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql import types as T  # noqa: N812
@@ -17,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
+from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups
 from task_assignor.spark.shuffle import Shuffle
 
@@ -119,6 +123,42 @@ def test_a_job_that_always_fails_ends_soon_says_why_and_leaves_nothing(frame: Da
         write_topic(frame.withColumn("number", fail("number")), tmp_path, "t", key=["key"], partitions=4)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_the_jobs_of_a_topic_and_the_users_group_stays_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In a notebook Spark hears nothing of Ctrl-C: the rows of a topic that nobody wanted any more went on to be written."""
+    context, place = spark.sparkContext, str(tmp_path / "begun")
+    os.mkfifo(place)
+
+    def begin(_: int) -> None:
+        Path(place).write_text("begun")
+        time.sleep(3_600)
+
+    def run() -> None:
+        with suppress(Exception):
+            context.parallelize([1], 1).map(begin).count()
+
+    def write() -> None:
+        with fail_fast(spark, "Writing topic t"):
+            jobs.append(InheritableThread(target=run, daemon=True))
+            jobs[0].start()
+            assert Path(place).read_text() == "begun"
+            raise KeyboardInterrupt
+
+    jobs: list[InheritableThread] = []
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    context.setJobGroup("mine", "my job", interruptOnCancel=True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write()
+        jobs[0].join(60)
+        assert not jobs[0].is_alive()
+        assert [context.getLocalProperty(name) for name in names] == ["mine", "my job", "true"]
+    finally:
+        for name in names:
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import attrs
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
@@ -21,9 +24,16 @@ T = TypeVar("T")
 MAX_TASK_FAILURES: Final = 4
 """What Spark itself allows unless it is told otherwise."""
 _POLL_S: Final = 0.1
+_GROUP_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_LOOK_S: Final = 0.5
+_TAKEN_AWAY: Final = "exited unrelated to the running tasks"
+OURS: Final = "task-assignor-"
+"""Begins the names of the job groups of this package, whose failures are looked at by who has started them."""
 _LISTED_TASKS: Final = 10_000
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
+
+logger = logging.getLogger(__name__)
 
 
 class SparkJobError(StreamsException):
@@ -32,7 +42,7 @@ class SparkJobError(StreamsException):
 
 @contextmanager
 def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
-    """Cancel the Spark jobs started inside as soon as one Spark task has failed `MAX_TASK_FAILURES` times.
+    """Cancel the Spark jobs started inside as soon as one Spark task has failed `MAX_TASK_FAILURES` times, or at Ctrl-C.
 
     Args:
         spark: the session; its job group is set for the time inside.
@@ -42,8 +52,8 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
         SparkJobError: a job failed; with the error that the task raised.
     """
     context = spark.sparkContext
-    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
-    group = f"task-assignor-{uuid.uuid4()}"
+    before = {key: context.getLocalProperty(key) for key in _GROUP_PROPERTIES}
+    group = f"{OURS}{uuid.uuid4()}"
     done = threading.Event()
     reasons: list[str] = []
 
@@ -66,6 +76,10 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
         done.set()
         watcher.join()
         raise SparkJobError(f"{what} failed: {short_reason(reasons[0] if reasons else str(error))}") from error
+    except BaseException:  # Ctrl-C in a notebook: only in scripts Spark itself has heard of it
+        with suppress(Py4JError, OSError):
+            context.cancelJobGroup(group)
+        raise
     finally:
         done.set()
         watcher.join()
@@ -73,11 +87,49 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
             context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
+def end_failing_jobs(spark: SparkSession) -> None:
+    """From now on have jobs of the user end at the failures that Spark itself allows, in a session that forgives clients more.
+
+    They would be tried a thousand times, for hours, before anybody sees the error. Ends with the session.
+
+    Args:
+        spark: the session.
+    """
+    context: Any = spark.sparkContext
+
+    def look() -> None:
+        for job in context.statusTracker().getActiveJobsIds():
+            group = context._jsc.sc().statusStore().job(job).jobGroup()  # noqa: SLF001 (Spark has no public way to it)
+            if group.isDefined() and str(group.get()).startswith(OURS):
+                continue
+            reason = _repeated_failure(spark, [job])
+            if reason:
+                said = f"since a Spark task of it has failed {MAX_TASK_FAILURES} times: {short_reason(reason)}"
+                context._jsc.sc().cancelJob(job, said)  # noqa: SLF001 (of Python's the reason is not told)
+
+    def watch() -> None:
+        while context._jsc is not None:  # noqa: SLF001 (there is no public "is stopped")
+            try:
+                look()
+            except (Py4JJavaError, PySparkException) as error:  # a job has just gone from the store
+                logger.debug("The failures of Spark's jobs cannot be looked at: %s", error)
+            except (Py4JError, OSError, AttributeError):
+                return  # the session is being stopped, or its JVM has ended
+            time.sleep(_LOOK_S)
+
+    threading.Thread(target=watch, name="task-assignor-failures", daemon=True).start()
+
+
 def repeated_failure(spark: SparkSession, group: str) -> str | None:
     """Why a Spark task of the job group has failed `MAX_TASK_FAILURES` times; None: none has."""
+    return _repeated_failure(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def _repeated_failure(spark: SparkSession, jobs: Sequence[int]) -> str | None:
     count: Counter[tuple[int, int]] = Counter()
-    for attempt in failed_attempts(spark, group, at_least=MAX_TASK_FAILURES):
-        count[attempt.stage, attempt.index] += 1
+    for attempt in _failed_attempts(spark, jobs, at_least=MAX_TASK_FAILURES):
+        # Spark does not count those of an executor that was taken away.
+        count[attempt.stage, attempt.index] += _TAKEN_AWAY not in attempt.message
         if count[attempt.stage, attempt.index] >= MAX_TASK_FAILURES:
             return attempt.message
     return None
@@ -100,16 +152,20 @@ class FailedAttempt:
     message: str
 
 
-def failed_attempts(spark: SparkSession, group: str, at_least: int = 1) -> list[FailedAttempt]:
+def failed_attempts(spark: SparkSession, group: str) -> list[FailedAttempt]:
     """The failed attempts of the Spark tasks of a job group, oldest first.
 
     Args:
         spark: the session.
         group: the job group.
-        at_least: stages with fewer failures are left out, which spares asking for their tasks.
     """
+    return _failed_attempts(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group), at_least=1)
+
+
+def _failed_attempts(spark: SparkSession, jobs: Sequence[int], at_least: int) -> list[FailedAttempt]:
+    """Those of some jobs; stages with fewer failures are left out, which spares asking for their tasks."""
     found = []
-    for stage, task in _attempts(spark, group, lambda info: info.numFailedTasks >= at_least):
+    for stage, task in _attempts(spark, jobs, lambda info: info.numFailedTasks >= at_least):
         if task.status() == "FAILED":
             message = task.errorMessage()
             text = str(message.get()) if message.isDefined() else ""
@@ -119,16 +175,17 @@ def failed_attempts(spark: SparkSession, group: str, at_least: int = 1) -> list[
 
 def running_executors(spark: SparkSession, group: str) -> list[str]:
     """The executors that run Spark tasks of a job group now, sorted."""
-    attempts = _attempts(spark, group, lambda info: info.numActiveTasks > 0)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    attempts = _attempts(spark, jobs, lambda info: info.numActiveTasks > 0)
     return sorted({str(task.executorId()) for _, task in attempts if task.status() == "RUNNING"})
 
 
-def _attempts(spark: SparkSession, group: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
-    """(stage, Spark's own description) of the attempts of the Spark tasks of a job group, of those stages."""
+def _attempts(spark: SparkSession, jobs: Sequence[int], wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
+    """(stage, Spark's own description) of the attempts of the Spark tasks of some jobs, of those stages."""
     context = spark.sparkContext
     tracker = context.statusTracker()
     store: Any = context._jsc.sc().statusStore()  # noqa: SLF001 (Spark has no public way to the message)
-    for job in tracker.getJobIdsForGroup(group):
+    for job in jobs:
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
             stage_info = tracker.getStageInfo(stage)

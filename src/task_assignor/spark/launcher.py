@@ -30,7 +30,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk.text import counted, named
 from task_assignor.spark.executors import is_decommissioned
-from task_assignor.spark.jobs import failed_attempts, running_executors, short_reason
+from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session
 from task_assignor.spark.shipping import ship_package
 
@@ -72,7 +72,7 @@ class SparkLauncher:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._group = f"task-assignor-clients-{uuid.uuid4()}"
+        self._group = f"{OURS}clients-{uuid.uuid4()}"
         self._jobs: dict[str, _ClientJob] = {}
         self._is_started = False
         self._stopping = False

@@ -27,7 +27,7 @@ from task_assignor.runtime.steps import step
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors, run_on
-from task_assignor.spark.jobs import failed_attempts, repeated_failure, short_reason
+from task_assignor.spark.jobs import OURS, failed_attempts, repeated_failure, short_reason
 from task_assignor.spark.pinned_worker import (
     Look,
     Misplaced,
@@ -101,7 +101,7 @@ class _SparkJob:
     """A Spark job of one Spark task on one executor, in a thread of its own."""
 
     def __init__(self, spark: SparkSession, executor: Executor, what: str, work: bytes) -> None:
-        self.group = f"task-assignor-{uuid.uuid4()}"
+        self.group = f"{OURS}{uuid.uuid4()}"
         self.outcome: Any = None
         self.error: Exception | None = None
         self._spark = spark

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import counted
 from task_assignor.spark.java import prepare_java
-from task_assignor.spark.jobs import short_reason
+from task_assignor.spark.jobs import end_failing_jobs, short_reason
 
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
@@ -78,10 +78,11 @@ def spark_session(
     """Start a Spark session made for Streams clients, or take the one that is active.
 
     Java is looked for first (see `find_java`). In local mode everything stays on the loopback interface, and the
-    workers find the modules that this process finds.
+    workers find the modules that this process finds. In a program that `spark-submit` has started, what that was told wins over
+    what would be set here.
 
     Args:
-        master: Spark's master URL; None: `local[clients + 1,1000]`. The slot beyond the clients is for ordinary
+        master: Spark's master URL; None: that of `spark-submit`, else `local[clients + 1,1000]`. The slot beyond the clients is for ordinary
             Spark jobs; the second number lets Spark start a killed client again.
         clients: how many Streams clients will run, at least 1.
         app_name: name of the Spark application.
@@ -89,12 +90,14 @@ def spark_session(
         verbose: leave Spark's own messages as they are. Otherwise only errors that nobody else reports are shown.
 
     Returns:
-        the session. One that was active before is returned as it is, after `check_session`.
+        the session. One that was active before is returned as it is, after `check_session`; settings that it does not have are
+        named in a warning.
 
     Raises:
         JavaNotFoundError: there is no usable Java.
         SparkSessionError: Spark did not start, the session cannot run the clients, or one with another master is active.
     """
+    given = {key: str(value) for key, value in (config or {}).items()}
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
     active = SparkSession.builder.getOrCreate() if has_context else None
@@ -103,11 +106,21 @@ def spark_session(
             f"A Spark session is active already, with the master {active.sparkContext.master}, so none can be started with {master}. "
             "Maybe leave the master out, or stop that session before."
         )
+    ignored = [key for key, value in given.items() if active is not None and active.conf.get(key, None) != value]
+    if ignored:
+        logger.warning(
+            "A Spark session is active already and is taken as it is, without what `config` says about %s. Maybe stop that session "
+            "before, or set with spark.conf.set() what may change while a session runs.",
+            ", ".join(ignored),
+        )
     if active is None:
+        submitted = _submitted()
+        master = master or submitted.get("spark.master")
         _raise_if_any(_master_problems(master, clients) if master else [])
         master = master or f"local[{clients + 1},{MAX_FAILURES}]"
         conf = SparkConf(loadDefaults=False)
-        settings = _settings(master, app_name, verbose) | {key: str(value) for key, value in (config or {}).items()}
+        own = {"spark.app.name": app_name, "spark.master": master}
+        settings = _settings(master, verbose) | submitted | own | given
         for key, value in settings.items():
             conf.set(key, value)
         prepare_java()
@@ -116,6 +129,8 @@ def spark_session(
         if "spark.pyspark.python" not in settings:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         active = _start(conf, verbose=verbose)
+        if "spark.task.maxFailures" not in {**submitted, **given}:
+            end_failing_jobs(active)
     check_session(active, clients)
     return active
 
@@ -252,10 +267,20 @@ def _raise_if_any(problems: Iterable[str]) -> None:
         raise SparkSessionError(text)
 
 
-def _settings(master: str, app_name: str, verbose: bool) -> dict[str, str]:
+def _submitted() -> dict[str, str]:
+    """What `spark-submit`, which has started this program, was told; nothing, if something else has started it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # noqa: SLF001 (only the JVM knows it)
+    told = dict(SparkConf(_jvm=SparkContext._jvm).getAll())  # noqa: SLF001
+    if told.get("spark.master") == "local[*]":
+        # That is what it says when it was told nothing.
+        del told["spark.master"]
+    return told
+
+
+def _settings(master: str, verbose: bool) -> dict[str, str]:
     settings = {
-        "spark.app.name": app_name,
-        "spark.master": master,
         "spark.speculation": "false",
         "spark.task.maxFailures": str(MAX_FAILURES),
         "spark.ui.enabled": "false",
