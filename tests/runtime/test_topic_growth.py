@@ -30,7 +30,6 @@ from task_assignor.runtime import (
     SubTopology,
     TaskContext,
     Topic,
-    TopicBuilder,
     TopicException,
     Topology,
     WindowedJoin,
@@ -38,10 +37,12 @@ from task_assignor.runtime import (
     append_topic,
     output_schema,
     read_output,
+    topic_changes,
     write_topic,
 )
 from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.storage import LocalStorage, Storage
+from task_assignor.runtime.topic_changes import put_version
 from task_assignor.runtime.topic_versions import lists_folder, versions_of
 from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, application, in_order, join_topology, stream
 
@@ -161,15 +162,15 @@ def test_who_sleeps_while_others_append_comes_after_them(tmp_path: Path, monkeyp
     write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
     for number in range(1, 15):
         append_topic(tmp_path, "t", ROWS.slice(number, 1))
-    put, others = TopicBuilder._put_version, list(range(15, 40))
+    put, others = put_version, list(range(15, 40))
 
-    def sleeps(builder: TopicBuilder, version: versions.TopicVersion) -> Topic:
+    def sleeps(storage: Storage, version: versions.TopicVersion) -> versions.TopicVersion:
         quicker, others[:] = others[:], []
         for number in quicker:
             append_topic(tmp_path, "t", ROWS.slice(number, 1))
-        return put(builder, version)
+        return put(storage, version)
 
-    monkeypatch.setattr(TopicBuilder, "_put_version", sleeps)
+    monkeypatch.setattr(topic_changes, "put_version", sleeps)
     append_topic(tmp_path, "t", ROWS.slice(0, 1))
     assert Topic.open(tmp_path, "t").read(0, 0, 41).column("n").to_pylist() == [*range(40), 0]
 

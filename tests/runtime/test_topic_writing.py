@@ -26,11 +26,13 @@ from task_assignor.runtime import (
     list_topics,
     partitions_of,
     read_output,
+    topic_changes,
     write_topic,
 )
 from task_assignor.runtime import topic_writing as writing
 from task_assignor.runtime.log import Log
-from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.storage import LocalStorage, Storage
+from task_assignor.runtime.topic_changes import put_version
 from task_assignor.runtime.topic_versions import TopicVersion, versions_of
 from tests.budget import examples
 from tests.runtime.storage.faulty import FaultyStorage, PowerFailure
@@ -129,16 +131,16 @@ def test_a_writer_that_slept_while_all_versions_it_knew_were_removed_loses_nothi
     write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=2, key=["key"])
     slow = TopicBuilder.extend(tmp_path, "t")
     segments = slow.write_all([(0, 0, ROWS.slice(39, 1))])
-    really = TopicBuilder._put_version
+    really = put_version
 
-    def sleep_first(builder: TopicBuilder, version: TopicVersion) -> Topic:
-        monkeypatch.setattr(TopicBuilder, "_put_version", really)
+    def sleep_first(storage: Storage, version: TopicVersion) -> TopicVersion:
+        monkeypatch.setattr(topic_changes, "put_version", really)
         for number in range(1, 39):
             append_topic(tmp_path, "t", ROWS.slice(number, 1))
         assert version.number not in versions_of(LocalStorage(tmp_path), "t")
-        return really(builder, version)
+        return really(storage, version)
 
-    monkeypatch.setattr(TopicBuilder, "_put_version", sleep_first)
+    monkeypatch.setattr(topic_changes, "put_version", sleep_first)
     assert _rows(slow.commit(segments)) == list(range(40))
     assert _rows(Topic.open(tmp_path, "t")) == list(range(40))
     assert slow.commit(segments).version == 39, "committing again changes nothing"

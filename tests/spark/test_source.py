@@ -19,8 +19,10 @@ from task_assignor.runtime import (
     CorruptLogException,
     Rebalanced,
     RunResult,
+    Topic,
     TopicException,
     append_topic,
+    delete_records,
     read_output,
     write_topic,
 )
@@ -144,6 +146,38 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path:
     append_topic(tmp_path / "topics", "numbers", numbers(500, 620))
     assert run("earliest", "all") == list(range(620))
     assert run("latest", "new") == list(range(500, 620))
+
+
+def test_deleted_rows_are_passed_over_by_what_begins_and_told_to_what_wants_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, options = tmp_path / "topics", {"topics_root": str(tmp_path / "topics"), "topic": "numbers"}
+    write_topic(root, "numbers", numbers(0, 90), partitions=2, key=["key"], segment_rows=10)
+    frame = read_topic(spark, root, "numbers")
+    register_source(spark)
+
+    def stream(name: str) -> list[int]:
+        rows = spark.readStream.format("task_assignor").options(**options).load()
+        writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / name)).awaitTermination(300)
+        return sorted(row.key for row in spark.read.schema("key long").parquet(str(tmp_path / name)).collect())
+
+    assert len(stream("read")) == 90
+    ends = Topic.open(root, "numbers").end_offsets()
+    delete_records(root, "numbers", {0: 15, 1: ends[1]})
+    left = Topic.open(root, "numbers").read(0, 15, ends[0]).column("key").to_pylist()
+    assert [row.key for row in source(spark, **options).collect()] == left
+    assert [row.offset for row in source(spark, **options, offsets=True).collect()] == list(range(15, ends[0]))
+    with pytest.raises(Exception, match="but those from 0 on are wanted: they were deleted"):
+        frame.collect()
+    assert stream("new") == sorted(left)
+    append_topic(root, "numbers", numbers(90, 120))
+    assert stream("read") == list(range(120))
+    assert stream("new") == sorted([*left, *range(90, 120)])
+    append_topic(root, "numbers", numbers(120, 150))
+    delete_records(root, "numbers", dict(enumerate(Topic.open(root, "numbers").end_offsets())))
+    with pytest.raises(Exception, match="they were deleted"):
+        stream("read")
 
 
 def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(

@@ -54,7 +54,7 @@ from task_assignor.runtime.machines.records import (
 from task_assignor.runtime.metrics import METRICS, Metric, Metrics, Sample
 from task_assignor.runtime.metrics_export import metrics_in_file, metrics_on_port, metrics_to_opentelemetry
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.outputs import committed_files, list_markers, output_schema, read_output
+from task_assignor.runtime.outputs import committed_files, committed_offsets, list_markers, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
 from task_assignor.runtime.processors.aggregation import Aggregation
@@ -77,6 +77,7 @@ from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
+from task_assignor.runtime.topic_changes import delete_records
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment
 from task_assignor.runtime.topic_writing import TopicBuilder, append_topic, write_topic
@@ -161,6 +162,8 @@ __all__ = [
     "WindowedJoin",
     "append_topic",
     "committed_files",
+    "committed_offsets",
+    "delete_records",
     "list_markers",
     "list_topics",
     "metrics_in_file",

@@ -243,6 +243,26 @@ class CommitLog:
 
         return self._at_newest(read)
 
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Source topic -> partition -> the offset up to which its rows count.
+
+        Raises:
+            CommitLogException: a checkpoint or a record is missing or cannot be read.
+        """
+
+        def read(checkpoint: Checkpoint) -> dict[str, dict[int, int]]:
+            found: dict[str, dict[int, int]] = {}
+            for task, saved in checkpoint.state.tasks.items():
+                for topic, offset in saved.offsets.items():
+                    found.setdefault(topic, {})[task.partition] = offset
+            for record in self.records_after(checkpoint):
+                for task, commit in record.tasks.items():
+                    for topic, (_, offset) in commit.offsets.items():
+                        found.setdefault(topic, {})[task.partition] = offset
+            return found
+
+        return self._at_newest(read)
+
     def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
         """What is read from the newest checkpoint on; again, if a newer one has replaced what is missing."""
         while True:

@@ -17,6 +17,7 @@ from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import OutputFile
 from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import Marker
+from task_assignor.sdk.text import shown
 
 
 def list_markers(run_dir: str | Path) -> tuple[Marker, ...]:
@@ -27,6 +28,29 @@ def list_markers(run_dir: str | Path) -> tuple[Marker, ...]:
     """
     read_application(RunLayout(run_dir))
     return CommitLog(run_dir).outputs_and_markers()[1]
+
+
+def committed_offsets(run_dir: str | Path, topic: str) -> dict[int, int]:
+    """How far a run has read a topic: no later run in this folder needs the rows before (`delete_records`).
+
+    Unless the folder is put back from an older copy: then it reads again what came later.
+
+    Args:
+        run_dir: folder of the run, a path or a URL.
+        topic: a topic that it reads.
+
+    Returns:
+        Partition -> the offset after the last row that counts, of those that the run has read at all.
+
+    Raises:
+        CommitLogException: there is no such run or topic, or a commit record cannot be read.
+    """
+    known = read_application(RunLayout(run_dir)).identity["topics"]
+    if topic not in known:
+        raise CommitLogException(
+            f"The run in {run_dir} reads no topic {shown(topic)}; its topics: {', '.join(sorted(known))}."
+        )
+    return dict(sorted(CommitLog(run_dir).offsets().get(topic, {}).items()))
 
 
 def committed_outputs(run_dir: str | Path, output: str, marker: str | None = None) -> list[OutputFile]:

@@ -4,13 +4,16 @@ A version lists the files of the last appends itself. Those before are in lists,
 change; a version names them with the offsets up to which they go. When a version would become long, what it lists
 becomes a list, and lists of like length become one, as in `checkpoints`: so an append writes little however many files there are, and
 who has read a topic once reads of the lists only what is new.
+
+Rows before the `starts` of a version are deleted. Their files are named on for a while, so that who has appended them, and was not
+told, finds that they have counted; nobody looks for the files themselves any more.
 """
 
 from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -26,6 +29,8 @@ LISTED_APPENDS: Final = 32
 """So many appends a version lists itself,"""
 LISTED_FILES: Final = 512
 """and at most so many files."""
+KEPT_VERSIONS: Final = 20
+"""Versions of a topic that are kept: who reads one finds it, however quickly others follow."""
 _LOOKS: Final = 20
 
 
@@ -119,6 +124,7 @@ class TopicDocument(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     first_columns: Count
     lists: tuple[FileList, ...]
     files: _ListedFiles
+    starts: tuple[Count, ...] = ()
 
 
 @attrs.frozen
@@ -132,6 +138,7 @@ class TopicVersion:
         lists: the files of the older appends, in order.
         recent: those of the others.
         first_columns: how many columns it had at first; rows may lack the others, which are null there.
+        starts: per partition the offset before which rows are deleted.
     """
 
     spec: TopicSpec
@@ -140,11 +147,12 @@ class TopicVersion:
     lists: tuple[FileList, ...]
     recent: Files
     first_columns: int
+    starts: tuple[int, ...]
 
     @property
     def ends(self) -> list[int]:
         """Per partition the offset after the last row."""
-        before = self.lists[-1].ends if self.lists else [0] * self.spec.partitions
+        before = self.lists[-1].ends if self.lists else self.starts
         return [files[-1].end if files else end for files, end in zip(self.recent, before, strict=True)]
 
     @property
@@ -160,6 +168,24 @@ class TopicVersion:
             for before, new, end in zip(self.recent, files, self.ends, strict=True)
         ]
         return attrs.evolve(self, spec=spec, number=self.number + 1, recent=recent)
+
+    def without(self, before: Mapping[int, int]) -> TopicVersion:
+        """The next version, without the rows before these offsets of partitions; `dead_files` of it can be deleted."""
+        starts = tuple(max(start, before.get(number, 0)) for number, start in enumerate(self.starts))
+        # A list goes when nobody who has appended what it names still wonders, and its files have gone.
+        dead = [
+            found for found in self.lists if found.last <= self.number - KEPT_VERSIONS and self._is_dead(found.ends)
+        ]
+        return attrs.evolve(self, number=self.number + 1, starts=starts, lists=self.lists[len(dead) :])
+
+    def _is_dead(self, ends: Sequence[int]) -> bool:
+        return all(end <= start for end, start in zip(ends, self.starts, strict=True))
+
+    def dead_files(self, storage: Storage) -> set[str]:
+        """The files that it names and that have only rows which are deleted, by their names in the storage."""
+        files = (*(self.read(storage, found) for found in self.lists), self.recent)
+        every = (one for partitions in files for found in partitions for one in found)
+        return {one.name(self.spec.name) for one in every if one.end <= self.starts[one.partition]}
 
     def shortened(self, storage: Storage) -> TopicVersion:
         """The same, with what it lists itself in a list, which is written; nobody knows it before the version is."""
@@ -193,13 +219,17 @@ class TopicVersion:
 
     def files_after(self, storage: Storage, ends: Sequence[int]) -> Iterator[list[list[Segment]]]:
         """The files with rows from these offsets on, per partition; those of each list, then the others."""
+
+        def new(files: Files) -> list[list[Segment]]:
+            return [
+                [one for one in part if one.base >= known and one.end > start]
+                for part, known, start in zip(files, ends, self.starts, strict=True)
+            ]
+
         for found in self.lists:
-            if any(end > known for end, known in zip(found.ends, ends, strict=True)):
-                yield [
-                    [one for one in files if one.base >= known]
-                    for files, known in zip(self.read(storage, found), ends, strict=True)
-                ]
-        yield [[one for one in files if one.base >= known] for files, known in zip(self.recent, ends, strict=True)]
+            if any(end > max(known, start) for end, known, start in zip(found.ends, ends, self.starts, strict=True)):
+                yield new(self.read(storage, found))
+        yield new(self.recent)
 
     def names_since(self, storage: Storage, version: int) -> set[str]:
         """Names of the files of all versions after one, and maybe of others."""
@@ -222,6 +252,7 @@ class TopicVersion:
             self.first_columns,
             self.lists,
             _listed(self.recent),
+            self.starts if any(self.starts) else (),
         )
 
     @classmethod
@@ -237,8 +268,11 @@ class TopicVersion:
             raise ValueError(f"it describes the topic {spec.name!r}, version {document.version}")
         if len(document.files) != spec.partitions:
             raise ValueError(f"it has files for {len(document.files)} partitions, not {spec.partitions}")
+        starts = document.starts or (0,) * spec.partitions
+        if len(starts) != spec.partitions:
+            raise ValueError(f"it has starts for {len(starts)} partitions, not {spec.partitions}")
         recent = _segments(document.files)
-        return cls(spec, str(document.id), number, document.lists, recent, document.first_columns)
+        return cls(spec, str(document.id), number, document.lists, recent, document.first_columns, starts)
 
 
 def _listed(files: Files) -> _ListedFiles:

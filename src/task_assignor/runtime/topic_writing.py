@@ -11,7 +11,7 @@ import logging
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,24 +23,16 @@ from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
-from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow, as_document, open_document
+from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
+from task_assignor.runtime.topic_changes import change_topic, put_version
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topic_versions import (
-    Segment,
-    TopicDocument,
-    TopicVersion,
-    lists_folder,
-    version_name,
-    versions_of,
-)
+from task_assignor.runtime.topic_versions import Segment, TopicVersion, version_name, versions_of
 from task_assignor.runtime.topics import Topic, topics_storage
 
 _log = logging.getLogger(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
 _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""
-_KEPT_VERSIONS: Final = 20
-"""Versions of a topic that are kept: who reads one finds it, however quickly others follow."""
 _OURS: Final = re.compile(
     r"\d+/[0-9a-f]{12}-\d{12,}-[0-9a-f]{12}\.arrow|lists/\d{12,}-[0-9a-f]{12}\.json|scratch-[0-9a-f]{12}/.+"
 )
@@ -210,12 +202,13 @@ class TopicBuilder:
         ]
         version = self._first_version(str(uuid.uuid4()), files)
         try:
-            topic = self._put_version(version)
+            put_version(self.storage, version)
         except FileExistsError:
             self.abort()
             self._check_is_new()
             raise
-        if Topic.open(self.root, self.spec.name).topic_id != topic.topic_id:
+        topic = Topic.open(self.root, self.spec.name)
+        if topic.topic_id != version.topic_id:
             # Somebody else's topic has grown so much that its first version is not kept any more.
             self.storage.delete([version_name(self.spec.name, 0)])
             self.abort()
@@ -224,66 +217,18 @@ class TopicBuilder:
         return topic
 
     def _append(self, files: Sequence[Sequence[Segment]], topic_id: str) -> Topic:
-        while True:
-            topic = Topic.open(self.root, self.spec.name, topic_id)
-            mine = {segment.file for partition in files for segment in partition}
-            try:
-                if not mine or self._is_in(topic, mine):
-                    return topic
-                # Somebody else may have added columns meanwhile.
-                spec = _with_columns(topic.spec, self.spec.schema)
-                grown = self._put_version(topic.now.with_files(files, spec))
-            except FileExistsError:
-                # Somebody else was quicker: after them.
-                continue
-            except FileNotFoundError:
-                # So many others were quicker that a list of this version has gone.
-                if Topic.open(self.root, self.spec.name, topic_id).version == topic.version:
-                    raise
-                continue
-            found = versions_of(self.storage, self.spec.name)
-            if found[-1] >= grown.version + _KEPT_VERSIONS - 1:
-                # So many others were quicker that the number had become free again; what they wrote counts.
-                if not self._is_in(Topic.open(self.root, self.spec.name, topic_id), mine):
-                    self.storage.delete([version_name(self.spec.name, grown.version)])
-                continue
-            old = [version for version in found if version <= grown.version - _KEPT_VERSIONS]
-            self.storage.delete(version_name(self.spec.name, version) for version in old)
-            if grown.now.lists[-1:] != topic.now.lists[-1:]:
-                self._delete_lists(grown.version)
+        mine = {segment.file for partition in files for segment in partition}
 
-    def _is_in(self, topic: Topic, mine: set[str]) -> bool:
-        return mine <= topic.now.names_since(self.storage, self.since)
+        def following(topic: Topic) -> TopicVersion | None:
+            if mine <= topic.now.names_since(self.storage, self.since):
+                return None
+            # Somebody else may have added columns meanwhile.
+            return topic.now.with_files(files, _with_columns(topic.spec, self.spec.schema))
+
+        return change_topic(self.root, self.spec.name, topic_id, following)
 
     def _first_version(self, topic_id: str, files: Sequence[Sequence[Segment]]) -> TopicVersion:
-        return TopicVersion(self.spec, topic_id, 0, (), files, len(self.spec.schema))
-
-    def _put_version(self, version: TopicVersion) -> Topic:
-        """Make a version count.
-
-        Raises:
-            FileExistsError: there is one of that number.
-        """
-        if version.is_long:
-            version = version.shortened(self.storage)
-        name = version_name(self.spec.name, version.number)
-        self.storage.put_if_absent(name, as_document(version.document()))
-        return Topic(self.root, version)
-
-    def _delete_lists(self, version: int) -> None:
-        """Delete lists of this version and earlier ones that no version names which is there; later ones are others' work."""
-        needed: set[str] = set()
-        for number in versions_of(self.storage, self.spec.name):
-            with suppress(FileNotFoundError):
-                document = open_document(self.storage, version_name(self.spec.name, number), TopicDocument)
-                needed.update(found.name for found in document.lists)
-        lists = self.storage.list(lists_folder(self.spec.name))
-        numbers = (name.rpartition("/")[2].partition("-")[0] for name in lists)
-        self.storage.delete(
-            name
-            for name, number in zip(lists, numbers, strict=True)
-            if name not in needed and number.isdecimal() and int(number) <= version
-        )
+        return TopicVersion(self.spec, topic_id, 0, (), files, len(self.spec.schema), (0,) * self.spec.partitions)
 
     def abort(self) -> None:
         """Remove what was written, before `commit`, which does so itself where nothing became visible.

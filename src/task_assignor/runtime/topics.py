@@ -141,8 +141,8 @@ class Topic:
         return not is_there(self.version + 1) and is_there(self.version)
 
     def start_offsets(self) -> list[int]:
-        """The first offset of every partition that can be read: 0, nothing is ever taken away."""
-        return [0] * self.spec.partitions
+        """The first offset of every partition that can be read: the rows before are deleted (`delete_records`)."""
+        return list(self._version.starts)
 
     def end_offset(self, partition: int) -> int:
         """The offset after the last row of the partition."""
@@ -161,10 +161,12 @@ class Topic:
 
         Raises:
             CorruptLogException: a file is missing or has another size, or files do not follow each other.
-            TopicException: other rows are where those were that were read.
+            TopicException: other rows are where those were that were read, or rows are deleted that are wanted.
         """
+        for partition, start in enumerate(starts or ()):
+            self._check_not_deleted(partition, start)
         for partition, (start, seal) in enumerate(zip(starts or (), seals, strict=True) if seals else ()):
-            if seal and seal != self.seal_before(partition, start):
+            if seal and start > self._version.starts[partition] and seal != self.seal_before(partition, start):
                 raise TopicException(
                     f"Topic {self.spec.name}, partition {partition}: other rows are before offset {start} than those that were read. "
                     f"Maybe {self.address} was put back from an older copy, and rows were appended in the place of those that "
@@ -173,8 +175,9 @@ class Topic:
         files: dict[str, Segment] = {}
         for partition, start in enumerate(starts or self.start_offsets()):
             segments = self.segments(partition, start)
-            first = max(self._checked[partition], bisect_right(segments, start, key=lambda one: one.end))
-            end = segments[first - 1].end if first else self._begins[partition]
+            first = bisect_right(segments, max(start, self._checked[partition]), key=lambda one: one.end)
+            # The first file of all may have rows that are deleted, and those before it have gone.
+            end = segments[first - 1].end if first else max(self._begins[partition], self._first_base(partition))
             for segment in segments[first:]:
                 self._check_follows(segment, end)
                 files[segment.name(self.spec.name)] = segment
@@ -186,7 +189,19 @@ class Topic:
 
         if files:
             self._storage.for_all(check, files)
-        self._checked = [len(segments) for segments in self._segments]
+        self._checked = [segments[-1].end if segments else 0 for segments in self._segments]
+
+    def _first_base(self, partition: int) -> int:
+        start, segments = self._version.starts[partition], self._segments[partition]
+        return min(start, segments[0].base) if segments else start
+
+    def _check_not_deleted(self, partition: int, start: int) -> None:
+        first = self._version.starts[partition]
+        if start < first:
+            raise TopicException(
+                f"Topic {self.spec.name}, partition {partition}: the rows from offset {start} to {first - 1} are wanted, but they "
+                "were deleted (delete_records). Maybe restore the topic from a copy; what is new may begin at a later offset."
+            )
 
     def seal_before(self, partition: int, offset: int) -> str:
         """The checksum of the file that has the row before an offset; "": there is none."""
@@ -234,8 +249,16 @@ class Topic:
             self._begins = zeros
         else:
             ends = [files[-1].end if files else at for files, at in zip(self._segments, self._begins, strict=True)]
-            for known, files in zip(self._segments, self._files_after(version, ends), strict=True):
-                known += files
+            new = self._files_after(version, ends)
+            if self._loaded is None or version.starts == self._loaded.starts:
+                for known, files in zip(self._segments, new, strict=True):
+                    known += files
+            else:
+                # A run that goes on for months need not know the files that have gone.
+                self._segments = [
+                    [*known[bisect_right(known, start, key=lambda one: one.end) :], *files]
+                    for known, start, files in zip(self._segments, version.starts, new, strict=True)
+                ]
         self._loaded = version
 
     def _files_after(self, version: TopicVersion, ends: Sequence[int]) -> list[list[Segment]]:
@@ -256,6 +279,7 @@ class Topic:
 
         Raises:
             CorruptLogException: a file cannot be read, or the topic has no such rows.
+            TopicException: they are deleted.
         """
         if end > start and 0 <= partition < self.spec.partitions and end > self._version.ends[partition]:
             # Whoever asks for it knows that it has grown.
@@ -263,7 +287,12 @@ class Topic:
         schema = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
         if start >= end:
             return schema.empty_table()
-        slices = list(self._slices(partition, start, end))
+        try:
+            slices = list(self._slices(partition, start, end))
+        except CorruptLogException:
+            self.refresh()
+            self._check_not_deleted(partition, start)
+            raise
         rows = sum(piece.num_rows for piece in slices)
         if rows < end - start:
             place = f"{self.address}/{partition}"
@@ -283,6 +312,7 @@ class Topic:
 
     def _slices(self, partition: int, start: int, end: int) -> Iterator[pa.Table]:
         segments = self.segments(partition, start)
+        self._check_not_deleted(partition, start)
         for number in range(bisect_right(segments, start, key=lambda one: one.end), len(segments)):
             segment = segments[number]
             if segment.base >= end:

@@ -40,7 +40,18 @@ _OPTIONS: Final = (
     "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false), of an "
     "output marker and, of streams, startingOffsets (earliest or latest)."
 )
-_KNOWN: Final = ("topics_root", "topic", "run_dir", "output", "marker", "offsets", "startingOffsets", "upto", "splits")
+_KNOWN: Final = (
+    "topics_root",
+    "topic",
+    "run_dir",
+    "output",
+    "marker",
+    "offsets",
+    "startingOffsets",
+    "since",
+    "upto",
+    "splits",
+)
 _OF_OTHERS: Final = (
     (
         "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay maxFilesPerTrigger maxBytesPerTrigger endingOffsets startingTimestamp "
@@ -145,24 +156,29 @@ class Rows:
         log_id: its identity: one that is written anew under the same name is another one.
         schema: its columns.
         parts: part (a partition, a task) -> its files in order.
+        starts: part -> the position before which its rows are deleted; absent: none is.
     """
 
     log: str
     log_id: str
     schema: pa.Schema
     parts: Mapping[str, Sequence[Piece]]
+    starts: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
     def ends(self) -> dict[str, int]:
         """Part -> the position after its last row."""
-        return {part: pieces[-1].position + pieces[-1].stop if pieces else 0 for part, pieces in self.parts.items()}
+        return {
+            part: pieces[-1].position + pieces[-1].stop if pieces else self.starts.get(part, 0)
+            for part, pieces in self.parts.items()
+        }
 
     def upto(self, ends: Mapping[str, int]) -> Place:
         """A place in it."""
         return {"id": self.log_id, "ends": dict(ends)}
 
     def between(self, start: Place, end: Place) -> dict[str, list[Piece]]:
-        """Part -> what lies between two places; a part that `start` has not begins at its beginning.
+        """Part -> what lies between two places; a part that `start` has not begins at 0.
 
         Raises:
             TopicException: they are places in another log, or rows are not there any more.
@@ -179,6 +195,13 @@ class Rows:
                 raise TopicException(
                     f"{self.log} has {ends.get(part, 0)} rows in part {part} now, but had {last} when it was looked at. "
                     "Maybe it was replaced by an older copy; read it again, a stream with a new checkpointLocation."
+                )
+        for part, last in end["ends"].items():
+            first = start["ends"].get(part, 0)
+            if first < min(last, self.starts.get(part, 0)):
+                raise TopicException(
+                    f"{self.log} has no rows before {self.starts[part]} in part {part} any more, but those from {first} on are wanted: they "
+                    "were deleted (delete_records). Maybe read it again, a stream with a new checkpointLocation."
                 )
         return {
             part: [
@@ -197,6 +220,8 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
         TopicException: there is no such topic.
     """
     storage, topic = topics_storage(root), Topic.open(root, name)
+    segments = [topic.segments(partition) for partition in range(topic.spec.partitions)]
+    starts = topic.start_offsets()
     parts = {
         str(partition): [
             Piece(
@@ -208,14 +233,15 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
                 segment.base,
                 segment.seal,
                 segment.base,
-                0,
+                max(0, starts[partition] - segment.base),
                 segment.seal.rows,
             )
-            for segment in topic.segments(partition)
+            for segment in found
         ]
-        for partition in range(topic.spec.partitions)
+        for partition, found in enumerate(segments)
     }
-    return Rows(f"The topic {name!r} in {storage.address}", topic.topic_id, topic.spec.schema, parts)
+    deleted = {str(partition): start for partition, start in enumerate(starts)}
+    return Rows(f"The topic {name!r} in {storage.address}", topic.topic_id, topic.spec.schema, parts, deleted)
 
 
 def rows_of_output(run: str | Path, output: str, marker: str | None = None) -> Rows:
@@ -244,7 +270,7 @@ def rows_of_output(run: str | Path, output: str, marker: str | None = None) -> R
 class TaskAssignorSource(DataSource):
     """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `marker`; `offsets`.
 
-    Of what `frame_of` asks for, the option `upto` says how far, and `splits` in how many Spark partitions.
+    Of what `frame_of` asks for, the options `since` and `upto` say from where and how far, and `splits` in how many Spark partitions.
     """
 
     @classmethod
@@ -311,7 +337,8 @@ class TaskAssignorSource(DataSource):
             )
         rows = self._rows_for(schema)
         upto = json.loads(self.options["upto"]) if "upto" in self.options else rows.upto(rows.ends)
-        parts = rows.between(rows.upto({}), upto)
+        since = json.loads(self.options["since"]) if "since" in self.options else rows.upto(rows.starts)
+        parts = rows.between(since, upto)
         if "splits" in self.options:
             pieces = [piece for part in parts.values() for piece in part]
             groups = even_shares(pieces, int(self.options["splits"]), lambda piece: piece.seal.rows)
@@ -352,7 +379,7 @@ class _StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> Place:  # noqa: N802 (Spark's name)
         """Where a new stream begins."""
         rows = self.source._rows()  # noqa: SLF001 (they belong together)
-        return rows.upto(rows.ends if self.begins_late else {})
+        return rows.upto(rows.ends if self.begins_late else rows.starts)
 
     def latestOffset(self, *_: object) -> Place:  # noqa: N802 (Spark's name)
         """How far it goes now."""
@@ -431,6 +458,7 @@ def frame_of(
     reader = reader.option("offsets", with_offsets)
     if splits is not None:
         reader = reader.option("splits", splits)
+    reader = reader.option("since", json.dumps(rows.upto(rows.starts)))
     return reader.option("upto", json.dumps(rows.upto(rows.ends))).load()
 
 

@@ -102,7 +102,7 @@ class Watcher:
             log.refresh()
             ends = list(log.end_offsets())
             if known.get(name) != ends:
-                log.check(known.get(name, [0] * len(ends)))
+                log.check(known[name] if name in known else log.start_offsets())
                 moved[name] = ends
         known.update(moved)
         return moved

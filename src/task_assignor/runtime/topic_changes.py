@@ -1,0 +1,151 @@
+"""How a topic gets its next version, when anybody may change it at the same time; and how rows are deleted from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.storage import Storage, as_document, open_document
+from task_assignor.runtime.topic_versions import (
+    KEPT_VERSIONS,
+    TopicDocument,
+    TopicVersion,
+    lists_folder,
+    version_name,
+    versions_of,
+)
+from task_assignor.runtime.topics import Topic, topics_storage
+from task_assignor.sdk.text import shown
+
+
+def put_version(storage: Storage, version: TopicVersion) -> TopicVersion:
+    """Make a version count.
+
+    Returns:
+        The version as it was written: what was long is in a list.
+
+    Raises:
+        FileExistsError: there is one of that number.
+        FileNotFoundError: so many came later that a list of it has gone.
+    """
+    if version.is_long:
+        version = version.shortened(storage)
+    storage.put_if_absent(version_name(version.spec.name, version.number), as_document(version.document()))
+    return version
+
+
+def change_topic(
+    root: str | Path, name: str, topic_id: str, following: Callable[[Topic], TopicVersion | None]
+) -> Topic:
+    """Give a topic its next version; where others do so at the same time, one comes after the other.
+
+    Args:
+        root: folder of the topics, a path or a URL.
+        name: name of the topic.
+        topic_id: its identity.
+        following: the version that is to follow the topic as it is; None: what is wanted is in it. May be asked often.
+
+    Returns:
+        The topic with what was wanted.
+
+    Raises:
+        TopicException: it is gone, cannot be read, or was written anew; and what `following` raises.
+        OSError: the disk says no.
+    """
+    storage = topics_storage(root)
+    while True:
+        topic = Topic.open(root, name, topic_id)
+        try:
+            version = following(topic)
+            if version is None:
+                return topic
+            version = put_version(storage, version)
+        except FileExistsError:
+            # Somebody else was quicker: after them.
+            continue
+        except FileNotFoundError:
+            # So many others were quicker that a list of this version has gone.
+            if Topic.open(root, name, topic_id).version == topic.version:
+                raise
+            continue
+        found = versions_of(storage, name)
+        if found[-1] >= version.number + KEPT_VERSIONS - 1:
+            # So many others were quicker that the number had become free again; what they wrote counts.
+            if following(Topic.open(root, name, topic_id)) is not None:
+                storage.delete([version_name(name, version.number)])
+            continue
+        old = [number for number in found if number <= version.number - KEPT_VERSIONS]
+        storage.delete(version_name(name, number) for number in old)
+        if version.lists != topic.now.lists:
+            _delete_lists(storage, name, version.number)
+
+
+def _delete_lists(storage: Storage, name: str, version: int) -> None:
+    """Delete lists of this version and earlier ones that no version names which is there; later ones are others' work."""
+    needed: set[str] = set()
+    for number in versions_of(storage, name):
+        with suppress(FileNotFoundError):
+            document = open_document(storage, version_name(name, number), TopicDocument)
+            needed.update(found.name for found in document.lists)
+    lists = storage.list(lists_folder(name))
+    numbers = (each.rpartition("/")[2].partition("-")[0] for each in lists)
+    storage.delete(
+        each
+        for each, number in zip(lists, numbers, strict=True)
+        if each not in needed and number.isdecimal() and int(number) <= version
+    )
+
+
+def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> Topic:
+    """Delete the rows of a topic before given offsets, as `Admin.deleteRecords` of Kafka does: its other rows keep their offsets.
+
+    Nobody is asked: a run that has not read the rows ends with a `TopicException`. `committed_offsets` tells what a run
+    has read. Files go when all of their rows are deleted.
+
+    Args:
+        root: folder of the topics, a path or a URL.
+        name: name of the topic.
+        before: partition -> the offset before which its rows are deleted; where others are deleted already, nothing changes.
+
+    Returns:
+        The topic without these rows.
+
+    Raises:
+        TopicException: there is no such topic, partition or offset, or the disk says no. Rows that can be read no more may
+            still take up space then, until the next call.
+    """
+    topic = Topic.open(root, name)
+    ends = topic.end_offsets()
+    for partition, offset in before.items():
+        is_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (partition, offset))
+        if not is_whole or not 0 <= partition < len(ends):
+            raise TopicException(
+                f"Topic {name} has partitions 0 to {len(ends) - 1} and offsets that are whole numbers, not {shown({partition: offset})}."
+            )
+        if not 0 <= offset <= ends[partition]:
+            raise TopicException(
+                f"The rows of topic {name}, partition {partition}, before offset {offset} cannot be deleted: it goes to {ends[partition]}."
+            )
+
+    def following(topic: Topic) -> TopicVersion | None:
+        is_in = all(topic.now.starts[partition] >= offset for partition, offset in before.items())
+        return None if is_in else topic.now.without(before)
+
+    with disk_errors(TopicException, f"Rows of topic {name!r} in {root} cannot be deleted", "Maybe try it again."):
+        # What a call left that was interrupted, before the lists go that name it.
+        _delete_files(root, topic)
+        topic = change_topic(root, name, topic.topic_id, following)
+        _delete_files(root, topic)
+    return topic
+
+
+def _delete_files(root: str | Path, topic: Topic) -> None:
+    """Delete the files all of whose rows are deleted."""
+    storage, version = topics_storage(root), topic.now
+    folders = [f"{version.spec.name}/{partition}" for partition, start in enumerate(version.starts) if start]
+    if folders:
+        dead = version.dead_files(storage)
+        storage.delete(name for folder in folders for name in storage.list(folder) if name in dead)

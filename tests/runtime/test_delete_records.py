@@ -1,0 +1,263 @@
+"""Rows that are deleted from the beginning of a topic: files go, offsets stay, and nobody passes over rows in silence."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from task_assignor.runtime import (
+    CommitLogException,
+    Topic,
+    TopicBuilder,
+    TopicException,
+    append_topic,
+    committed_offsets,
+    delete_records,
+    read_output,
+    write_topic,
+)
+from task_assignor.runtime import topic_versions as versions
+from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.topic_versions import KEPT_VERSIONS, lists_folder
+from tests.runtime.support import application, count_topology, in_order, join_topology, stream, write_streams
+
+
+def _numbers(start: int, end: int) -> pa.Table:
+    return pa.table({"key": list(range(start, end))})
+
+
+def _write(root: Path, rows: int, partitions: int = 2, segment_rows: int = 10) -> Topic:
+    return write_topic(root, "t", _numbers(0, rows), partitions=partitions, key=["key"], segment_rows=segment_rows)
+
+
+def _rows(topic: Topic, partition: int) -> list[int]:
+    start, end = topic.start_offsets()[partition], topic.end_offsets()[partition]
+    found: list[int] = topic.read(partition, start, end).column("key").to_pylist()
+    return found
+
+
+def _files(root: Path, partition: int) -> set[str]:
+    return {path.name for path in (root / "t" / str(partition)).glob("*.arrow")}
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions become long soon."""
+    monkeypatch.setattr(versions, "LISTED_APPENDS", 3)
+    monkeypatch.setattr(versions, "LISTED_FILES", 9)
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("seed", range(4))
+def test_appends_and_deletions_in_any_order_leave_the_rows_that_they_should(tmp_path: Path, seed: int) -> None:
+    """Readers that were opened at any time see the same, and name no files that have gone."""
+    chance = random.Random(seed)
+    readers = [_write(tmp_path, rows := 30)]
+    known = [_rows(readers[0], partition) for partition in range(2)]
+    starts = [0, 0]
+    for _ in range(30):
+        match chance.randrange(4):
+            case 0:
+                before = {
+                    part: chance.randint(0, len(known[part])) for part in chance.sample(range(2), chance.randint(1, 2))
+                }
+                delete_records(tmp_path, "t", before)
+                starts = [max(start, before.get(part, 0)) for part, start in enumerate(starts)]
+            case 1 if len(readers) < 4:
+                readers.append(Topic.open(tmp_path, "t"))
+            case _:
+                more = chance.randint(1, 25)
+                topic = append_topic(tmp_path, "t", _numbers(rows, rows + more), segment_rows=chance.choice([3, 50]))
+                rows += more
+                for part in range(2):
+                    known[part] += (
+                        topic.read(part, len(known[part]), topic.end_offsets()[part]).column("key").to_pylist()
+                    )
+        for reader in [*chance.sample(readers, 1), Topic.open(tmp_path, "t")]:
+            reader.refresh()
+            reader.check()
+            assert reader.start_offsets() == starts
+            assert reader.end_offsets() == [len(part) for part in known]
+            assert [_rows(reader, part) for part in range(2)] == [
+                part[start:] for part, start in zip(known, starts, strict=True)
+            ]
+            for part, start in enumerate(starts):
+                files = reader.segments(part)
+                assert all(one.end > start for one in files)
+                assert {one.file for one in files} == _files(tmp_path, part)
+                chosen = chance.randint(start, len(known[part]))
+                assert reader.read(part, chosen, len(known[part])).column("key").to_pylist() == known[part][chosen:]
+                late = Topic.open(tmp_path, "t")
+                late.check([chosen if one == part else begin for one, begin in enumerate(starts)])
+                assert late.read(part, chosen, len(known[part])).column("key").to_pylist() == known[part][chosen:]
+    assert sorted(number for part in known for number in part) == list(range(rows))
+
+
+@pytest.mark.usefixtures("_short")
+def test_a_topic_that_sheds_what_was_read_stays_small(tmp_path: Path) -> None:
+    """Files, lists and versions do not become more, and a reader forgets the names of files that have gone."""
+    _write(tmp_path, 10)
+    storage, reader, counts, sizes = LocalStorage(tmp_path), Topic.open(tmp_path, "t"), [], []
+    for number in range(1, 90):
+        topic = append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
+        reader.refresh()
+        _rows(reader, 0)
+        topic = delete_records(tmp_path, "t", dict(enumerate(topic.end_offsets())))
+        assert topic.start_offsets() == topic.end_offsets()
+        reader.refresh()
+        counts.append(len(list(storage.list_below("t"))) + len(reader.segments(0)))
+        sizes.append(
+            sum(storage.size(name) for name in storage.list("t/versions"))
+            + sum(found.count for found in topic.now.lists)
+        )
+    assert not _files(tmp_path, 0)
+    assert max(counts[60:]) <= max(counts[30:60]) < 100
+    assert max(sizes[60:]) <= 1.1 * max(sizes[30:60])
+    assert len(storage.list(lists_folder("t"))) < KEPT_VERSIONS + 10
+
+
+def test_a_file_goes_when_all_of_its_rows_are_deleted(tmp_path: Path) -> None:
+    topic = _write(tmp_path, 40, partitions=1)
+    before = _files(tmp_path, 0)
+    assert len(before) == 4
+    topic = delete_records(tmp_path, "t", {0: 19})
+    assert (topic.start_offsets(), topic.end_offsets(), len(_files(tmp_path, 0))) == ([19], [40], 3)
+    assert len(_files(tmp_path, 0) & before) == 3
+    assert topic.read(0, 19, 23).column("key").to_pylist() == [19, 20, 21, 22]
+    delete_records(tmp_path, "t", {0: 5})
+    assert Topic.open(tmp_path, "t").start_offsets() == [19]
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ({2: 1}, "has partitions 0 to 1"),
+        ({-1: 1}, "has partitions 0 to 1"),
+        ({0: 1.5}, "whole numbers, not {0: 1.5}"),
+        ({0: True}, "whole numbers"),
+        ({"0": 1}, "whole numbers"),
+        ({0: 1_000}, "before offset 1000 cannot be deleted: it goes to"),
+        ({0: -1}, "before offset -1 cannot be deleted"),
+    ],
+)
+def test_what_cannot_be_deleted_is_named(tmp_path: Path, before: dict[int, int], said: str) -> None:
+    _write(tmp_path, 40)
+    with pytest.raises(TopicException, match=said):
+        delete_records(tmp_path, "t", before)
+    assert Topic.open(tmp_path, "t").version == 0
+
+
+def test_who_wants_deleted_rows_is_told(tmp_path: Path) -> None:
+    """Also who had opened the topic before: the files have gone that it knows."""
+    before = _write(tmp_path, 40, partitions=1)
+    delete_records(tmp_path, "t", {0: 20})
+    for topic in (before, Topic.open(tmp_path, "t")):
+        with pytest.raises(
+            TopicException, match=r"from offset 5 to 19 are wanted, but they were deleted \(delete_records\)"
+        ):
+            topic.read(0, 5, 30)
+    with pytest.raises(TopicException, match="from offset 19 to 19 are wanted"):
+        before.check([19])
+    before.check([20])
+
+
+class _Interrupted(LocalStorage):
+    """Ends the process, as it were, before the first file is deleted."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        if names := [name for name in names if name.endswith(".arrow")]:
+            raise KeyboardInterrupt
+        super().delete(names)
+
+
+def test_what_an_interrupted_call_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, 40, partitions=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("task_assignor.runtime.topic_changes.topics_storage", _Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            delete_records(tmp_path, "t", {0: 20})
+    assert (len(_files(tmp_path, 0)), Topic.open(tmp_path, "t").start_offsets()) == (4, [20])
+    delete_records(tmp_path, "t", {0: 20})
+    assert len(_files(tmp_path, 0)) == 2
+
+
+@pytest.mark.usefixtures("_short")
+def test_rows_that_were_deleted_at_once_are_not_appended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store may say that a version was there already which it has written; meanwhile its rows may be deleted."""
+    _write(tmp_path, 10, partitions=1)
+    put = LocalStorage.put_if_absent
+
+    def put_twice(self: LocalStorage, name: str, data: bytes) -> None:
+        put(self, name, data)
+        monkeypatch.undo()
+        monkeypatch.setattr(versions, "LISTED_APPENDS", 1)
+        delete_records(tmp_path, "t", {0: 20})
+        delete_records(tmp_path, "t", {0: 20})
+        raise FileExistsError(name)
+
+    builder = TopicBuilder.extend(tmp_path, "t")
+    segment = builder.write(0, 0, _numbers(10, 20))
+    monkeypatch.setattr(LocalStorage, "put_if_absent", put_twice)
+    assert builder.commit([segment]).end_offsets() == [20]
+    assert Topic.open(tmp_path, "t").start_offsets() == [20]
+
+
+def test_a_topic_of_an_older_version_is_read_and_written_as_before(tmp_path: Path) -> None:
+    """What has no deleted rows says nothing of them."""
+    topic = _write(tmp_path, 40)
+    assert topic.now.document().starts == ()
+    assert delete_records(tmp_path, "t", {}).version == 0
+    assert delete_records(tmp_path, "t", {1: 3}).now.document().starts == (0, 3)
+
+
+# Runs.
+
+
+def test_a_run_goes_on_when_what_it_has_read_is_deleted(tmp_path: Path) -> None:
+    """The result is that of a run that had all rows, and the checksum of a file that has gone is not asked for."""
+    for name in ("run", "whole"):
+        write_streams(tmp_path / name / "topics", rows=1_000, keys=50, partitions=2)
+        application(tmp_path / name, join_topology()).run()
+    run_dir = tmp_path / "run" / "run"
+    for name in ("left", "right"):
+        found = committed_offsets(run_dir, name)
+        assert found == dict(enumerate(Topic.open(tmp_path / "run" / "topics", name).end_offsets()))
+        delete_records(tmp_path / "run" / "topics", name, found)
+    for name in ("run", "whole"):
+        for topic, seed in (("left", 3), ("right", 4)):
+            more = stream(300, 50, seed)
+            more = more.set_column(1, "at", pc.add(more.column("at"), 600_000))
+            append_topic(tmp_path / name / "topics", topic, more)
+        application(tmp_path / name, join_topology()).run()
+    expected = in_order(read_output(tmp_path / "whole" / "run", "joined"))
+    assert in_order(read_output(run_dir, "joined")).equals(expected)
+
+
+def test_a_run_that_has_not_read_deleted_rows_is_told(tmp_path: Path) -> None:
+    """A new one begins where the topic does."""
+    write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
+    application(tmp_path, count_topology()).run()
+    append_topic(tmp_path / "topics", "left", stream(300, 50, 3))
+    ends = Topic.open(tmp_path / "topics", "left").end_offsets()
+    read = committed_offsets(tmp_path / "run", "left")
+    delete_records(tmp_path / "topics", "left", {0: ends[0] - 1, 1: ends[1] - 1})
+    with pytest.raises(
+        TopicException, match=rf"rows from offset {read[0]} to {ends[0] - 2} are wanted, but they were deleted"
+    ):
+        application(tmp_path, count_topology()).run()
+    application(tmp_path, count_topology(), run_dir=tmp_path / "new").run()
+    assert sum(read_output(tmp_path / "new", "totals-out").column("count").to_pylist()) == 2
+
+
+def test_offsets_of_what_is_no_run_or_topic_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CommitLogException, match="There is no run in"):
+        committed_offsets(tmp_path / "run", "left")
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    application(tmp_path, count_topology()).run()
+    with pytest.raises(CommitLogException, match=r"reads no topic 'right'; its topics: left\."):
+        committed_offsets(tmp_path / "run", "right")
