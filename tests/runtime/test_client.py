@@ -102,6 +102,27 @@ def test_hello_tells_the_states_on_disk_and_in_memory() -> None:
     assert sent.message.positions == {A: (Position(1, 1, 5), Position(0, 1, 9))}
 
 
+@pytest.mark.parametrize("is_welcome", [False, True])
+def test_a_state_that_is_lost_after_joining_again_is_not_had_any_more(is_welcome: bool) -> None:
+    """The batch of an order of before fails when it has said that it has the state: others would build on that."""
+    machine = a_member()
+    machine.handle(Received(assign(1, {A: START}, {})))
+    process(machine, an_order(A, 0))
+    job = Job(JobKind.PROCESS, A, order=an_order(A, 1, base=Position(0, 1, 9)))
+    machine.handle(Received(Process((job.order,) if job.order else ())))
+    machine.handle(Disconnected("cut"))
+    machine.handle(Connected(HELLO))
+    closed = SendToCoordinator(TaskClosed(A))
+    lost = JobDone(job, TaskFailure(A, "client", "no such file"))
+    if is_welcome:
+        machine.handle(Received(Welcome("c-2")))
+        assert closed in machine.handle(lost)
+    else:
+        assert closed not in machine.handle(lost)
+        assert machine.handle(Received(Welcome("c-2")))[:2] == [StartHeartbeats("c-2"), closed]
+    assert closed not in machine.handle(HeartbeatDue())
+
+
 def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
     machine = a_member()
     target = Position(3, 2, 40)

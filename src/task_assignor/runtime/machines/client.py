@@ -121,6 +121,8 @@ class ClientMachine:
         self._rows_in = 0
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
+        self._unsaid: list[TaskClosed] = []
+        """States that are gone of which it said when it joined that it has them."""
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
@@ -177,7 +179,7 @@ class ClientMachine:
                 pass  # It was asked to leave meanwhile.
             case Connected(hello):
                 self._expect(event, ClientPhase.CONNECTING)
-                self._phase = ClientPhase.JOINING
+                self._phase, self._unsaid = ClientPhase.JOINING, []
                 yield SendToCoordinator(msgspec.structs.replace(hello, positions=self._positions(hello.positions)))
             case Disconnected():
                 yield from self._lose_membership()
@@ -212,6 +214,7 @@ class ClientMachine:
                 self._phase = ClientPhase.MEMBER
                 self._member_id = member_id
                 yield StartHeartbeats(member_id)
+                yield from self._unsay()
                 if self._leaves_because:
                     yield SendToCoordinator(Leave(self._leaves_because))
             case Assign():
@@ -384,10 +387,19 @@ class ClientMachine:
                 if outcome.stores and is_wanted and task.state is TaskState.ACTIVE:
                     self._works.begin(SHARE, task.task)
                     yield Share(task.task, outcome, task.recovery.newest)
+        if task.position is None and task.state is TaskState.SUSPENDED:
+            # It has said when it joined that it has this state, or says so now.
+            self._unsaid.append(TaskClosed(task.task))
+            yield from self._unsay()
         is_saved = self._phase is ClientPhase.STOPPING and job.kind is JobKind.SNAPSHOT
         if is_saved or task.state is TaskState.HANDING_OVER:
             task.become(TaskState.CLOSING)
         yield from self._report(task, outcome if isinstance(outcome, Restored) else None)
+
+    def _unsay(self) -> Iterator[ClientInstruction]:
+        if self._phase is ClientPhase.MEMBER:
+            yield from map(SendToCoordinator, self._unsaid)
+            self._unsaid = []
 
     def _end_sharing(self, task_id: TaskId, shared: TaskSnapshot | SnapshotFailed) -> Iterator[ClientInstruction]:
         self._works.end(SHARE, task_id)
