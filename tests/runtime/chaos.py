@@ -79,11 +79,11 @@ ASSIGNORS = (
 
 KINDS = (
     *("kill", "stop", "slow", "hang", "driver", "drain", "power", "scale", "sigterm", "full", "damage", "elsewhere"),
-    *("grow", "marker"),
+    *("grow", "shed", "marker"),
 )
 """Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; the driver is asked to stop; power fails,
 and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is gone, torn, or has a flipped
-bit; a folder is not shared; the topic gains rows; somebody asks for a cut over all tasks."""
+bit; a folder is not shared; the topic gains rows, or loses what was read; somebody asks for a cut over all tasks."""
 
 
 class DriverDied(BaseException):
@@ -195,7 +195,7 @@ class Chaos:
     launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
     acts: Sequence[str] = (
         *("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "drain", "power"),
-        *("grow", "marker", "marker"),
+        *("grow", "shed", "shed", "marker", "marker"),
     )
     options: RuntimeOptions = OPTIONS
     can_be_full: bool = True
@@ -414,6 +414,8 @@ class Chaos:
                 self._app.scale(self._random.randint(min(leave + 1, 3), 3))
             case "grow":
                 self._topic.grow(BATCH_ROWS)
+            case "shed":
+                self._topic.shed(self.root / "run")
             case "marker":
                 self._markers.ask(self._app)
             case "driver":

@@ -1,4 +1,4 @@
-"""What a run in chaos is asked besides: its topic grows, and markers are asked for; each must be one cut over all tasks."""
+"""What a run in chaos is asked besides: its topic grows, and sheds what was read, and markers are asked for; each must be one cut over all tasks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from task_assignor.runtime import (
     RunEvent,
     StreamsApplication,
     append_topic,
+    committed_offsets,
+    delete_records,
     list_markers,
     read_output,
 )
@@ -21,7 +23,7 @@ from task_assignor.runtime import (
 
 @attrs.define
 class GrowingTopic:
-    """A topic whose last rows come while it is read.
+    """A topic whose last rows come, and whose first ones go, while it is read.
 
     Args:
         folder: of the topics.
@@ -46,6 +48,10 @@ class GrowingTopic:
         if new.num_rows:
             append_topic(self.folder, self.name, new)
             self.written += new.num_rows
+
+    def shed(self, run_dir: Path) -> None:
+        """It loses the rows that the run has read."""
+        delete_records(self.folder, self.name, committed_offsets(run_dir, self.name))
 
 
 @attrs.define

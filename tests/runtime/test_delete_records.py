@@ -224,10 +224,14 @@ def test_a_run_goes_on_when_what_it_has_read_is_deleted(tmp_path: Path) -> None:
         write_streams(tmp_path / name / "topics", rows=1_000, keys=50, partitions=2)
         application(tmp_path / name, join_topology()).run()
     run_dir = tmp_path / "run" / "run"
+    before = committed_offsets(run_dir, "left")
+    application(tmp_path / "run", join_topology()).run()
     for name in ("left", "right"):
         found = committed_offsets(run_dir, name)
         assert found == dict(enumerate(Topic.open(tmp_path / "run" / "topics", name).end_offsets()))
         delete_records(tmp_path / "run" / "topics", name, found)
+    # Of one that has just ended the newest commit is left out: it may be torn by a power failure.
+    assert sum(before.values()) < sum(committed_offsets(run_dir, "left").values())
     for name in ("run", "whole"):
         for topic, seed in (("left", 3), ("right", 4)):
             more = stream(300, 50, seed)
@@ -242,9 +246,8 @@ def test_a_run_that_has_not_read_deleted_rows_is_told(tmp_path: Path) -> None:
     """A new one begins where the topic does."""
     write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
     application(tmp_path, count_topology()).run()
-    append_topic(tmp_path / "topics", "left", stream(300, 50, 3))
-    ends = Topic.open(tmp_path / "topics", "left").end_offsets()
-    read = committed_offsets(tmp_path / "run", "left")
+    read = Topic.open(tmp_path / "topics", "left").end_offsets()
+    ends = append_topic(tmp_path / "topics", "left", stream(300, 50, 3)).end_offsets()
     delete_records(tmp_path / "topics", "left", {0: ends[0] - 1, 1: ends[1] - 1})
     with pytest.raises(
         TopicException, match=rf"rows from offset {read[0]} to {ends[0] - 2} are wanted, but they were deleted"

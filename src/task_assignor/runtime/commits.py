@@ -244,7 +244,7 @@ class CommitLog:
         return self._at_newest(read)
 
     def offsets(self) -> dict[str, dict[int, int]]:
-        """Source topic -> partition -> the offset up to which its rows count.
+        """Source topic -> partition -> the offset up to which its rows count, whatever becomes of the newest record.
 
         Raises:
             CommitLogException: a checkpoint or a record is missing or cannot be read.
@@ -255,7 +255,7 @@ class CommitLog:
             for task, saved in checkpoint.state.tasks.items():
                 for topic, offset in saved.offsets.items():
                     found.setdefault(topic, {})[task.partition] = offset
-            for record in self.records_after(checkpoint):
+            for record in list(self.records_after(checkpoint))[:-1]:
                 for task, commit in record.tasks.items():
                     for topic, (_, offset) in commit.offsets.items():
                         found.setdefault(topic, {})[task.partition] = offset

@@ -33,7 +33,8 @@ def list_markers(run_dir: str | Path) -> tuple[Marker, ...]:
 def committed_offsets(run_dir: str | Path, topic: str) -> dict[int, int]:
     """How far a run has read a topic: no later run in this folder needs the rows before (`delete_records`).
 
-    Unless the folder is put back from an older copy: then it reads again what came later.
+    Unless the folder is put back from an older copy: then it reads again what came later. What the newest commit record says is
+    not in it: a power failure may tear that one, and its batches are done anew then.
 
     Args:
         run_dir: folder of the run, a path or a URL.
