@@ -116,12 +116,36 @@ def test_a_deletion_has_a_time_and_deletes_all_the_same(at_once: bool) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_table_that_has_times_alone_keeps_its_keys(at_once: bool) -> None:
-    join = StreamTableJoin(stream="s", table="t", table_columns="at")
-    task = MemoryTask(join.sub_topology("j", "out", TOPICS.values()), TOPICS)
-    seen, stream = _table([("a", 1, None)]), _table([("a", 2, 0)])
+    join = StreamTableJoin(stream="s", table="t")
+    topics = {**TOPICS, "t": TopicSpec("t", 4, SCHEMA.remove(2), ("k",), "at")}
+    task = MemoryTask(join.sub_topology("j", "out", topics.values()), topics)
+    seen, stream = _table([("a", 1, None)]).drop_columns(["v"]), _table([("a", 2, 0)])
     for batch in [(seen, stream)] if at_once else [(seen, stream.slice(1)), (seen.slice(1), stream)]:
         task.process(dict(zip("ts", batch, strict=True)))
     assert [row["at_right"] for row in task.outputs["out"]] == [1]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_which_columns_a_join_takes_does_not_decide_which_rows_there_are(at_once: bool) -> None:
+    """A product without a price was as if deleted for who took the price alone; and one deleted there for who took its time."""
+    schema = SCHEMA.append(pa.field("name", pa.string()))
+    topics = {**TOPICS, "t": TopicSpec("t", 4, schema, ("k",), "at")}
+    rows = [("a", 1, None, "A"), ("b", 1, 6, None), ("c", 1, 7, "C"), ("c", 2, None, None)]
+    table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
+    other = _table([(key, 5, number) for number, key in enumerate("abc")])
+
+    def run(join: StreamTableJoin | TableJoin, source: str) -> list[tuple[Any, ...]]:
+        task = MemoryTask(join.sub_topology("j", "out", topics.values()), topics)
+        for batch in [(table, other)] if at_once else [(table, other.slice(3)), (table.slice(4), other)]:
+            task.process(dict(zip(("t", source), batch, strict=True)))
+            task.start()
+        return [tuple(row.values()) for row in task.outputs.get("out", [])]
+
+    for column, values in (("v", (None, 6)), ("at", (1, 1)), ("name", ("A", None))):
+        found = [("a", 0, values[0]), ("b", 1, values[1])]
+        looked_up = StreamTableJoin(stream="s", table="t", stream_columns="v", table_columns=column)
+        assert run(looked_up, "s") == found
+        assert run(TableJoin(left="l", right="t", left_columns="v", right_columns=column), "l") == found
 
 
 def test_a_row_of_a_table_without_a_key_is_bad() -> None:

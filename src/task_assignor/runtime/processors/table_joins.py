@@ -25,7 +25,7 @@ from task_assignor.runtime.processors.columns import (
     to_columns,
 )
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, valid_keys
-from task_assignor.runtime.processors.tables import Moments, Updates, is_there, table_store, values_at
+from task_assignor.runtime.processors.tables import Moments, Updates, table_store, values_at
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
 
@@ -238,16 +238,18 @@ class _Lookup(Processor):
         keys, values = self._stream.keys(rows), self._stream.value_rows(rows)
         has_key = valid_keys(rows, self._stream.key)
         if has_key is None:
-            found = values_at(keys, places, updates, self._store)
+            found, there = values_at(keys, places, updates, self._store)
         else:
             context.count("null_key", int((~has_key).sum()))
-            known = values_at(keys.filter(pa.array(has_key)), places[has_key], updates, self._store)
+            known, are_there = values_at(keys.filter(pa.array(has_key)), places[has_key], updates, self._store)
             found = known.take(pa.array(np.cumsum(has_key) - 1, mask=~has_key))
+            there = np.zeros(len(has_key), bool)
+            there[has_key] = are_there
         result = pa.table(
             [*keys.columns, *values.columns, *found.columns],
             schema=self._factory.output_schema(self._factory.planned),
         )
-        return result if self._how == "left" else result.filter(pa.array(is_there(found)))
+        return result if self._how == "left" else result.filter(pa.array(there))
 
 
 class _Pairs(Processor):
@@ -269,7 +271,7 @@ class _Pairs(Processor):
         moments = Moments.of(tables, self._stores)
         for table, store in zip(tables, self._stores, strict=True):
             table.write(store)
-        now = self._counts([is_there(values) for values in moments.values])
+        now = self._counts(moments.there)
         shown = now | self._counts(moments.before)
         if not shown.any():
             return None

@@ -1,7 +1,8 @@
 """A topic as a table: of each key the latest row, in a key-value store; and what it was at each moment of a batch.
 
-A row whose value columns are all null deletes its key, as a null value does in Kafka; its time, which Kafka has beside
-the value, says when, and does not keep the key. Rows whose key has a null are bad records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
+A row whose value columns are all null deletes its key, as a null value does in Kafka: all that the topic has, whichever
+a join takes; but its time, which Kafka has beside the value, says when, and does not keep the key. Rows whose key has a null are bad
+records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
 just then, and neither batches nor restarts change it.
 """
 
@@ -53,12 +54,14 @@ class Updates:
 
     Args:
         keys: their keys.
-        values: their values.
+        values: their values, as far as the join takes them; null where they delete.
+        there: (N,) they have a value, and do not delete.
         places: (N,) their places in the order of time.
     """
 
     keys: pa.Table
     values: pa.Table
+    there: BoolArray
     places: Int64Array
 
     @classmethod
@@ -71,11 +74,12 @@ class Updates:
         valid = with_keys(columns.topic, rows, columns.key, context)
         rows = taken(rows, valid)
         values = columns.value_rows(rows)
-        time = columns.values.get(context.topics[columns.topic].timestamp or "")
-        if time is not None and values.num_columns > 1:
-            is_gone = ~is_there(values.drop_columns([time]))
-            values = values.take(pa.array(np.arange(values.num_rows), mask=is_gone)) if is_gone.any() else values
-        return cls(columns.keys(rows), values, places if valid is None else places[valid])
+        time = context.topics[columns.topic].timestamp
+        decisive = [name for name in rows.column_names if name not in (*columns.key, time)]
+        there = is_there(rows.select(decisive or list(columns.values)))
+        if not there.all():
+            values = values.take(pa.array(np.arange(values.num_rows), mask=~there))
+        return cls(columns.keys(rows), values, there, places if valid is None else places[valid])
 
     def write(self, store: KeyValueStore) -> None:
         """Bring the store to where the batch ends."""
@@ -87,7 +91,7 @@ class Updates:
         last = frame.group_by(self.keys.column_names, maintain_order=True).agg(pl.col(_ROW).last())
         rows = last.get_column(_ROW).to_numpy().astype(np.int64)
         keys, values = self.keys.take(pa.array(rows)), self.values.take(pa.array(rows))
-        there = is_there(values)
+        there = self.there[rows]
         if not there.all():
             store.delete_table(keys.filter(pa.array(~there)))
         if there.any():
@@ -95,7 +99,7 @@ class Updates:
             store.put_table(both.filter(pa.array(there)))
 
 
-def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValueStore) -> pa.Table:
+def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValueStore) -> tuple[pa.Table, BoolArray]:
     """What the table has for each key at its place: of this batch's updates the last before it, else what the store has.
 
     Args:
@@ -105,15 +109,21 @@ def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValu
         store: the table before this batch.
 
     Returns:
-        (N,) values; all null where the table has none.
+        (N,) values, all null where the table has none; and where it has some.
     """
     rows: npt.NDArray[np.int64] = np.full(keys.num_rows, -1)
     if table.keys.num_rows and keys.num_rows:
         rows = _last_before(keys, places, table)
     unknown = np.flatnonzero(rows < 0)
-    looked_up = store.lookup(keys.take(pa.array(unknown)))
+    every, there = _with_stored(table, store, keys.take(pa.array(unknown)))
     rows[unknown] = table.values.num_rows + np.arange(len(unknown))
-    return pa.concat_tables([table.values, looked_up.cast(table.values.schema)]).take(pa.array(rows))
+    return every.take(pa.array(rows)), there[rows]
+
+
+def _with_stored(table: Updates, store: KeyValueStore, keys: pa.Table) -> tuple[pa.Table, BoolArray]:
+    """The values of all updates, then those that the store has of some keys; and which are there."""
+    stored, there = store.find(keys)
+    return pa.concat_tables([table.values, stored.cast(table.values.schema)]), np.concatenate([table.there, there])
 
 
 def _last_before(keys: pa.Table, places: Int64Array, table: Updates) -> Int64Array:
@@ -137,12 +147,14 @@ class Moments:
 
     Args:
         keys: (N,) the key of each update, in the order of time.
-        values: per table (N,) what it has for that key from then on; all null: nothing.
+        values: per table (N,) what it has for that key from then on.
+        there: per table (N,) whether it has something for that key from then on.
         before: per table (N,) whether it had something for that key just before.
     """
 
     keys: pa.Table
     values: Sequence[pa.Table]
+    there: Sequence[BoolArray]
     before: Sequence[BoolArray]
 
     @classmethod
@@ -175,9 +187,10 @@ class Moments:
         known = known.with_columns(pl.col(row).shift(1).over(names).alias(f"{row}b") for row in rows)
         known = known.filter(pl.col(_PLACE) >= 0)
         keys = distinct.to_arrow().cast(tables[0].keys.schema)
-        values, before = [], []
+        values, there, before = [], [], []
         for row, table, store in zip(rows, tables, stores, strict=True):
-            every = pa.concat_tables([table.values, store.lookup(keys).cast(table.values.schema)])
+            every, are_there = _with_stored(table, store, keys)
             values.append(every.take(known.get_column(row).to_arrow()))
-            before.append(is_there(every)[known.get_column(f"{row}b").to_numpy()])
-        return cls(known.select(names).to_arrow().cast(tables[0].keys.schema), values, before)
+            there.append(are_there[known.get_column(row).to_numpy()])
+            before.append(are_there[known.get_column(f"{row}b").to_numpy()])
+        return cls(known.select(names).to_arrow().cast(tables[0].keys.schema), values, there, before)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -259,7 +260,12 @@ class KeyValueStore(Store):
         """
         if not isinstance(keys, pa.Table):
             keys = pa.table([keys], names=self._spec.key.names[:1])
-        return self._value_table(self._get_many(self._keys_of(keys)))
+        return self.find(keys)[0]
+
+    def find(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """What `lookup` gives, and which of the keys are there: all value columns of a key may be null."""
+        rows = self._get_many(self._keys_of(keys))
+        return self._value_table(rows), np.fromiter((row is not None for row in rows), np.bool_, len(rows))
 
     def _get_many(self, keys: list[Any]) -> list[bytes | None]:
         recent = self._recent
