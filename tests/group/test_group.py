@@ -177,6 +177,19 @@ def test_a_good_answer_reaches_the_members_and_the_callback() -> None:
     assert subscription.group_subscription["1-0"].topics == ("a", "b", "c")
 
 
+def test_what_the_callback_changes_in_its_answer_reaches_nobody() -> None:
+    """Nobody has looked at it: two clients got the same task."""
+    answer = TaskAssignment([KafkaStreamsAssignment.of(ONE, _active(*TASKS)), KafkaStreamsAssignment.of(TWO)])
+    Scripted.answer = lambda _: answer
+
+    class Changes(Scripted):
+        def on_assignment_computed(self, *_: object) -> None:
+            answer.assignment[1].assign_task(AssignedTask(OTHER, ACTIVE))
+
+    outcome = _leader(Changes).rebalance([_client(ONE), _client(TWO)], {}, 0)
+    assert [outcome.assignments[client].active for client in (ONE, TWO)] == [tuple(TASKS), ()]
+
+
 def test_owned_partitions_are_those_of_the_consumers_active_tasks() -> None:
     _answer({ONE: _active(*TASKS)})
     consumers = (GroupConsumer("m", [OTHER]), GroupConsumer("n", [STATELESS]))

@@ -172,12 +172,15 @@ class GroupLeader:
                 "`async def assign`."
             )
         report = report_violations(state, answer)
-        self._tell_and_check(assignor, members, answer, ends, report)
+        # Made before anything else of the assignor runs: what the callback changes in its answer, nobody has looked at.
+        is_readable = report.kafka_error is not None and report.kafka_error not in _UNREADABLE
+        given = self._assignments(members, answer, ends) if is_readable else {}
+        self._tell_and_check(assignor, members, given, report)
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)
         if answer.inexact:
             _log.info("The assignor %s: %s", name, perhaps_inexact(answer.inexact))
-        return GroupRebalance(self._assignments(members, answer, ends), "", state, report, answer.inexact)
+        return GroupRebalance(given, "", state, report, answer.inexact)
 
     def _ends(self, end_offset_sums: Mapping[TaskId, int]) -> dict[TaskId, int]:
         return {task: end_offset_sums.get(task, 0) for task, info in self._tasks.items() if info.has_changelog}
@@ -208,8 +211,7 @@ class GroupLeader:
         self,
         assignor: TaskAssignor,
         members: list[GroupClient],
-        answer: TaskAssignment,
-        ends: Mapping[TaskId, int] | None,
+        given: Mapping[ProcessId, ClientAssignment],
         report: ValidationReport,
     ) -> None:
         """The callback, then the refusal if there is a reason for one: the order of KIP-924."""
@@ -217,11 +219,8 @@ class GroupLeader:
         name = type(assignor).__qualname__
         # An answer that only we refuse is not shown to the callback as a good one.
         if error is not None and (report.is_valid or error is not AssignmentError.NONE):
-            whole = GroupAssignment()
-            if error not in _UNREADABLE:
-                whole = self._group_assignment(self._assignments(members, answer, ends))
             try:
-                assignor.on_assignment_computed(whole, self._subscription(members), error)
+                assignor.on_assignment_computed(self._group_assignment(given), self._subscription(members), error)
             except KeyboardInterrupt:
                 raise
             except BaseException as problem:
