@@ -61,3 +61,47 @@ def test_digits_that_are_no_number_are_said(tmp_path: Path) -> None:
     file.write_text("task.assignor.class=taskassignor.RecordingTaskAssignor\nsession.timeout.ms=4²\n")
     (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
     assert error.message == "session.timeout.ms ('4²') must be an int from 1 to 2147483647."
+
+
+def test_nobody_is_asked_in_place_of_an_address_that_is_none(tmp_path: Path) -> None:
+    """Java has no other one: it was said that none would be used, and that the command answers."""
+    file = tmp_path / "app.properties"
+    file.write_text(
+        "task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.address=10.0.0.1:7777\n"
+        "python.task.assignor.command=does-not-exist\n"
+    )
+    (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert error.message == (
+        "python.task.assignor.address (10.0.0.1:7777) must be an address of this host, such as 127.0.0.1:7777: the bridge has no "
+        "passwords; nobody would be asked."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("Python", ["java.class=x.Y"], ["java.class changes nothing with task.assignor.class="]),
+        ("Python", ["record.max.bytes=5000"], ["record.max.bytes changes nothing: without "]),
+        ("Python", ["record.max.bytes=5000", "record.dir=records"], []),
+        ("Shadow", ["java.class=x.Y", "retry.ms=5000", "timeout.ms=44000"], []),
+        (
+            "Shadow",
+            ["address=10.0.0.1:1", "command=x"],
+            ["command changes nothing: python.task.assignor.address takes"],
+        ),
+        ("Recording", ["java.class=x.Y", "retry.ms=5000", "record.max.bytes=5000"], []),
+        ("Recording", ["timeout.ms=44000"], ["timeout.ms changes nothing with task.assignor.class="]),
+        ("Recording", ["class=sticky", "address="], ["class changes nothing with task.assignor.class="]),
+    ],
+)
+def test_settings_that_the_chosen_class_does_not_read_are_said(
+    tmp_path: Path, name: str, given: list[str], said: list[str]
+) -> None:
+    file = tmp_path / "app.properties"
+    lines = [f"task.assignor.class=taskassignor.{name}TaskAssignor", *(f"python.task.assignor.{one}" for one in given)]
+    if name != "Recording" and "command=x" not in given:
+        lines.append("python.task.assignor.command=does-not-exist")
+    file.write_text("\n".join(lines))
+    warned = [one.message for one in check_properties(file) if one.verdict is Verdict.WARNING]
+    assert len(warned) == len(said)
+    assert all(text.startswith(f"python.task.assignor.{start}") for text, start in zip(warned, said, strict=True))

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -39,6 +39,16 @@ _CLASS: Final = "task.assignor.class"
 _GROUP_PROTOCOL: Final = "group.protocol"
 _SESSION: Final = "session.timeout.ms"
 _SESSION_DEFAULT_MS: Final = 45_000
+_ADDRESS: Final = f"{PREFIX}address"
+_FOLDER: Final = f"{PREFIX}record.dir"
+_MOST: Final = f"{PREFIX}record.max.bytes"
+_NOBODY: Final = "nobody"
+"""In place of an address that is none."""
+_WITHOUT_EFFECT: Final[Mapping[str, Sequence[str]]] = {
+    PYTHON_CLASS: ("java.class",),
+    RECORDING_CLASS: ("address", "class", "command", "timeout.ms"),
+}
+"""Class -> settings of the bridge that it does not read."""
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,10}")
 
 
@@ -93,13 +103,16 @@ def _findings(settings: Mapping[str, str]) -> Iterator[Finding]:
     for key in settings:
         if key.startswith(PREFIX):
             yield from _own(key, settings[key], values)
+    yield from _without_effect(settings, chosen)
     values = {**{name: key.default for name, key in KEYS.items()}, **values}
     yield from _assignment_settings(settings, values[f"{PREFIX}class"], chosen)
-    yield from _times(settings, values)
-    if chosen == RECORDING_CLASS or values[f"{PREFIX}record.dir"]:
-        yield from _recording(settings, values[f"{PREFIX}record.dir"], values[f"{PREFIX}record.max.bytes"])
+    if chosen == PYTHON_CLASS:
+        yield from _times(settings, values)
+    if chosen == RECORDING_CLASS or values[_FOLDER]:
+        yield from _recording(settings, values[_FOLDER], values[_MOST])
     if chosen in (PYTHON_CLASS, SHADOW_CLASS):
-        yield from _python(values)
+        if values[_ADDRESS] != _NOBODY:
+            yield from _python(values)
         if values[f"{PREFIX}on.failure"] == "exception":
             yield Finding(
                 Verdict.WARNING, f"{PREFIX}on.failure=exception: without an answer all members of the group stop."
@@ -125,10 +138,20 @@ def _own(key: str, text: str, values: dict[str, Any]) -> Iterator[Finding]:
     try:
         values[key] = parse_value(declared, text)
     except ValueProblem as problem:
-        # Java does not stop for it.
-        yield Finding(
-            Verdict.ERROR, f"{key} ({text}) must be {problem.expected}; {shown(declared.default)} would be used."
-        )
+        # Java does not stop for it; to an address there is no other.
+        values[key] = _NOBODY if key == _ADDRESS else declared.default
+        then = "nobody would be asked" if key == _ADDRESS else f"{shown(declared.default)} would be used"
+        yield Finding(Verdict.ERROR, f"{key} ({text}) must be {problem.expected}; {then}.")
+
+
+def _without_effect(settings: Mapping[str, str], chosen: str) -> Iterator[Finding]:
+    given = {key for key in KEYS if settings.get(key)}
+    for key in sorted(given & {f"{PREFIX}{name}" for name in _WITHOUT_EFFECT.get(chosen, ())}):
+        yield Finding(Verdict.WARNING, f"{key} changes nothing with {_CLASS}={chosen}.")
+    if chosen in (PYTHON_CLASS, SHADOW_CLASS) and {_ADDRESS, f"{PREFIX}command"} <= given:
+        yield Finding(Verdict.WARNING, f"{PREFIX}command changes nothing: {_ADDRESS} takes its place.")
+    if chosen in (PYTHON_CLASS, SHADOW_CLASS) and _MOST in given and _FOLDER not in given:
+        yield Finding(Verdict.WARNING, f"{_MOST} changes nothing: without {_FOLDER} nothing is recorded.")
 
 
 def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str) -> Iterator[Finding]:
@@ -202,8 +225,8 @@ def words(command: str) -> list[str]:
 
 def _ask(values: Mapping[str, Any], command: list[str]) -> Iterator[Finding]:
     """Say hello as the application would."""
-    address = values[f"{PREFIX}address"]
-    target = f"{PREFIX}address={address}" if address else f"{PREFIX}command={shlex.join(command)}"
+    address = values[_ADDRESS]
+    target = f"{_ADDRESS}={address}" if address else f"{PREFIX}command={shlex.join(command)}"
     timeout = values[f"{PREFIX}timeout.ms"] / 1000
     start = time.monotonic()
     try:
