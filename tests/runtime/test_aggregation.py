@@ -216,6 +216,29 @@ def test_a_function_is_given_the_same_values_whatever_the_batches(
     assert task.outputs["out"][-1]["f"] == expected
 
 
+@pytest.mark.parametrize("windows", [None, TimeWindows(10, 5)], ids=["running", "windows"])
+def test_what_a_function_changes_is_its_own(windows: TimeWindows | None) -> None:
+    """All groups that began with the same list had the records of all, and another function saw what was left of a record."""
+
+    def collect(found: Any, record: Any) -> Any:
+        found.append(record.pop("v"))
+        return found
+
+    folds = {name: Aggregate.fold(collect, [], pa.list_(pa.int32())) for name in ("one", "other")}
+    plan = (
+        Aggregation(source="s", aggregates=folds)
+        if windows is None
+        else WindowedAggregation(source="s", windows=windows, aggregates=folds)
+    )
+    task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
+    rows = _table([("a", 6, 1, 0.0), ("b", 7, 2, 0.0), ("c", 8, 3, 0.0), ("c", 40, 4, 0.0)])
+    for part in (rows.slice(0, 2), rows.slice(2)):
+        task.process({"s": part})
+    found = {row["k"]: (row["one"], row["other"]) for row in task.outputs["out"]}
+    expected = [3, 4] if windows is None else [3]
+    assert found == {"a": ([1], [1]), "b": ([2], [2]), "c": (expected, expected)}
+
+
 def test_messages_call_a_ready_made_processor_what_its_user_wrote() -> None:
     """They said "The processor _Factory"; run folders remember that, and go on to."""
     counts = {"n": Aggregate.count()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     Topology,
     TopologyException,
 )
+from task_assignor.runtime.bad_records import LeftOut
 from task_assignor.sdk import TaskId
 
 
@@ -103,6 +104,69 @@ def test_offsets_keep_their_order_and_heads_are_taken_by_time(sources: dict[str,
         expected.append((name, heads[name]))
         heads[name] += 1
     assert _seen(sources, pa.int64()) == expected
+
+
+class Gives(RecordProcessor):
+    """Gives what a function makes of each record."""
+
+    def __init__(self, make: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]) -> None:
+        self.make = make
+
+    def process(
+        self, topic: str, record: Mapping[str, Any], context: TaskContext
+    ) -> Iterable[Mapping[str, Any]] | None:
+        """Call it."""
+        return self.make(record)
+
+
+def _given(
+    make: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]], records: int, bad_records: LeftOut = "stop"
+) -> list[Any]:
+    """What becomes of that for some records."""
+    schema = pa.schema([("k", pa.int64())])
+    context = TaskContext("app", TaskId(0, 0), {"a": TopicSpec("a", 1, schema, ("k",))}, (), {}, bad_records)
+    context.begin(0, {"a": (0, records)})
+    table = Gives(make).process_batch({"a": pa.table([pa.array(range(records))], schema=schema)}, context)
+    return [] if table is None else table.to_pylist()
+
+
+def test_rows_are_as_they_were_when_they_were_given() -> None:
+    """Whoever fills the same dictionary or list again got the last row so many times."""
+    row: dict[str, Any] = {"seen": [], "last": {"k": None}}
+
+    def fill(record: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        row["seen"].append(record["k"])
+        for row["n"] in range(2):
+            row["last"]["k"] = record["k"]
+            yield row
+
+    assert [(given["n"], given["last"]["k"], given["seen"]) for given in _given(fill, 2)] == [
+        (0, 0, [0]),
+        (1, 0, [0]),
+        (0, 1, [0, 1]),
+        (1, 1, [0, 1]),
+    ]
+
+
+ZONED = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5)],
+        [ZONED.replace(tzinfo=None), ZONED],
+        [ZONED, ZONED.replace(tzinfo=None)],
+        [[dt.time(1)], [dt.time(2, tzinfo=dt.UTC)]],
+    ],
+    ids=["date", "naive", "zoned", "time"],
+)
+def test_times_of_several_kinds_are_an_error_of_the_record(values: list[Any]) -> None:
+    """Arrow cut a time to its day, or took it for one of UTC, and nobody was told."""
+    with pytest.raises(ValueError, match=r"the column 'x' of a row is not of type .* would become"):
+        _given(lambda record: [{"x": values[record["k"]]}], 2)
+    assert _given(lambda record: [{"x": values[record["k"]]}], 2, "skip") == [{"x": values[0]}]
+    assert _given(lambda _: [{"x": values[0]}], 2) == [{"x": values[0]}] * 2
 
 
 def test_times_with_and_without_zone_are_not_mixed() -> None:

@@ -121,12 +121,6 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 def _is_same(value: Any, kept: Any) -> bool:
     """What Arrow kept of a value is the whole of it, as far as can be seen."""
-    if isinstance(value, Mapping):
-        if isinstance(kept, Mapping):
-            return value.keys() <= kept.keys() and all(_is_same(value[name], kept[name]) for name in value)
-        return _is_same(list(value.items()), kept)
-    if isinstance(value, (list, tuple)) and isinstance(kept, (list, tuple)):
-        return len(value) == len(kept) and all(map(_is_same, value, kept))
     if isinstance(value, dt.datetime) and type(kept) is dt.date:
         return value.replace(tzinfo=None) == dt.datetime.combine(kept, dt.time())
     if isinstance(value, dt.datetime) and isinstance(kept, dt.datetime):
@@ -134,6 +128,12 @@ def _is_same(value: Any, kept: Any) -> bool:
             return value.tzinfo is kept.tzinfo and value == kept
         # Of the hour that a clock shows twice Python takes no time for that of another zone.
         return value.astimezone(dt.UTC) == kept.astimezone(dt.UTC)
+    if isinstance(value, Mapping):
+        if isinstance(kept, Mapping):
+            return value.keys() <= kept.keys() and all(_is_same(value[name], kept[name]) for name in value)
+        return _is_same(list(value.items()), kept)
+    if isinstance(value, (list, tuple)) and isinstance(kept, (list, tuple)):
+        return len(value) == len(kept) and all(map(_is_same, value, kept))
     if isinstance(value, (dt.time, dt.timedelta)) and isinstance(kept, (dt.time, dt.timedelta)):
         return value == kept
     if isinstance(value, numbers.Number) and isinstance(kept, float):

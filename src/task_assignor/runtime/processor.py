@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +21,7 @@ from task_assignor.sdk.text import failure, shown
 
 _NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
+_NEVER_CHANGED: Final = frozenset({int, bool, float, str, bytes, type(None), dt.date, dt.datetime, Decimal})
 
 
 class Processor(ABC):
@@ -91,7 +94,7 @@ class RecordProcessor(Processor):
             context.stand_at(topic, row)
             mark = context.marked()
             try:
-                rows = list(self.process(topic, records[topic].at(row), context) or ())
+                rows = [_kept(given) for given in self.process(topic, records[topic].at(row), context) or ()]
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
                 _leave_out(topic, row, error, context, mark)
             else:
@@ -104,6 +107,15 @@ class RecordProcessor(Processor):
                 made.append((topic, row, rows))
         context.stand_at()
         return _to_table(made, schema, context)
+
+
+def _kept(value: Any) -> Any:
+    """What a user's code gives, as it is now: it may go on with the same dictionaries and lists, and change them."""
+    if type(value) is dict or isinstance(value, Mapping):
+        return {name: found if type(found) in _NEVER_CHANGED else _kept(found) for name, found in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_kept(found) for found in value]
+    return value.copy() if isinstance(value, (np.ndarray, bytearray, set)) else value
 
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
@@ -123,12 +135,16 @@ def _to_table(
     found = [row for _, _, rows in made for row in rows]
     if not found:
         return None
+    inferred = None
     if schema is None:
-        # Arrow takes the columns of the first row alone.
-        names = dict.fromkeys(name for row in found for name in row)
-        return _with_nanoseconds(pa.Table.from_pylist([{**dict.fromkeys(names), **found[0]}, *found[1:]]), found)
+        inferred = _inferred(found)
+        schema = inferred.schema
     try:
-        return _exact_table(found, schema)
+        if inferred is None:
+            return _exact_table(found, schema)
+        # Of times that differ in kind Arrow takes the first for all: it cuts the others, or takes them for UTC.
+        _exact_columns(found, [field for field in schema if _is_of_time(field.type)])
+        return inferred
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         tables = [schema.empty_table()]
     for topic, row, rows in made:
@@ -141,20 +157,30 @@ def _to_table(
     return pa.concat_tables(tables)
 
 
+def _inferred(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows with the columns that Arrow finds; it takes those of the first row alone."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _with_nanoseconds(pa.Table.from_pylist([{**dict.fromkeys(names), **rows[0]}, *rows[1:]]), rows)
+
+
 def _exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
     unknown = {name for row in rows for name in row} - set(schema.names)
     if unknown:
         raise ValueError(f"a row has columns {sorted(unknown)} that output_schema does not have; it has {schema.names}")
+    return pa.table(_exact_columns(rows, schema), schema=schema)
+
+
+def _exact_columns(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
     columns = []
-    for field in schema:
+    for field in fields:
         try:
             columns.append(exact_array([row.get(field.name) for row in rows], field.type))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"the column {field.name!r} of a row is not of type {field.type}: {failure(error)}"
             ) from error
-    return pa.table(columns, schema=schema)
+    return columns
 
 
 def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -166,6 +192,10 @@ def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.
             if any(map(_has_nanoseconds, values)):
                 table = table.set_column(number, field.name, pa.array(values, kind))
     return table
+
+
+def _is_of_time(kind: pa.DataType) -> bool:
+    return any(name in str(kind) for name in ("date", "time"))
 
 
 def _in_nanoseconds(kind: pa.DataType) -> pa.DataType:

@@ -8,6 +8,7 @@ needs its records in order: its state is one value, and a later part replaces th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -81,8 +82,8 @@ class Aggregate:
 
         Args:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
-                else and leaves the old one as it is. What it raises ends the run.
-            initial: the value of no records.
+                else. What it raises ends the run.
+            initial: the value of no records, of which each group is given a copy.
             type: type of the value; one that it cannot hold as it is (1.5 as an integer) is an error. After the initial one the
                 function is given what Arrow makes of what it has returned, such as a list for a tuple, whether there was a
                 batch between or not.
@@ -242,15 +243,15 @@ class Group:
         """
         if not self.folds:
             return states
-        records = to_records(rows)
         columns = []
         for name, found in self.folds.items():
             assert found.function is not None
             is_new = before.get_column(ROWS).is_null().to_list()
             kind = plain(pa.field(name, found.type)).type
             old = before.get_column(name).to_arrow().cast(kind).to_pylist()
-            values = [found.initial if new else value for new, value in zip(is_new, old, strict=True)]
-            for number, record in zip(group.tolist(), records, strict=True):
+            # A function may change what it is given, in its own: no other group and no other function sees that.
+            values = [deepcopy(found.initial) if new else value for new, value in zip(is_new, old, strict=True)]
+            for number, record in zip(group.tolist(), to_records(rows), strict=True):
                 values[number] = self._as_stored(found.function(values[number], record), name, kind)
             table = pa.table({name: pa.array(values, found.type)})
             columns.append(to_frame(table).get_column(name))
