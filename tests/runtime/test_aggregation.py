@@ -239,6 +239,28 @@ def test_what_a_function_changes_is_its_own(windows: TimeWindows | None) -> None
     assert found == {"a": ([1], [1]), "b": ([2], [2]), "c": (expected, expected)}
 
 
+@pytest.mark.parametrize("windows", [None, TimeWindows(10)], ids=["running", "windows"])
+def test_what_is_added_for_the_next_aggregation_changes_none(windows: TimeWindows | None) -> None:
+    """It had the columns of both."""
+    wanted: Any = {"rows": Aggregate.count()}
+
+    def planned() -> Aggregation | WindowedAggregation:
+        if windows is None:
+            return Aggregation(source="s", aggregates=wanted)
+        return WindowedAggregation(source="s", windows=windows, aggregates=wanted)
+
+    plan = planned()
+    wanted["sum"] = Aggregate.sum("v")
+    factory: Any = plan.sub_topology("a", "out", [SPEC]).processor
+    assert factory.output_schema(TOPICS).names[-1] == "rows"
+    wanted["least"] = "v"
+    with pytest.raises(TopologyException, match=r"\['least'\] must be made by Aggregate.count\(\)"):
+        planned().sub_topology("a", "out", [SPEC])
+    wanted = [Aggregate.count()]
+    with pytest.raises(TopologyException, match=r"The aggregates \(.*\) must be a mapping from names"):
+        planned()
+
+
 def test_messages_call_a_ready_made_processor_what_its_user_wrote() -> None:
     """They said "The processor _Factory"; run folders remember that, and go on to."""
     counts = {"n": Aggregate.count()}

@@ -91,6 +91,20 @@ class Aggregate:
         return cls("fold", None, function, initial, type)
 
 
+def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
+    """What was given, as it is now: whoever adds to it for the next aggregation does not mean this one.
+
+    Raises:
+        TopologyException: it is no mapping.
+    """
+    if not isinstance(aggregates, Mapping):
+        raise TopologyException(
+            f"The aggregates ({shown(aggregates)}) must be a mapping from names in the result to what is computed, such as "
+            "{'rows': Aggregate.count()}."
+        )
+    return dict(aggregates)
+
+
 class Group:
     """The aggregates of groups of rows, on polars frames.
 

@@ -14,7 +14,7 @@ from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group
+from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.columns import (
     check_computable,
     check_same_columns,
@@ -83,7 +83,7 @@ class Aggregation:
     """
 
     source: str
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     bad_records: LeftOut = "stop"
 

@@ -27,7 +27,7 @@ from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.processors.aggregates import Aggregate, Group
+from task_assignor.runtime.processors.aggregates import Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
 from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns
 from task_assignor.runtime.processors.records import (
@@ -137,7 +137,7 @@ class WindowedAggregation:
 
     source: str
     windows: TimeWindows | SessionWindows
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     grace_ms: int = 0
     late_records: LeftOut = "stop"
@@ -160,7 +160,7 @@ class WindowedAggregation:
             raise TopologyException(f"{where}: windows ({self.windows!r}) must be TimeWindows or SessionWindows.")
         if not self.aggregates:
             raise TopologyException(f"{where} computes nothing. Maybe aggregates={{'rows': Aggregate.count()}}.")
-        folds = sorted(name for name, found in self.aggregates.items() if found.kind == "fold")
+        folds = sorted(name for name, found in self.aggregates.items() if getattr(found, "kind", "") == "fold")
         if folds and isinstance(self.windows, SessionWindows):
             raise TopologyException(f"{where}: sessions know no Aggregate.fold ({folds}).")
 
