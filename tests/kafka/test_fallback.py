@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from task_assignor import TopicPartition
-from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.consumers import ConsumerAssignment, ConsumerMember, GroupTopics, RoundRobinAssignor
 from task_assignor.group.consumers.table import Claim
 
 pytest.importorskip("kafka")
 fallback = pytest.importorskip("task_assignor.kafka.fallback")
+consumer_plugin = pytest.importorskip("task_assignor.kafka.consumer_plugin")
 
 
 def keep_and_place_orphans(topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, list[TopicPartition]]:
@@ -95,3 +98,35 @@ def test_orphans_go_to_the_least_loaded() -> None:
     members = [ConsumerMember("m1", ("a", "b"), owned={"a": [0, 1, 2]}), ConsumerMember("m2", ("a", "b"))]
     found = keep_and_place_orphans(GroupTopics({"a": 3, "b": 4}), members)
     assert [len(found["m1"]), len(found["m2"])] == [3, 4] or [len(found["m1"]), len(found["m2"])] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "topic_of", "owner", "message"),
+    [
+        ([0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], "a-1 (row 2) comes too late"),
+        ([0, 0, 1], [0, 0, 1], [0, 0, 1], "a-0 (row 1) comes too late"),
+        ([0, 1], [0, 0], [0, 2], "owner of a ConsumerAssignment must hold numbers from -1 to 1, but holds 0 to 2"),
+        ([0, 1], [0, -1], [0, 1], "topic_of of a ConsumerAssignment must hold numbers from 0 to 1, but holds -1 to 0"),
+        ([0], [0, 0], [0, 1], "must be of one length, but are {'partitions': 1, 'topic_of': 2, 'owner': 2}"),
+    ],
+    ids=["hidden twice", "twice", "owner", "topic", "short"],
+)
+def test_columns_that_say_something_else_than_is_sent_are_refused(
+    partitions: list[int], topic_of: list[int], owner: list[int], message: str
+) -> None:
+    """Partitions out of order were looked at in part only: two members were sent the same one, and nobody was told."""
+
+    class Strange(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            names = [one.member_id for one in members]
+            one, other, third = map(np.array, (partitions, topic_of, owner))
+            return ConsumerAssignment(names, [*topics.counts], one, other, third)
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Strange())
+    members = [ConsumerMember(name, ("a", "b")) for name in "mn"]
+    sent = [
+        found for given in plugin.answer(GroupTopics({"a": 2, "b": 2}), members).values() for found in given.partitions
+    ]
+    assert len(sent) == len(set(sent)) == 4
+    (said,) = plugin.failures
+    assert message in said

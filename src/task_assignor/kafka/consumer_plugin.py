@@ -68,7 +68,7 @@ def check_answer(topics: GroupTopics, members: Iterable[ConsumerMember], answer:
 
     Raises:
         GroupException: a member is missing or unknown, a partition is given twice, does not exist, or goes to a member
-            that does not subscribe to its topic; or the user data of one are no bytes.
+            that does not subscribe to its topic; or user data are no bytes, or for no member.
     """
     subscribed = {member.member_id: set(member.topics) for member in members}
     if answer.keys() != subscribed.keys():
@@ -86,6 +86,8 @@ def check_answer(topics: GroupTopics, members: Iterable[ConsumerMember], answer:
                 if seen.setdefault(found, name) != name:
                     raise GroupException(f"The answer gives {topic}-{partition} to {seen[found]} and to {name}.")
     for name, data in answer.user_data.items():
+        if name not in subscribed:
+            raise GroupException(f"The answer has user data for {name}, which is no member of the group.")
         if not isinstance(data, bytes | None):
             raise GroupException(
                 f"The user data that the answer has for {name} must be bytes, not {type(data).__name__}."

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from task_assignor.group.errors import GroupException
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import Int64Array, int64_column
 from task_assignor.sdk.ids import java_string_key
 from task_assignor.sdk.text import shown
 
@@ -111,28 +111,56 @@ class ConsumerAssignment(Mapping[str, Mapping[str, list[int]]]):
     Args:
         members: (M,) member ids, sorted.
         topics: (T,) topics, sorted.
-        partitions: (P,) partitions that are given out: first of the first topic, then of the next.
+        partitions: (P,) partitions that are given out: first of the first topic, then of the next, of each ascending.
         topic_of: (P,) their topics, as positions in `topics`.
         owner: (P,) their members, as positions in `members`; -1: nobody this time.
         user_data: member id -> what its assignor shall be told beside.
+
+    Raises:
+        GroupException: columns of different lengths, or a topic or member that is not there; or partitions are in another order,
+            so that one could be there twice.
     """
 
     members: Sequence[str]
     topics: Sequence[str]
-    partitions: Int64Array = attrs.field(repr=False)
-    topic_of: Int64Array = attrs.field(repr=False)
-    owner: Int64Array = attrs.field(repr=False)
+    partitions: Int64Array = attrs.field(converter=int64_column, repr=False)
+    topic_of: Int64Array = attrs.field(converter=int64_column, repr=False)
+    owner: Int64Array = attrs.field(converter=int64_column, repr=False)
     user_data: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
     _order: npt.NDArray[np.intp] = attrs.field(init=False, repr=False)
     _starts: Int64Array = attrs.field(init=False, repr=False)
     _positions: Mapping[str, int] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        self._check()
         order = np.argsort(self.owner, kind="stable")
         object.__setattr__(self, "_order", order)
         object.__setattr__(self, "_starts", np.searchsorted(self.owner[order], np.arange(len(self.members) + 1)))
         positions = {member: number for number, member in enumerate(self.members)}
         object.__setattr__(self, "_positions", MappingProxyType(positions))
+
+    def _check(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in ("partitions", "topic_of", "owner")}
+        if len(set(lengths.values())) > 1:
+            raise GroupException(f"The columns of a ConsumerAssignment must be of one length, but are {lengths}.")
+        for name, least, what in (("topic_of", 0, self.topics), ("owner", -1, self.members)):
+            column = getattr(self, name)
+            if len(column) and not least <= column.min() <= column.max() < len(what):
+                raise GroupException(
+                    f"The column {name} of a ConsumerAssignment must hold numbers from {least} to {len(what) - 1}, but holds "
+                    f"{column.min()} to {column.max()}."
+                )
+        topics, numbers = np.diff(self.topic_of), np.diff(self.partitions)
+        wrong = np.flatnonzero((topics < 0) | ((topics == 0) & (numbers <= 0))) + 1
+        if len(wrong):
+            row = int(wrong[0])
+            name = f"{self.topics[self.topic_of[row]]}-{self.partitions[row]}"
+            raise GroupException(
+                f"The partitions of a ConsumerAssignment must be in the order of topics, then numbers, each once; {name} (row {row}) "
+                "comes too late."
+            )
+        if len(set(self.members)) < len(self.members) or len(set(self.topics)) < len(self.topics):
+            raise GroupException("The members and the topics of a ConsumerAssignment must be there once each.")
 
     def __getitem__(self, member: str) -> dict[str, list[int]]:
         mine = self._of(member)
