@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -146,6 +147,18 @@ def test_rows_are_as_they_were_when_they_were_given() -> None:
         (0, 1, [0, 1]),
         (1, 1, [0, 1]),
     ]
+
+
+def test_tables_are_as_they_were_when_they_were_forwarded() -> None:
+    """Arrow takes columns of numpy and pandas where they are: what was written there later was in the output."""
+    context = TaskContext("app", TaskId(0, 0), {}, ("one", "other"), {})
+    context.begin(0, {})
+    numbers, names = np.arange(3), pa.chunked_array([pa.array(["a"]), pa.array(["b", "c"])]).dictionary_encode()
+    for output in ("one", "other"):
+        context.forward(pa.table({"n": numbers, "name": names}), output)
+        numbers *= 10
+    found = {name: tables[0].column("n").to_pylist() for name, tables in context.finish()[0].items()}
+    assert found == {"one": [0, 1, 2], "other": [0, 10, 20]}
 
 
 ZONED = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -189,6 +190,18 @@ def _check_window(batches: list[tuple[list[int], int, bool]], folder: Path) -> N
             assert frame is None or frame["time"].to_list() == _times(store)
         assert all(segment.is_mapped for segment in spilled._state.segments)
     assert len(live._state.segments) <= MAX_SEGMENTS
+
+
+def test_a_window_store_has_the_rows_as_they_were() -> None:
+    """Whoever filled the same array of numpy again had changed the rows that were there, in the store and not in its changelog."""
+    live, times = WINDOW.create(), np.arange(3)
+    live.append(pa.table({"time": times}))
+    times += 10
+    live.append(pa.table({"time": times}))
+    assert live.rows is not None
+    assert live.rows.column("time").to_pylist() == [0, 1, 2, 10, 11, 12]
+    with pytest.raises(StoreException, match=r"Rows for the store w must be a pyarrow.Table, not dict"):
+        live.append({"time": [1]})
 
 
 def test_a_replayed_window_store_stays_small() -> None:

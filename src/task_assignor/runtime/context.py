@@ -21,7 +21,7 @@ from task_assignor.runtime.errors import (
     TopologyException,
 )
 from task_assignor.runtime.fetched import RowOffsets
-from task_assignor.runtime.frames import not_a_table
+from task_assignor.runtime.frames import in_own_memory, not_a_table
 from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.stores.key_value import KeyValueStore
@@ -141,7 +141,7 @@ class TaskContext:
         return store
 
     def forward(self, rows: pa.Table, output: str | None = None) -> None:
-        """Add rows to an output; several calls in a batch add up.
+        """Add rows to an output, as they are now; several calls in a batch add up.
 
         Args:
             rows: the rows.
@@ -152,18 +152,21 @@ class TaskContext:
         """
         if not isinstance(rows, pa.Table):
             raise TopologyException(not_a_table("an output", rows))
+        self._forwarded.append((self._output(output), in_own_memory(rows)))
+
+    def _output(self, output: str | None) -> str:
         if output is None:
             if len(self.outputs) != 1:
                 raise TopologyException(
                     f"Task {self.task_id} has {len(self.outputs)} outputs ({', '.join(self.outputs) or 'none'}); "
                     "rows for an unnamed output need exactly one. Maybe context.forward(rows, output=NAME)."
                 )
-            output = self.outputs[0]
-        elif output not in self.outputs:
+            return self.outputs[0]
+        if output not in self.outputs:
             raise TopologyException(
                 f"Task {self.task_id} has no output {output!r}; its outputs: {', '.join(self.outputs) or 'none'}."
             )
-        self._forwarded.append((output, rows))
+        return output
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter; the counters of a batch are part of its commit record.
@@ -337,6 +340,10 @@ class TaskContext:
         self.schedules.append(Schedule(interval_ms, kind, punctuator))
 
     # Called by the runtime.
+
+    def take(self, rows: pa.Table) -> None:
+        """Called by the runtime: add the rows of a ready-made processor to its output; nobody else knows their memory."""
+        self._forwarded.append((self._output(None), rows))
 
     def renew(self, now_ms: int) -> None:
         """Called by the runtime before `Processor.init`, with the time on the client's clock."""

@@ -46,6 +46,16 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def in_own_memory(table: pa.Table) -> pa.Table:
+    """The same rows where nobody else can change them: of numpy and pandas Arrow takes columns where they are, and sees what is
+    written there later.
+    """  # noqa: D205
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
 def to_frame(table: pa.Table) -> pl.DataFrame:
     """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there.
 

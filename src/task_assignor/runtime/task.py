@@ -354,7 +354,7 @@ class StreamTask:
                 context.turn_to(part.offsets, part.rows, part.row_offsets)
                 rows = self._processor.process_batch(part.rows, context)
                 if rows is not None:
-                    context.forward(rows)
+                    (context.take if is_ready_made(self._sub_topology.processor) else context.forward)(rows)
                 context.stream_time = part.stream_time
                 context.punctuate(part.due, part.stream_time)
             outputs, counters = context.finish()

@@ -294,7 +294,7 @@ class _Windowed(Processor):
         """Give the windows that were open at one time and are closed at another, and forget them."""
 
     def _append(self, states: pl.DataFrame) -> None:
-        self._store.append(states.select(self._stored.names).to_arrow().cast(self._stored))
+        self._store.append(states.select(self._stored.names).to_arrow().cast(self._stored), is_own=True)
 
     def _result(self, states: pl.DataFrame) -> pa.Table | None:
         if not states.height:

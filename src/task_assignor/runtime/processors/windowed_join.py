@@ -281,14 +281,14 @@ class JoinProcessor(Processor):
             TimedRows(rows, self._keys, side.time) for rows, side in ((new_left, self._left), (new_right, self._right))
         )
         if len(right):
-            self._right_store.append(right.rows, right)
+            self._right_store.append(right.rows, right, is_own=True)
         found: list[pa.Table | None] = []
         if len(left):
             found += [self._pairs(left, others, new_is_left=True) for others in self._views(self._right)]
         if len(right):
             found += [self._pairs(right, others, new_is_left=False) for others in old_left]
         if len(left):
-            self._left_store.append(left.rows, left)
+            self._left_store.append(left.rows, left, is_own=True)
         if self._join.how != "inner":
             found += self._alone(self._left, [*old_left, left], lonely_left, closed_before[0], closed_now[0])
         if self._join.how == "outer":

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import padded, to_frame
+from task_assignor.runtime.frames import in_own_memory, not_a_table, padded, to_frame
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -272,16 +272,20 @@ class WindowStore(Store):
         """Rows older than this are forgotten, ms; None: none are. Part of the state."""
         return self._state.expired_before
 
-    def append(self, rows: pa.Table, view: View | None = None) -> None:
-        """Add rows; all tables must have equal columns, or more than those before, which have null there then.
+    def append(self, rows: pa.Table, view: View | None = None, *, is_own: bool = False) -> None:
+        """Add rows, as they are now; all tables must have equal columns, or more than those before, which have null there then.
 
         Args:
             rows: the rows.
             view: what the `make` of `views` would make of them, if the caller has: it is kept for reading.
+            is_own: nobody can change them: they need not be copied.
 
         Raises:
-            StoreException: other columns than before, or the time column is not int64 milliseconds without nulls.
+            StoreException: no table, other columns than before, or the time column is not int64 milliseconds without nulls.
         """
+        if not isinstance(rows, pa.Table):
+            raise StoreException(not_a_table(f"the store {self.name}", rows))
+        rows = rows if is_own else in_own_memory(rows)
         self._add(rows, view)
         self._pending.append(rows)
 
