@@ -415,10 +415,15 @@ def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
     task.process({"s": _table([("a", 1, 1, 0.0), ("a", 1, 2, 0.0), ("b", 1, 1, 0.0), ("a", 1, 1, 0.0)])})
     assert task.outputs["out"] == [{"v": 1, "k": "a", "n": 2}, {"v": 2, "k": "a", "n": 1}, {"v": 1, "k": "b", "n": 1}]
-    with pytest.raises(
-        TopologyException, match=r"groups by \['v'\], but rows of such a group are in several partitions"
-    ):
-        Aggregation(source="s", by="v", aggregates={"n": Aggregate.count()}).sub_topology("a", "out", [SPEC])
+    # Of no columns it was grouped by the key, without a word.
+    too_coarse: list[Any] = ["v", []]
+    for by in too_coarse:
+        for made in (
+            Aggregation(source="s", by=by, aggregates={"n": Aggregate.count()}),
+            WindowedAggregation(source="s", by=by, aggregates={"n": Aggregate.count()}, windows=TimeWindows(5)),
+        ):
+            with pytest.raises(TopologyException, match=r"groups by \[.*\], but rows of such a group are in several"):
+                made.sub_topology("a", "out", [SPEC])
 
 
 @pytest.mark.parametrize("windows", [TimeWindows(10), SessionWindows(5)])

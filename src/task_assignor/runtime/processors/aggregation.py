@@ -108,7 +108,7 @@ class Aggregation:
             TopologyException: the topic is missing, or columns do not fit.
         """
         spec = specs_of(self._where, (self.source,), topics)[self.source]
-        by = self.by or spec.key
+        by = spec.key if self.by is None else self.by
         group = check_groups(self._where, spec, by, self.aggregates)
         keys = pa.schema([plain(spec.schema.field(column)) for column in by])
         store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))

@@ -183,7 +183,7 @@ class WindowedAggregation:
         spec = specs_of(where, (self.source,), topics)[self.source]
         if spec.timestamp is None:
             raise TopologyException(f"{where} needs times, but the topic has no timestamp column.")
-        by = self.by or spec.key
+        by = spec.key if self.by is None else self.by
         check_groups(where, spec, by, self.aggregates)
         twice = sorted({START, END} & {*by, *self.aggregates})
         if twice:
