@@ -127,7 +127,8 @@ class TableJoin:
         bad_records: what becomes of rows whose key has a null.
 
     The result is a table again: of each key the last row counts, and one whose values are all null says that the key is
-    gone. Like Kafka's, it has a row for an update that changes nothing.
+    gone (so does a pair that has nothing in the columns that are taken). Like Kafka's, it has a row for an update that changes
+    nothing.
 
     Raises:
         TopologyException: an option is not allowed.
