@@ -25,7 +25,7 @@ from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.storage import LocalStorage, as_document, open_document
-from task_assignor.runtime.stores.task_state import list_snapshots
+from task_assignor.runtime.stores.task_state import TaskState, list_snapshots
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions, share_snapshot
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
@@ -183,6 +183,27 @@ def test_snapshots_of_another_run_or_application_are_not_used(bench: Bench, chan
     task.snapshot()
     assert local_positions(bench.environment(**change)) == {}
     assert bench.restore(bench.task(**change)).origin == "changelog"
+
+
+def test_states_of_older_versions_are_only_used_from_the_folder_of_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did not say of which history they are, and their databases call their states otherwise."""
+    task = bench.task()
+    with monkeypatch.context() as older:
+        older.setattr(
+            TaskState, "_name_of", lambda _, found: f'["run-id",[{found.batch},1,{found.changelog_offset},0]]'
+        )
+        for _ in range(2):
+            bench.run(task, 2)
+            bench.share(task)
+        task.close()
+    for path in (bench.root / "one").rglob("snapshots/*.json"):
+        path.write_bytes(as_document({**open_document(LocalStorage(path.parent), path.name, dict), "formatVersion": 6}))
+    for client in ("one", "two"):
+        again = bench.task(client)
+        restored = bench.restore(again)
+        assert (restored.origin, restored.rows, _totals(again)) == ("shared", 0, {1: 2, 2: 1, 3: 1})
 
 
 @pytest.mark.parametrize("name", ["stores/totals/parts/*", "snapshots/*.json"])

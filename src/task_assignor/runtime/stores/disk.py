@@ -326,9 +326,11 @@ class DiskRows(Rows):
             self._open(path)
         except TaskCorruptedException as error:
             raise corrupt(str(path), "snapshot", self._store, -1, -1, error) from error
-        if (self.name, self._rows) != (name, saved.state["rows"]):
-            raise ValueError(f"it is the state {self.name!r}, not {name!r}")
+        if self._rows != saved.state["rows"]:
+            raise ValueError(f"it has {self._rows} rows, not {saved.state['rows']}")
         self._remember(tables)
+        # What it was called when it was saved, another version may have put in other words.
+        self.write({}, name)
 
     def _check(self, path: Path, part: Part) -> None:
         step(f"the checksum of {path} is computed")

@@ -43,7 +43,8 @@ from task_assignor.runtime.stores.sharing import fetch
 from task_assignor.runtime.stores.store import PARTS, Store
 
 _log = logging.getLogger(__name__)
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
+"""What a state directory has of another version is not used: before 7 it did not say of which history of a run it is."""
 _NOTE: Final = "position.json"
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
@@ -258,18 +259,18 @@ class TaskState:
 
     def _name_of(self, position: Position) -> str:
         """What a store calls the state: a database may be left by another run."""
-        return encode((self._owner.run_id, position)).decode() if position.batch >= 0 else ""
+        return encode((FORMAT_VERSION, self._owner.run_id, position)).decode() if position.batch >= 0 else ""
 
     def _at(self, name: str) -> Position | None:
-        """Where a store was kept; None: that was in another run."""
+        """Where a store was kept; None: that was in another run, or written by another version."""
         kept = self.stores[name].kept
         if not kept:
             return START
         try:
-            run_id, position = decode(kept.encode(), tuple[str, Position])
+            version, run_id, position = decode(kept.encode(), tuple[int, str, Position])
         except ValueError:
-            return None  # of another version of the format, so also of another run
-        return position if run_id == self._owner.run_id else None
+            return None  # of another version of the format
+        return position if (version, run_id) == (FORMAT_VERSION, self._owner.run_id) else None
 
     def rollback(self) -> None:
         """Back to where the stores were kept."""
