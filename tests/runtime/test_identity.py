@@ -27,7 +27,9 @@ from task_assignor.runtime import (
     KeyValueStoreSpec,
     Output,
     Processor,
+    StreamTableJoin,
     SubTopology,
+    TableJoin,
     TaskContext,
     Topic,
     Topology,
@@ -39,6 +41,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
+from task_assignor.runtime.topology import output_schema_of
 from tests.runtime.support import (
     QUICK,
     CountByKey,
@@ -246,6 +249,40 @@ def test_what_a_topic_gains_is_no_parameter_of_a_processor(tmp_path: Path) -> No
     topology, now = identity()
     assert before != now
     assert differences(with_allowed_changes(before, now, topology, {}), now) == []
+
+
+@pytest.mark.parametrize("kind", [WindowedJoin, TableJoin, StreamTableJoin])
+def test_no_column_of_a_join_becomes_another_one(tmp_path: Path, kind: type[Any]) -> None:
+    """The left topic gains a column that the right one has: what was its `price` had its name, or the first batch failed."""
+    sides = ("stream", "table") if kind is StreamTableJoin else ("left", "right")
+
+    def identity(**settings: Any) -> tuple[Topology, dict[str, Any], dict[str, pa.Schema | None]]:
+        found = {name: Topic.open(tmp_path, name) for name in sides}
+        window = {"before_ms": 1, "after_ms": 1} if kind is WindowedJoin else {}
+        join = kind(**dict(zip(sides, sides, strict=True)), **window, **settings)
+        specs = [] if kind is WindowedJoin else [[topic.spec for topic in found.values()]]
+        topology = Topology([join.sub_topology("join", Output("o"), *specs)])
+        topics = {name: topic.spec for name, topic in found.items()}
+        outputs = {"o": output_schema_of(topology.sub_topologies[0], Output("o"), topics)}
+        return topology, identity_of(topology, found, outputs), outputs
+
+    def told(before: dict[str, Any], **settings: Any) -> str:
+        topology, now, outputs = identity(**settings)
+        return "; ".join(differences(with_allowed_changes(before, now, topology, outputs), now))
+
+    rows = stream(10, 2, seed=1)
+    priced = rows.append_column("price", pa.array(range(10)))
+    write_topic(tmp_path, sides[0], rows, partitions=2, key=["key"], timestamp="at")
+    write_topic(tmp_path, sides[1], priced, partitions=2, key=["key"], timestamp="at")
+    _, before, _ = identity()
+    append_topic(tmp_path, sides[0], priced, add_columns=True)
+    assert f'columns, price: was "price of {sides[1]}", is "price of {sides[0]}"' in told(before)
+    named = {f"{sides[0]}_columns": rows.column_names}
+    assert told(before, **named) == ""
+    _, before, _ = identity(**named)
+    assert f'columns, value: was "value of {sides[0]}", is "value of {sides[1]}"' in told(
+        before, **{f"{sides[0]}_columns": ["at"]}
+    )
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

@@ -485,8 +485,9 @@ class StreamsApplication:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
                 f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name; gained "
-                "columns must be nullable, those of a key-value store come last.) Maybe use another run_dir, which "
-                "computes everything anew, or go back to what it was."
+                "columns must be nullable, those of a key-value store come last; a join leaves out one that takes the name of "
+                "another if it names the columns that it had: left_columns, ...) Maybe use another run_dir, which computes "
+                "everything anew, or go back to what it was."
             )
         now = msgspec.structs.replace(description, run_id=found.run_id, outputs=found.outputs).with_outputs(committed)
         if now != found:

@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import PurePath
 from typing import Any, Final
@@ -38,6 +38,8 @@ _SHOWN: Final = 500
 _ABSENT: Final = object()
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
 """What ready-made processors are told of records that cannot be processed: what was committed fits whatever it is."""
+_OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_columns", "suffix")
+"""What joins are told of the columns of their result, which are compared themselves."""
 
 
 def identity_of(
@@ -80,6 +82,8 @@ def _sub_topology(
     sub: SubTopology, outputs: Mapping[str, pa.Schema | None], topics: Mapping[str, TopicSpec]
 ) -> dict[str, Any]:
     parquet = sorted(output.name for output in sub.outputs if output.format == "parquet")
+    # A join knows of which source each column of its result is.
+    derive: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = getattr(sub.processor, "origins", None)
     return {
         **({"outputs in Parquet": parquet} if parquet else {}),
         "sources": sub.sources,
@@ -89,6 +93,7 @@ def _sub_topology(
             "name": factory_name(sub.processor),
             "parameters": _parameters(sub.processor, topics),
             **({"version": sub.version} if sub.version else {}),
+            **({"columns": derive({name: topics[name] for name in sub.sources})} if derive else {}),
         },
         "outputs": {
             output.name: None if (schema := outputs[output.name]) is None else columns_of(schema)
@@ -130,20 +135,22 @@ def with_allowed_changes(
                 sub["outputs"][output] = {**columns, **{column: declared[column] for column in gained}}
     for found in topology.sub_topologies:
         if found.name in grown.get("sub-topologies", {}):
-            _take_left_out(grown["sub-topologies"][found.name], now["sub-topologies"][found.name], found)
+            _take_settings(grown["sub-topologies"][found.name], now["sub-topologies"][found.name], found)
     return grown
 
 
-def _take_left_out(before: dict[str, Any], now: dict[str, Any], sub: SubTopology) -> None:
-    """What becomes of records that are left out is as it is now."""
+def _take_settings(before: dict[str, Any], now: dict[str, Any], sub: SubTopology) -> None:
+    """What becomes of records that are left out is as it is now, and so is how a join is told the columns that it had."""
     before["outputs"] = {**{name: now["outputs"][name] for name in sub.dead_letters}, **before["outputs"]}
     if is_ready_made(sub.processor) and before["processor"]["name"] == now["processor"]["name"]:
+        columns = before["processor"].get("columns")
+        if "columns" in now["processor"]:
+            before["processor"]["columns"] = {**now["processor"]["columns"], **(columns or {})}
+        free = _OF_LEFT_OUT if columns is None else (*_OF_LEFT_OUT, *_OF_COLUMNS)
         for name, plan in before["processor"]["parameters"].items():
             found = now["processor"]["parameters"].get(name)
             if isinstance(plan, dict) and isinstance(found, dict):
-                plan.update(
-                    {setting: found[setting] for setting in _OF_LEFT_OUT if setting in plan and setting in found}
-                )
+                plan.update({setting: found[setting] for setting in free if setting in plan and setting in found})
 
 
 def columns_of(schema: pa.Schema) -> dict[str, str]:

@@ -122,6 +122,13 @@ def result_columns(
     )
 
 
+def origins(left: SourceColumns, right: SourceColumns) -> dict[str, str]:
+    """Result column -> source and column that it is taken from."""
+    taken = {key: (left.topic, key) for key in left.key}
+    taken |= {name: (side.topic, value) for side in (left, right) for value, name in side.values.items()}
+    return {name: f"{value} of {topic}" for name, (topic, value) in taken.items()}
+
+
 def _key_field(left: pa.Field, right: pa.Field) -> pa.Field:
     if not (pa.types.is_timestamp(left.type) and pa.types.is_timestamp(right.type)):
         return left

@@ -20,6 +20,7 @@ from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
     check_same_columns,
+    origins,
     result_columns,
     specs_of,
     to_columns,
@@ -212,6 +213,10 @@ class _Factory:
         """Columns of the result."""
         one, other = self.join.columns(topics)
         return pa.schema([*one.key_fields, *one.value_fields, *other.value_fields])
+
+    def origins(self, topics: Mapping[str, TopicSpec]) -> dict[str, str]:
+        """What each column of the result is."""
+        return origins(*self.join.columns(topics))
 
 
 class _Lookup(Processor):

@@ -31,7 +31,7 @@ from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.processors.columns import SourceColumns, as_type, result_columns, to_columns
+from task_assignor.runtime.processors.columns import SourceColumns, as_type, origins, result_columns, to_columns
 from task_assignor.runtime.processors.matching import Int64Array, TimedRows
 from task_assignor.runtime.processors.records import (
     both,
@@ -180,6 +180,11 @@ class JoinFactory:
         """Columns of the result."""
         left, right = _sides(self, topics)
         return pa.schema([*left.columns.key_fields, *left.columns.value_fields, *right.columns.value_fields])
+
+    def origins(self, topics: Mapping[str, TopicSpec]) -> dict[str, str]:
+        """What each column of the result is."""
+        left, right = _sides(self, topics)
+        return origins(left.columns, right.columns)
 
 
 @attrs.frozen
