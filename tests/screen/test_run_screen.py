@@ -181,3 +181,11 @@ def test_who_waits_for_the_next_rebalance_is_named() -> None:
         Rebalanced(1, "c joined", many, followup_deadline_ms=0)
     )
     assert not [line for line in shown(Rebalanced(1, "c joined", given)) if "asked again" in line]
+
+
+def test_names_of_clients_are_neither_markup_nor_commands() -> None:
+    name = "[bold]a[/]\x1b[31m"
+    lines = shown(joined(name, 1), Rebalanced(1, f"{name} is there", {name: ClientTasks(TASKS)}))
+    text = "\n".join(lines)
+    assert "\x1b" not in text
+    assert text.count(r"[bold]a[/]\x1b[31m") == 3

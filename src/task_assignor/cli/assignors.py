@@ -24,6 +24,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.sdk import ConfigException, find_assignor_class
 from task_assignor.sdk.assignor_classes import registrations
+from task_assignor.sdk.text import printable, printable_lines
 
 
 @attrs.frozen
@@ -44,11 +45,15 @@ class _Listed:
         return {**answer, "doc": self.doc, "settings": list(self.settings)}
 
     def to_text(self) -> Text:
-        lines = [Text(f"CANNOT BE USED. {self.error}", style="red") if self.error else Text(self.doc)]
+        lines = [self._line(f"CANNOT BE USED. {self.error}", style="red") if self.error else self._line(self.doc)]
         if self.settings:
-            lines.append(Text(f"settings: {', '.join(self.settings)}"))
-        lines.append(Text(f"{self.path} ({self.package})", style="dim"))
+            lines.append(self._line(f"settings: {', '.join(self.settings)}"))
+        lines.append(self._line(f"{self.path} ({self.package})", style="dim"))
         return Text("\n").join(lines)
+
+    @staticmethod
+    def _line(text: str, style: str = "") -> Text:
+        return Text(printable_lines(text), style=style)
 
 
 def assignors(as_json: Annotated[bool, json_option("assignor")] = False) -> None:
@@ -67,7 +72,7 @@ def assignors(as_json: Annotated[bool, json_option("assignor")] = False) -> None
         table.add_column("name", no_wrap=True)
         table.add_column("what it does", overflow="fold")
         for listed in found:
-            table.add_row(escape(listed.name), listed.to_text())
+            table.add_row(escape(printable(listed.name)), listed.to_text())
         write_pretty(table)
     raise typer.Exit(FINDING if any(listed.error for listed in found) else FINE)
 

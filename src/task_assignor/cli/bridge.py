@@ -19,7 +19,6 @@ from task_assignor.cli.output import (
     FINDING,
     FINE,
     keep_stdout_for_answers,
-    printable,
     prints_to_stderr,
     survive_any_text,
     write_json,
@@ -27,6 +26,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import make_current_folder_importable
 from task_assignor.sdk import ConfigException
+from task_assignor.sdk.text import printable
 
 app = typer.Typer(no_args_is_help=True, help="Let a Python assignor decide for a Kafka Streams application in Java.")
 

@@ -20,7 +20,6 @@ from task_assignor.cli.output import (
     FINE,
     keep_stdout_for_answers,
     place_of,
-    printable,
     survive_any_text,
     write_error,
     write_json,
@@ -40,7 +39,7 @@ from task_assignor.sdk import (
     iter_states,
 )
 from task_assignor.sdk.config_keys import STATE_KEYS
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, printable
 from task_assignor.validation import Measures, measure
 from task_assignor.validation.measures import is_better
 

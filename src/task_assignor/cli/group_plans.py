@@ -16,7 +16,6 @@ from task_assignor.cli.output import (
     FINDING,
     FINE,
     place_of,
-    printable,
     write_error,
     write_json,
     write_line,
@@ -49,7 +48,7 @@ from task_assignor.group.wire import (
     encode_stream_join_user_data,
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
-from task_assignor.sdk.text import counted, listed, nearest, shown
+from task_assignor.sdk.text import counted, listed, nearest, printable, shown
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 # The last two are notes for readers, of what is in the user data.

@@ -16,7 +16,6 @@ from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs, 
 from task_assignor.cli.output import (
     FINDING,
     FINE,
-    printable,
     survive_any_text,
     write_error,
     write_json,
@@ -26,7 +25,7 @@ from task_assignor.cli.output import (
 from task_assignor.sdk import ConfigException, TopicPartition
 from task_assignor.sdk.ids import ranges
 from task_assignor.sdk.properties import read_properties
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, printable
 
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster, GroupMember, Inspection
@@ -107,7 +106,7 @@ def _list_groups(cluster: Cluster, as_json: bool) -> None:
     for column in ("group", "state", "kind"):
         table.add_column(column, overflow="fold")
     for group in found:
-        table.add_row(escape(printable(group.name)), group.state, group.kind)
+        table.add_row(*(escape(printable(cell)) for cell in (group.name, group.state, group.kind)))
     write_pretty(table)
 
 

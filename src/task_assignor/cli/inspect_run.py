@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from task_assignor.cli.options import json_option
-from task_assignor.cli.output import FINE, printable, survive_any_text, write_json, write_pretty
+from task_assignor.cli.output import FINE, survive_any_text, write_json, write_pretty
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, printable
 
 if TYPE_CHECKING:
     from task_assignor.runtime import CommitRecord
@@ -172,13 +172,13 @@ def _happened(lines: list[dict[str, Any]]) -> Table:
     shown = told[-_SHOWN:]
     days = {str(line.get("at", ""))[:10] for line in shown}
     day = f", {days.pop()}" if len(days) == 1 else ""
-    table = Table(title=f"{title}{day} (UTC)", title_justify="left", header_style="bold")
+    table = Table(title=escape(printable(f"{title}{day} (UTC)")), title_justify="left", header_style="bold")
     for column in ("at", "event", "what"):
         table.add_column(column, overflow="fold")
     for line in shown:
         at = str(line.get("at", "")).removesuffix("+00:00").replace("T", " ")
         what = "\n".join(map(printable, _said(line).splitlines()))
-        table.add_row(at[11:] if day else at, str(line["event"]), escape(what))
+        table.add_row(*(escape(printable(cell)) for cell in (at[11:] if day else at, str(line["event"]))), escape(what))
     return table
 
 

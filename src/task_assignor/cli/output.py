@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import printable_lines
 
 FINE = 0
 FINDING = 1
@@ -31,12 +32,17 @@ class OutputException(StreamsException):
 
 
 def write_line(text: str) -> None:
-    """One line on standard output, at once: who reads an answer need not wait for the next.
+    """One line for people, or several, on standard output. What a terminal could take for commands is shown as escapes.
 
     Raises:
         OutputException: it cannot be written.
         typer.Exit: nobody reads it any more.
     """
+    write_as_it_is(printable_lines(text))
+
+
+def write_as_it_is(text: str) -> None:
+    """One line on standard output, at once: who reads an answer need not wait for the next. Raises what `write_line` does."""
     with _to_stdout():
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -63,7 +69,13 @@ def give_up_stdout() -> None:
 
 def write_json(value: object) -> None:
     """A value as one line of JSON."""
-    write_line(json.dumps(value, separators=(",", ":")))
+    write_as_it_is(json.dumps(value, separators=(",", ":")))
+
+
+def write_readable_json(value: object) -> None:
+    """A value as JSON for people: in lines, names as they are."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    write_as_it_is("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
 
 def write_pretty(*parts: RenderableType) -> None:
@@ -75,7 +87,7 @@ def write_pretty(*parts: RenderableType) -> None:
     with _to_stdout(), console.capture() as capture:
         for part in parts:
             console.print(part)
-    write_line(capture.get().rstrip("\n"))
+    write_as_it_is(capture.get().rstrip("\n"))
 
 
 def write_error(message: str) -> None:
@@ -84,10 +96,10 @@ def write_error(message: str) -> None:
 
 
 def write_to_stderr(text: str) -> None:
-    """Text for people, as it is. Where standard error is closed or full, only the exit code is left to tell of it."""
+    """Text for people. Where standard error is closed or full, only the exit code is left to tell of it."""
     if sys.stderr is not None:
         try:
-            sys.stderr.write(text)
+            sys.stderr.write(printable_lines(text))
             sys.stderr.flush()
         except OSError:
             # As for standard output; some Pythons would end with exit code 120.
@@ -118,11 +130,6 @@ def prints_to_stderr() -> AbstractContextManager[object]:
 def place_of(file: str, line: int) -> str:
     """Where a document is, for messages; line 0: it is the whole file."""
     return f"{file}, line {line}" if line else file
-
-
-def printable(text: str) -> str:
-    """A name from a file as it may be shown: a terminal must not take it for commands."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def survive_any_text() -> None:

@@ -19,7 +19,6 @@ from task_assignor.cli.output import (
     FINE,
     keep_stdout_for_answers,
     place_of,
-    printable,
     survive_any_text,
     write_error,
     write_json,
@@ -31,7 +30,7 @@ from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settin
 from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import ConfigException, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
-from task_assignor.sdk.text import counted, perhaps_inexact
+from task_assignor.sdk.text import counted, perhaps_inexact, printable
 
 
 def plan(

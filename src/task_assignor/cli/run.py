@@ -13,7 +13,13 @@ import typer
 
 from task_assignor.cli.load import load_application
 from task_assignor.cli.options import set_option
-from task_assignor.cli.output import keep_stdout_for_answers, survive_any_text, write_line, write_to_stderr
+from task_assignor.cli.output import (
+    keep_stdout_for_answers,
+    survive_any_text,
+    write_as_it_is,
+    write_line,
+    write_to_stderr,
+)
 from task_assignor.cli.planning import parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.text import shown
@@ -209,7 +215,7 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
     from task_assignor.screen import RunScreen
 
     if as_json:
-        result = application.run(until=until, on_line=write_line)
+        result = application.run(until=until, on_line=write_as_it_is)
     else:
         with RunScreen() as screen:
             result = application.run(screen.show, until=until)

@@ -10,9 +10,10 @@ import typer
 
 from task_assignor.cli.inspect import connect, read_config
 from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs
-from task_assignor.cli.output import FINE, printable, write_json, write_to_stderr
+from task_assignor.cli.output import FINE, write_json, write_to_stderr
 from task_assignor.sdk import ConfigException, state_to_json
 from task_assignor.sdk.snapshot_files import write_document
+from task_assignor.sdk.text import printable
 
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster

@@ -9,7 +9,6 @@ import attrs
 from rich.markup import escape
 from rich.table import Table
 
-from task_assignor.cli.output import printable
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -20,7 +19,7 @@ from task_assignor.sdk import (
     TaskId,
 )
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted, duration
+from task_assignor.sdk.text import counted, duration, printable
 
 _LONGEST_CELL = 400
 _SHORTEST_NAME = 8

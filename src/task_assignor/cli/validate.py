@@ -14,7 +14,6 @@ from task_assignor.cli.output import (
     FINDING,
     FINE,
     place_of,
-    printable,
     survive_any_text,
     write_error,
     write_json,
@@ -23,6 +22,7 @@ from task_assignor.cli.output import (
 from task_assignor.cli.planning import error_to_json
 from task_assignor.cli.recorded import RecordedAnswers
 from task_assignor.sdk import SnapshotException, iter_states
+from task_assignor.sdk.text import printable
 from task_assignor.validation import ValidationReport, report_violations
 
 

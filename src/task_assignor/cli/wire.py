@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from task_assignor.cli.answers import answer_requests
 from task_assignor.cli.json_values import from_hex
-from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_error, write_line
+from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_error, write_readable_json
 from task_assignor.cli.wire_json import answer_wire, explain_bytes
 from task_assignor.sdk import SnapshotException
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
@@ -43,7 +42,7 @@ def wire(
     text = _standard_input() if digits == STANDARD_INPUT else digits
     found = explain_bytes(from_hex(text.strip().removeprefix("0x"), "HEX"))
     for each in found:
-        write_line(json.dumps(each, ensure_ascii=False, indent=2))
+        write_readable_json(each)
     if not found:
         write_error("The bytes are of no format that is known here. Maybe they are cut off.")
     raise typer.Exit(FINE if found else FINDING)

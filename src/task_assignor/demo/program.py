@@ -280,6 +280,7 @@ class _Demo:
             f"    {describe(self._config)}\n"
             f"Spark's own page, while it runs: {spark.sparkContext.uiWebUrl}\n",
             soft_wrap=True,
+            markup=False,
         )
         largest = max(max(topic.end_offsets()) for topic in topics)
         application = StreamsApplication(
@@ -331,7 +332,7 @@ def step(console: Console, what: str) -> Iterator[None]:
     begin = time.monotonic()
     with console.status(f"{what} ...") if console.is_terminal else nullcontext():
         yield
-    console.print(f"{what}: {time.monotonic() - begin:.1f} s", soft_wrap=True)
+    console.print(f"{what}: {time.monotonic() - begin:.1f} s", soft_wrap=True, markup=False)
 
 
 def describe(config: StreamsConfig) -> str:
@@ -438,13 +439,15 @@ def show_result(console: Console, spark: SparkSession, folder: Path, topics: Kaf
     console.print("[bold]Where it is[/bold]")
     if topics is not None:
         console.print(
-            f"  {folder}: data, run (commits); topics, results and changelogs at {topics.address}", soft_wrap=True
+            f"  {folder}: data, run (commits); topics, results and changelogs at {topics.address}",
+            soft_wrap=True,
+            markup=False,
         )
         return
-    console.print(f"  {folder}: data, topics, run (output, changelogs, commits)", soft_wrap=True)
+    console.print(f"  {folder}: data, topics, run (output, changelogs, commits)", soft_wrap=True, markup=False)
     console.print("  read it:", soft_wrap=True)
     console.print("    from task_assignor.spark import read_results, spark_session", soft_wrap=True)
-    console.print(f'    read_results(spark_session(), "{run}", "flight-weather").show()', soft_wrap=True)
+    console.print(f'    read_results(spark_session(), "{run}", "flight-weather").show()', soft_wrap=True, markup=False)
 
 
 def show_delays(console: Console, spark: SparkSession) -> None:

@@ -31,7 +31,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted, duration, perhaps_inexact
+from task_assignor.sdk.text import counted, duration, perhaps_inexact, printable, printable_lines
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
@@ -91,7 +91,7 @@ class RunScreen:
     def say(self, text: str, style: str = "") -> None:
         """One line, with the seconds since the run began in front; a terminal that is too narrow wraps it between words."""
         seconds = Text(f"{time.monotonic() - self._begin:6.1f} s", style="dim")
-        line = Text(text, style=style)
+        line = Text(printable_lines(text), style=style)
         if self._console.is_terminal:
             row = Table.grid(padding=(0, 2, 0, 0))
             row.add_column(no_wrap=True)
@@ -217,7 +217,7 @@ class RunScreen:
             row = [f"{client}\n{_short(self._attempts.get(client, ''))}", ranges(tasks.active), ranges(tasks.standby)]
             if came:
                 row.append("\n".join(str(move) for move in came if move.target == client) or "-")
-            table.add_row(*row)
+            table.add_row(*(Text(printable_lines(cell)) for cell in row))
         return table
 
     def _progress(self) -> Group:
@@ -238,7 +238,7 @@ class RunScreen:
             tasks = self._assignment.get(client, ClientTasks())
             here = client in self._present
             table.add_row(
-                client,
+                Text(printable(client)),
                 str(len(tasks.active)) if here else "gone",
                 str(len(tasks.standby)) if here else "",
                 f"{rates.get(client, 0.0):,.0f}" if here else "",

@@ -75,6 +75,27 @@ def shown(value: object) -> str:
     return _BRIEF.repr(value)
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""A text from outside as it may be shown: a terminal must not take it for commands.
+
+    Args:
+        text: the text.
+        keep: characters that stay as they are.
+
+    Examples:
+        >>> print(printable("a\x1b[31m"))
+        a\x1b[31m
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which may be indented by tabs."""
+    return printable(text, keep="\n\t")
+
+
 def failure(error: BaseException) -> str:
     r"""Type and text of somebody else's error on one line, without a full stop; of one without a text only the type.
 

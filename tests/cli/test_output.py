@@ -1,0 +1,48 @@
+"""What comes from outside is never taken for commands by a terminal, whatever outlet it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task_assignor.cli.output import write_readable_json
+from tests.cli.conftest import Runner
+from tests.sdk.documents import FIRST, SECOND, document
+
+Written = Callable[..., Path]
+EVIL = "\x1b[31m\x9b2J\u202e"
+SHOWN = r"\x1b[31m\x9b2J\u202e"
+
+
+def _named(value: Any, name: str) -> Any:
+    return json.loads(json.dumps(value).replace("orders", name))
+
+
+@pytest.mark.parametrize("command", [["validate"], ["plan", "-a", "sticky"]])
+def test_names_of_topologies_are_shown_as_escapes(run: Runner, written: Written, command: list[str]) -> None:
+    state = written("s.json", _named(document(), json.dumps(EVIL)[1:-1]))
+    wrong = written(
+        "a.json", [{"processId": one, "activeTasks": [], "standbyTasks": [f"{EVIL}__1_0"]} for one in (FIRST, SECOND)]
+    )
+    done = run(*command, state, *([wrong] if command == ["validate"] else []))
+    assert not set(EVIL) - set("[31m2J") & set(done.out + done.err)
+    assert SHOWN in "".join(line.strip(" │") for line in done.out.splitlines())
+
+
+def test_errors_keep_their_lines_and_show_the_rest_as_escapes(run: Runner) -> None:
+    done = run("plan", f"no{EVIL}")
+    assert done.err.startswith(f"Error: no{SHOWN} cannot be read")
+    assert done.err.endswith("\n")
+
+
+def test_json_for_people_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"größe": EVIL}
+    write_readable_json(value)
+    text = capsys.readouterr().out
+    assert json.loads(text) == value
+    assert "größe" in text
+    assert text.replace("\n", "").isprintable()
