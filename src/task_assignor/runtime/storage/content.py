@@ -175,11 +175,18 @@ def _check_size(size: int, seal: Seal) -> None:
 
 def corrupt(place: str, what: str, topic: str, partition: int, offset: int, error: Exception) -> CorruptLogException:
     """The error for a file that cannot be read; `place` is its path or URL, the others are as for `open_arrow`."""
-    reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
+    is_missing = isinstance(error, FileNotFoundError)
+    reason = "it is missing" if is_missing else str(error) or type(error).__name__
+    why = "Maybe it was cut off, changed or deleted: restore"
+    if is_missing and what == "output":
+        why = (
+            "Maybe it was listed more than output_retention_ms ago, as in a DataFrame that is collected again, and its rows are in a "
+            "larger file by now: read the output anew. Else restore"
+        )
     advice = _ADVICE if what != "topic" else "or write the topic again."
     return CorruptLogException(
         f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {place} ({reason}). "
-        f"Maybe it was cut off, changed or deleted: restore the file from a copy, {advice}",
+        f"{why} the file from a copy, {advice}",
         topic,
         partition,
         offset,
