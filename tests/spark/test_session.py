@@ -8,7 +8,10 @@ import sys
 import threading
 import zipfile
 from collections import deque
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
@@ -140,6 +143,23 @@ def test_settings_that_the_active_session_does_not_have_are_named(
     assert spark_session(config={"spark.speculation": "false", "spark.sql.ansi.enabled": "maybe"}) is not None
     (record,) = caplog.records
     assert "without what `config` says about spark.sql.ansi.enabled. Maybe stop that session" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("kills", "seconds", "is_refused"),
+    [("true", "5s", True), ("TRUE", "10", True), ("true", "0", False), ("true", None, False), ("false", "5", False)],
+)
+def test_a_session_that_ends_idle_workers_is_refused(kills: str, seconds: str | None, is_refused: bool) -> None:
+    """Clients were ended again and again, and the run with them."""
+    conf = {"spark.python.worker.killOnIdleTimeout": kills, "spark.python.worker.idleTimeoutSeconds": seconds}
+    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=object())
+    session: Any = SimpleNamespace(sparkContext=context)
+    with (
+        pytest.raises(SparkSessionError, match=r"killOnIdleTimeout is on, .* after (5|10) s")
+        if is_refused
+        else nullcontext()
+    ):
+        check_session(session, 4)
 
 
 @pytest.mark.spark

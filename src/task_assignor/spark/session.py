@@ -165,6 +165,12 @@ def check_session(spark: SparkSession, clients: int) -> None:
         problems.append(
             "spark.speculation is on, so Spark may start a second copy of a client. Build the session without it."
         )
+    patience = conf.get("spark.python.worker.idleTimeoutSeconds") or "0"
+    if (conf.get("spark.python.worker.killOnIdleTimeout") or "false").lower() == "true" and patience.strip("s0"):
+        problems.append(
+            "spark.python.worker.killOnIdleTimeout is on, so Spark ends clients, which give it nothing while they run, after "
+            f"{patience.rstrip('s')} s (spark.python.worker.idleTimeoutSeconds). Build the session without it."
+        )
     _raise_if_any(problems)
 
 
