@@ -22,6 +22,7 @@ from task_assignor.group import (
     make_tasks,
     spread_over_consumers,
 )
+from task_assignor.group.consumers import ConsumerMember
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -315,6 +316,22 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
     leader.rebalance([_client(ONE)], {}, 0)
     leader.rebalance([_client(ONE)], {}, 0)
     assert len({id(assignor) for assignor in made}) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ConsumerMember([1], ["t"]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
+        (lambda: ConsumerMember("m", ["t", [1]]), r"Each topic of a member \(\[1\]\) must be a string"),  # type: ignore[list-item]
+        (lambda: ConsumerMember("m", None), r"The topics of a member \(None\) must be several strings"),  # type: ignore[arg-type]
+        (lambda: GroupConsumer([1]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
+        (lambda: GroupConsumer("m", [[1]]), r"Previous tasks \(\[\[1\]\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
+    ],
+)
+def test_members_of_other_types_are_refused(make: Callable[[], object], message: str) -> None:
+    """They were errors of Python somewhere else, of things that cannot be hashed or encoded."""
+    with pytest.raises(GroupException, match=message):
+        make()
 
 
 def test_members_that_are_there_twice_are_refused() -> None:

@@ -182,6 +182,14 @@ def test_what_does_not_fit_is_said_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_column_that_arrow_does_not_have_is_named(frame: DataFrame, tmp_path: Path) -> None:
+    """Spark's own error named the type alone."""
+    with pytest.raises(
+        TopicException, match=r"cannot have the column 'lasts': Arrow, .* Spark's type interval year\. Maybe"
+    ):
+        write_topic(frame.withColumn("lasts", F.expr("interval '1' year")), tmp_path, "t", key=["key"], partitions=1)
+
+
 def test_rows_that_are_no_dataframe_are_named(tmp_path: Path) -> None:
     """In the order of the runtime's write_topic the folder was asked for its session."""
     given: Any = (str(tmp_path), "t", pa.table({"key": [1]}))

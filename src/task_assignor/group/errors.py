@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from task_assignor.sdk import AssignmentError, StreamsException
+from task_assignor.sdk.text import shown
 
 
 class GroupException(StreamsException, ValueError):
     """Members, topics or sub-topologies do not fit together."""
+
+
+def check_text(what: str, value: object) -> None:
+    """Raise GroupException if a value is no string."""
+    if not isinstance(value, str):
+        raise GroupException(f"{what} ({shown(value)}) must be a string.")
 
 
 class AssignmentRejectedException(StreamsException):

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from task_assignor.group.errors import GroupException
+from task_assignor.group.errors import GroupException, check_text
 from task_assignor.sdk import HostInfo, ProcessId, TaskId
+from task_assignor.sdk.text import shown
 
 
 def _frozenset(tasks: Iterable[TaskId]) -> frozenset[TaskId]:
-    return frozenset(tasks)
+    try:
+        return frozenset(tasks)
+    except TypeError:
+        raise GroupException(f"Previous tasks ({shown(tasks)}) must be an iterable of TaskIds.") from None
 
 
 @attrs.frozen
@@ -25,6 +29,9 @@ class GroupConsumer:
 
     member_id: str
     previous_tasks: frozenset[TaskId] = attrs.field(default=frozenset(), converter=_frozenset)
+
+    def __attrs_post_init__(self) -> None:
+        check_text("The id of a member", self.member_id)
 
 
 @attrs.frozen

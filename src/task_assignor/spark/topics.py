@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
 from task_assignor.runtime.frames import taken
@@ -71,8 +73,7 @@ def write_topic(
     spark = frame.sparkSession
     require_classic(spark)
     ship_package(spark)
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    spec = TopicSpec(name, partitions, schema.remove_metadata(), tuple(key), timestamp, _frozen(racks))
+    spec = TopicSpec(name, partitions, _arrow_schema(name, frame), tuple(key), timestamp, _frozen(racks))
     builder = TopicBuilder.create(root, spec)
     shuffle = Shuffle(builder.root, builder.scratch, tuple(key), partitions, spec.schema)
     try:
@@ -100,6 +101,19 @@ def write_topic(
         with suppress(OSError):
             shuffle.remove()
     return builder.commit(segment for segments in written for segment in segments)
+
+
+def _arrow_schema(topic: str, frame: DataFrame) -> pa.Schema:
+    fields: list[pa.Field] = []
+    for field in frame.schema:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkTypeError as error:
+            raise TopicException(
+                f"Topic {topic!r} cannot have the column {field.name!r}: Arrow, in which topics are written, does not have Spark's type "
+                f"{field.dataType.simpleString()}. Maybe cast it to another type."
+            ) from error
+    return pa.schema(fields)
 
 
 def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:

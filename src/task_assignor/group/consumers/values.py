@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.group.errors import GroupException
+from task_assignor.group.errors import GroupException, check_text
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.columns import Int64Array, int64_column
@@ -28,7 +28,14 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
         raise GroupException(
             f"The topics of a member ({shown(topics)}) must be several strings. Maybe ({shown(topics)},)."
         )
-    return tuple(topics)
+    if not isinstance(topics, Iterable):
+        raise GroupException(f"The topics of a member ({shown(topics)}) must be several strings.")
+    names = tuple(topics)
+    # Of a million names the types are looked at in milliseconds.
+    if not set(map(type, names)) <= {str}:
+        for name in names:
+            check_text("Each topic of a member", name)
+    return names
 
 
 @attrs.frozen
@@ -77,7 +84,7 @@ class ConsumerMember:
         group_instance_id: its static member id, or None.
 
     Raises:
-        GroupException: `topics` is one string.
+        GroupException: the id or a topic is no string, or `topics` is one.
     """
 
     member_id: str
@@ -87,6 +94,9 @@ class ConsumerMember:
     generation: int = -1
     rack_id: str | None = None
     group_instance_id: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_text("The id of a member", self.member_id)
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> ConsumerMember:
