@@ -233,15 +233,21 @@ def test_a_damaged_snapshot_is_no_snapshot(
     assert (bench.restore(third).origin, _totals(third)) == ("snapshot", _totals(task))
 
 
-def test_if_the_newest_snapshot_is_damaged_the_one_before_will_do(bench: Bench) -> None:
+def test_if_the_newest_snapshot_is_damaged_the_one_before_will_do(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And it is told once, however often a client joins before there is another one."""
     task = bench.task()
     for _ in range(3):
         bench.run(task, 1)
         task.snapshot()
     newest = max(bench.environment().state(TASK).glob("snapshots/*.json"))
     newest.write_bytes(newest.read_bytes()[:-9])
+    for _ in range(2):
+        local_positions(bench.environment())
     again = bench.task()
     restored = bench.restore(again)
+    assert ["is damaged and deleted" in line for line in caplog.messages] == [True]
     assert (restored.origin, restored.rows) == ("snapshot", 1)
     assert _totals(again) == _totals(task)
 

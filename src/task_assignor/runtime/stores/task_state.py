@@ -133,7 +133,10 @@ class Rewound:
 
 
 def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
-    """The snapshots in the folder of a task, newest first; whether they count is not checked. Others' are passed over."""
+    """The snapshots in the folder of a task, newest first; whether they count is not checked.
+
+    Others' are passed over; one that is damaged goes, as it would with the next snapshot, and is told once only.
+    """
     snapshots = []
     for path in (folder / "snapshots").glob("[0-9]*.json"):
         try:
@@ -141,7 +144,9 @@ def list_snapshots(folder: Path, owner: StateOwner) -> list[Snapshot]:
             if found.owner == owner:
                 snapshots.append(Snapshot(found.position, found.stores, path))
         except DamagedDocumentError as error:
-            _log.warning("The snapshot %s of task %s is damaged and not used: %s", path, owner.task, error)
+            _log.warning("The snapshot %s of task %s is damaged and deleted: %s", path, owner.task, error)
+            with suppress(OSError):
+                path.unlink()
         except (OSError, ValueError):
             continue
     return _newest_first(snapshots)
