@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -223,6 +224,10 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
         (
             pa.array([["a"]], pa.list_view(pa.string())),
             "The column 'v' has type list_view.*, which Spark does not have",
+        ),
+        (
+            pa.array([[Decimal(1)]], pa.list_(pa.decimal256(40))),
+            r"'v' has type list<item: decimal256\(40, 0\)>, which Spark does not have \(its decimals have at most 38 digits\)",
         ),
     ],
 )

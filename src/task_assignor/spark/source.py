@@ -64,6 +64,7 @@ _OF_OTHERS: Final = (
 _NEVER_NULL: Final = " not null"
 _SLIP: Final = 0.7
 """Spark and its catalogues have options of their own; what looks so much like one of ours is a slip of the hand."""
+_DIGITS: Final = 38
 Place: TypeAlias = dict[str, Any]
 """Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
 _NEAREST: Final = {
@@ -473,17 +474,19 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
         raise ConfigException(
             f"Partition and offset cannot be added to rows that have columns of these names: {own}. Maybe read them without."
         )
-    fields = [pa.field(field.name, retyped(field.type, _nearest), field.nullable) for field in schema]
-    if with_offsets:
-        fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
-    for field in fields:
+    fields = []
+    for field in schema:
         try:
-            from_arrow_type(field.type)
+            nearest_type = retyped(field.type, _nearest)
+            from_arrow_type(nearest_type)
         except (PySparkException, ValueError) as error:
             raise ConfigException(
                 f"The column {field.name!r} has type {field.type}, which Spark does not have ({error}). Maybe read it with pyarrow, or "
                 "write the column in another type."
             ) from error
+        fields.append(pa.field(field.name, nearest_type, field.nullable))
+    if with_offsets:
+        fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
     return from_arrow_schema(pa.schema(fields))
 
 
@@ -495,4 +498,6 @@ def _nearest(data_type: pa.DataType) -> pa.DataType:
     """The nearest type that Spark has: it knows no unsigned numbers, dictionaries and views."""
     if pa.types.is_dictionary(data_type):
         return retyped(data_type.value_type, _nearest)
+    if pa.types.is_decimal(data_type) and data_type.precision > _DIGITS:
+        raise ValueError(f"its decimals have at most {_DIGITS} digits")
     return _NEAREST.get(data_type, data_type)
