@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
-from task_assignor.kafka_order.client_queue import AllBut
 from task_assignor.sdk.arrays import csr_pairs, order_by
 from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
 from task_assignor.sdk.errors import TaskAssignmentException
@@ -108,13 +107,16 @@ class LagRows:
         rows = slice(self.offsets[task], self.offsets[task + 1])
         return self.client[rows].tolist(), self.lag[rows]
 
-    def caught_up(self, task: int) -> list[int] | AllBut:
+    def caught_up(self, task: int) -> list[int]:
         """The clients that are caught up, ascending."""
         rows = slice(self.caught_up_offsets[task], self.caught_up_offsets[task + 1])
         found: list[int] = self.caught_up_client[rows].tolist()
-        if not self.others_caught_up[task]:
-            return found
-        return AllBut(self.clients, set(self._listed(task)[0]).difference(found))
+        return sorted([*found, *self._others(task)]) if self.others_caught_up[task] else found
+
+    def _others(self, task: int) -> Iterator[int]:
+        """The clients that are not listed, ascending."""
+        listed = set(self._listed(task)[0])
+        return (client for client in range(self.clients) if client not in listed)
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -122,8 +124,7 @@ class LagRows:
         if not self.has_others[task]:
             return iter(listed)
         first, last = (int(np.searchsorted(lag, self.default[task], side)) for side in ("left", "right"))
-        others = AllBut(self.clients, set(listed))
-        return itertools.chain(listed[:first], heapq.merge(listed[first:last], others), listed[last:])
+        return itertools.chain(listed[:first], heapq.merge(listed[first:last], self._others(task)), listed[last:])
 
     def further(self, task: int, client: int) -> Iterator[int]:
         """The clients before one of them by lag, then client number."""

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
+from task_assignor.kafka_order.client_queue import ClientQueue
 from task_assignor.kafka_order.java_order import poll_order
 from task_assignor.kafka_order.lags import Lags
 from task_assignor.sdk.arrays import are_in, distinct, order_by
@@ -227,8 +227,9 @@ class _Plan:
             own, caught_up = standbys.of(task[one]), lags.caught_up(int(task[one]))
             swaps = [client for client in own if client in caught_up]
             # Somebody is further than the wanted client, else the task would not move.
-            found = swaps or caught_up or next(lags.by_lag(int(task[one])))
-            self._move(one, int(wanted[one]), found, is_swap=bool(swaps) or found in own, is_first=not swaps)
+            alone = _NOBODY if swaps or caught_up else next(lags.by_lag(int(task[one])))
+            found = swaps or caught_up or alone
+            self._move(one, int(wanted[one]), found, is_swap=bool(swaps) or alone in own, is_first=not swaps)
         return self._take_moves(movers)
 
     def move_standbys(self, task: Int64Array, wanted: Int64Array, owner: Int32Array, standbys: _Holders) -> Moves:
@@ -245,7 +246,7 @@ class _Plan:
         for one in self._each(movers, is_asked, np.ones(len(task), dtype=np.bool_)):
             number, target = int(task[one]), int(wanted[one])
             holders = held.pop(number, None) or {int(owner[number]), *standbys.of(number)}
-            found: Collection[int] | int = _without(lags.caught_up(number), holders)
+            found: Collection[int] | int = [client for client in lags.caught_up(number) if client not in holders]
             if not found:
                 found = next((one for one in lags.further(number, target) if one not in holders), _NOBODY)
             if found == _NOBODY:
@@ -327,9 +328,3 @@ class _Plan:
         moves = Moves(movers.task[rows], movers.wanted[rows], self._placed, self._kinds)
         self._rows, self._placed, self._kinds = [], [], []
         return moves
-
-
-def _without(clients: list[int] | AllBut, holders: set[int]) -> Collection[int]:
-    if isinstance(clients, AllBut):
-        return clients.without(holders)
-    return [client for client in clients if client not in holders]
