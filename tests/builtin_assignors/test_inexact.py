@@ -115,9 +115,9 @@ def test_very_many_join_groups_are_said(monkeypatch: pytest.MonkeyPatch) -> None
     state = a_state([*stateful_tasks(0, 5), *stateful_tasks(1, 4)], 3)
     assert StreamJoinTaskAssignor().assign(state).inexact == frozenset()
     later = {Goal.ACTIVE_EVEN_STATEFUL, Goal.ACTIVE_STATE, Goal.ACTIVE_LEAST_BEHIND}
-    monkeypatch.setattr(joined, "MOST_PAIRS", 1)
+    monkeypatch.setattr(joined, "MOST_TOGETHER", 1)
     assert StreamJoinTaskAssignor().assign(state).inexact == later
-    monkeypatch.setattr(group_shares, "MOST_PAIRS", 1)
+    monkeypatch.setattr(group_shares, "MOST_CANDIDATES", 1)
     assert StreamJoinTaskAssignor().assign(state).inexact == later | {Goal.ACTIVE_EVEN, Goal.ACTIVE_COST}
 
 
@@ -135,7 +135,7 @@ def test_strange_numbers_of_threads_are_said() -> None:
 def test_a_claim_lost_of_several_on_a_joined_partition_is_said(monkeypatch: pytest.MonkeyPatch, is_large: bool) -> None:
     """All can be kept, and are; in a large group clients are thought to keep what they have too many of there."""
     if is_large:
-        monkeypatch.setattr(joined, "MOST_PAIRS", 0)
+        monkeypatch.setattr(joined, "MOST_TOGETHER", 0)
     had = {2: ["0_0", "0_1", "2_0"], 3: ["0_1", "1_2", "2_0"]}
     clients = [a_client(number, active=had.get(number, ())) for number in (1, 2, 3)]
     tasks = [task for group, size in enumerate((2, 3, 2)) for task in stateful_tasks(group, size)]

@@ -33,13 +33,13 @@ from tests.budget import examples
 A, B, C, D = (ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(1, 5))
 Previous = Mapping[ProcessId, Sequence[int]]
 Owners = dict[TaskId, ProcessId]
-LIMITS = ((joined.MOST_PAIRS, 0), (0, group_shares.MOST_PAIRS), (0, 0))
+LIMITS = ((joined.MOST_TOGETHER, 0), (0, group_shares.MOST_CANDIDATES), (0, 0))
 """Pairs of group and client up to which all is decided together, and up to which shares are."""
 
 
 def _limit(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
-    for module, most in zip((joined, group_shares), limits, strict=True):
-        monkeypatch.setattr(module, "MOST_PAIRS", most)
+    monkeypatch.setattr(joined, "MOST_TOGETHER", limits[0])
+    monkeypatch.setattr(group_shares, "MOST_CANDIDATES", limits[1])
 
 
 def _state(

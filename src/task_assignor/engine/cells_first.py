@@ -68,7 +68,7 @@ def cells_come_first(problem: PlacesProblem) -> bool:
         and problem.item_weight is None
         and problem.place_pool is None
         and problem.place_upper is None
-        and (problem.place_cost is None or not problem.place_cost.any())
+        and not problem.place_cost.any()
         and not len(problem.exception_row)
         and not problem.cell_hub.any()
         and bool((problem.upper >= problem.lower).all())

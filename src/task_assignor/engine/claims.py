@@ -21,10 +21,10 @@ def most_kept(claims: Pairs, kept: BoolArray, needs: Int64Array, low: Int64Array
         low: (C,) least items that each owner has in the end; all items are somewhere then.
         high: (C,) most of them.
     """
-    number, claimed = (np.bincount(item, minlength=len(needs)) for item in (claims.item[kept], claims.item))
+    has, claimed = (np.bincount(item, minlength=len(needs)) for item in (claims.item[kept], claims.item))
     # An item all of whose claims are kept has no other, and makes no room: it stays as it is.
-    is_open = claimed > number
-    if (number == needs)[is_open].all():
+    is_open = claimed > has
+    if (has == needs)[is_open].all():
         return kept
     open_items, chosen = np.flatnonzero(is_open), np.flatnonzero(is_open[claims.item])
     items, owners, every = len(open_items), len(low), np.arange(len(low))
@@ -37,7 +37,7 @@ def most_kept(claims: Pairs, kept: BoolArray, needs: Int64Array, low: Int64Array
     tails = np.concatenate([item, np.full(items, source), items + every, items + every, [hub]])
     heads = np.concatenate([items + owner, np.arange(items), np.full(owners, sink), np.full(owners, hub), [sink]])
     capacities = np.concatenate([np.ones_like(item), needs[open_items], low, high - low, most_extra])
-    flows = np.concatenate([kept[chosen].astype(np.int64), number[open_items], used - extra, extra, [extra.sum()]])
+    flows = np.concatenate([kept[chosen].astype(np.int64), has[open_items], used - extra, extra, [extra.sum()]])
     found = kept.copy()
     found[chosen] = most_flow(tails, heads, capacities, flows, source, sink)[: len(chosen)] > 0
     return found

@@ -6,14 +6,16 @@ until nothing changes. What a flow is made of is said in `engine/copy_flow.py`, 
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import attrs
 import numpy as np
 
 from task_assignor.engine.copy_cells import place_by_cells
+from task_assignor.engine.copy_deal import ascending
 from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, ascending, copies_of
+from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, copies_of
 from task_assignor.engine.items import NOBODY
 from task_assignor.sdk.columns import Int64Array
 
@@ -82,6 +84,17 @@ def _needs_turns(rows: Rows) -> bool:
     return rows.most > 1 and rows.value.shape[1] > 1
 
 
+def _claims(rows: Rows, chosen: Int64Array) -> Special:
+    """Where copies of the rows were before."""
+    return Special(
+        row=rows.claim_row[chosen],
+        cell=rows.claim_owner[chosen],
+        is_away=np.zeros(len(chosen), dtype=np.bool_),
+        place=rows.claim_place[chosen],
+        prefer=rows.claim_rank[chosen],
+    )
+
+
 class _Exactly:
     """Placement by flows over single owners."""
 
@@ -117,20 +130,13 @@ class _Exactly:
         key, wanted = self._cover()
         if not with_tags:
             key, wanted = np.full_like(key, NOBODY), np.zeros_like(wanted)
-        special = Special(
-            row=rows.claim_row,
-            cell=rows.claim_owner,
-            is_away=np.zeros(len(rows.claim_row), dtype=np.bool_),
-            place=rows.claim_place,
-            prefer=rows.claim_rank,
-        )
         freed = Freed(
+            cost_row=rows.cost_row,
+            special=_claims(rows, np.arange(len(rows.claim_row))),
             supply=rows.needs,
             present=rows.present(rows.main[:, None]),
             wanted=wanted,
             blocked=rows.main[:, None],
-            cost_row=rows.cost_row,
-            special=special,
             cover_key=key,
             is_new=True,
         )
@@ -164,41 +170,21 @@ class _Exactly:
         return key, np.where(several, best, wanted)
 
     def _improved(self, holders: Int64Array) -> Int64Array:
-        """Free one copy of every item and place these anew, in turn, until nothing is better."""
-        rows = self.rows
-        best, quiet, turn = rows.total(holders), 0, 0
-        while quiet <= rows.most:
-            found = self._turn(holders, rows.columns(holders, turn % (rows.most + 1)))
-            total = rows.total(found)
-            quiet += 1
-            if total < best:
-                holders, best, quiet = found, total, 0
-            turn += 1
-        return holders
+        return self.rows.improved(holders, itertools.count(), self._turn, self.rows.total)
 
     def _turn(self, holders: Int64Array, columns: Int64Array) -> Int64Array:
         rows = self.rows
         fixed, current, room = rows.without(holders, columns)
         # Claims that no other copy has; else the place where the copy is.
         is_open = ~(fixed[rows.claim_row] == rows.claim_owner[:, None]).any(axis=1)
-        has = np.zeros(len(fixed), dtype=np.bool_)
-        has[rows.claim_row[is_open]] = True
-        lone = np.flatnonzero(~has)
-        special = Special(
-            row=np.concatenate([rows.claim_row[is_open], lone]),
-            cell=np.concatenate([rows.claim_owner[is_open], current[lone]]),
-            is_away=np.repeat([False, True], [int(is_open.sum()), len(lone)]),
-            place=np.concatenate([rows.claim_place[is_open], np.zeros_like(lone)]),
-            prefer=np.concatenate([rows.claim_rank[is_open], np.zeros_like(lone)]),
-        )
+        lone = np.setdiff1d(np.arange(len(fixed)), rows.claim_row[is_open])
         present = rows.present(fixed)
         freed = Freed(
-            supply=np.ones_like(current),
+            cost_row=rows.cost_row,
+            special=_claims(rows, np.flatnonzero(is_open)).and_at(lone, current[lone]),
             present=present,
             wanted=np.clip(rows.wanted - bit_count(present), 0, rows.value.shape[1]),
             blocked=fixed,
-            cost_row=rows.cost_row,
-            special=special,
         )
         row, owner = FreedFlow(freed, self.cells, rows.prices, self.most_pairs).pairs(*room)
         fixed[row, columns[row]] = owner

@@ -5,6 +5,8 @@ First who keeps what, then which tag values, then which zones; who of a cell's o
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from task_assignor.engine.claims import most_kept
@@ -19,7 +21,7 @@ from task_assignor.engine.copy_flow import (
     TooManyPairsError,
     bit_count,
 )
-from task_assignor.engine.copy_goals import Rows, ascending, copies_of
+from task_assignor.engine.copy_goals import Rows, copies_of
 from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
@@ -61,8 +63,7 @@ def _kept_and_dealt(rows: Rows, kept: BoolArray) -> Int64Array | None:
     one = np.zeros(rows.owners, dtype=np.int64)
     nobody = np.full(len(row), NOBODY, dtype=np.int64)
     left = np.maximum(room.low - used, 0), room.high - used
-    dealt = deal(holders, row, np.zeros_like(row), nobody, nobody < 0, one, left)
-    return None if dealt is None else ascending(dealt)
+    return deal(holders, row, np.zeros_like(row), nobody, nobody < 0, one, left)
 
 
 def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, of_owner: Int64Array) -> Int64Array:
@@ -80,6 +81,28 @@ def _formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, o
     wanted = row * cells + cell
     former = values_of(keys, rows.claim_owner[is_open], wanted, NOBODY)
     return np.where(rank_within(wanted) == 0, former, NOBODY)
+
+
+def _dealt(
+    rows: Rows,
+    holders: Int64Array,
+    copies: tuple[Int64Array, Int64Array],
+    cell: Int64Array,
+    is_away: BoolArray,
+    of_owner: Int64Array,
+    room: tuple[Int64Array, Int64Array],
+) -> Int64Array | None:
+    """The holders after copies, by row and column, have gone to the cells; None: they would meet.
+
+    Those that change cells go where one was before, if they can.
+    """
+    row, owner, fixed = copies[0], holders[copies], holders.copy()
+    moved = np.flatnonzero(of_owner[owner] != cell)
+    fixed[row[moved], copies[1][moved]] = NOBODY
+    former = owner.copy()
+    former[moved] = _formers(rows, fixed, row[moved], cell[moved], of_owner)
+    fixed[copies] = NOBODY
+    return deal(fixed, row, cell, former, is_away, of_owner, room)
 
 
 def _spread_over_tags(rows: Rows, holders: Int64Array) -> Int64Array:
@@ -101,41 +124,32 @@ class _Tags:
         self.cells = rows.of_kinds(keys)
         self.shown = np.bitwise_or.reduce(self.cells.bits, axis=0)
         self.is_small = self.cells.size <= rows.most
-        self.free_prices = Prices.nothing()
 
     def improved(self, holders: Int64Array) -> Int64Array:
         """See `_spread_over_tags`."""
-        rows, turn, quiet = self.rows, 0, 0
-        missing = rows.missing(holders)
+        turns = itertools.count()
         # In the end once more as a second call would look at it, for which every copy is where one was.
-        for as_second in (False, True):
-            quiet = 0
-            while quiet <= rows.most and missing:
-                found = self._turn(holders, rows.columns(holders, turn % (rows.most + 1)), as_second)
-                turn, quiet = turn + 1, quiet + 1
-                less = rows.missing(found)
-                if less < missing:
-                    holders, missing, quiet = found, less, 0
+        for self.as_second in (False, True):
+            holders = self.rows.improved(holders, turns, self._turn, lambda held: (self.rows.missing(held),))
         return holders
 
-    def _turn(self, holders: Int64Array, columns: Int64Array, as_second: bool) -> Int64Array:
+    def _turn(self, holders: Int64Array, columns: Int64Array) -> Int64Array:
         rows, cells, every = self.rows, self.cells, np.arange(len(holders))
         fixed, current, room = rows.without(holders, columns)
         present = rows.present(fixed)
         wanted = np.maximum(rows.wanted - bit_count(present), 0)
         present &= self.shown
-        claim = np.zeros_like(every) if as_second else rows.claim_of(every, current)
+        claim = np.zeros_like(every) if self.as_second else rows.claim_of(every, current)
         held = np.where(fixed >= 0, cells.of_owner[fixed], NOBODY)
         is_away = claim < 0
         freed = Freed(
-            supply=np.ones_like(every),
+            cost_row=np.zeros_like(every),
+            special=Special(cell=cells.of_owner[current], is_away=is_away),
             present=present,
             wanted=np.minimum(wanted, rows.value.shape[1]),
             blocked=np.where((held >= 0) & self.is_small[held], held, NOBODY),
-            cost_row=np.zeros_like(every),
-            special=Special.one_each(cells.of_owner[current], is_away),
         )
-        flow = FreedFlow(freed, cells, self.free_prices)
+        flow = FreedFlow(freed, cells, Prices.nothing())
         if not flow.may_gain():
             return holders
         least, most = (np.bincount(cells.of_owner, part, len(cells.zone)).astype(np.int64) for part in room)
@@ -145,11 +159,8 @@ class _Tags:
             return holders
         target = np.empty_like(every)
         target[row] = cell
-        former = current.copy()
-        moved = np.flatnonzero(cells.of_owner[current] != target)
-        former[moved] = _formers(rows, fixed, moved, target[moved], cells.of_owner)
-        dealt = deal(fixed, every, target, former, is_away, cells.of_owner, room)
-        return holders if dealt is None else ascending(dealt)
+        dealt = _dealt(rows, holders, (every, columns), target, is_away, cells.of_owner, room)
+        return holders if dealt is None else dealt
 
 
 def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | None]:
@@ -201,17 +212,9 @@ class _Zones:
         row, column, owner = copies_of(holders)
         target = self._targets(row, owner)
         zones = int(rows.zone.max()) + 1
-        fixed = holders.copy()
-        fixed[row, column] = NOBODY
-        cell = self.kind[owner] * zones + target
-        is_away, of_owner = rows.claim_of(row, owner) < 0, self.kind * zones + rows.zone
-        stays = of_owner[owner] == cell
-        fixed[row[stays], column[stays]] = owner[stays]
-        former = owner.copy()
-        former[~stays] = _formers(rows, fixed, row[~stays], cell[~stays], of_owner)
-        fixed[row, column] = NOBODY
-        dealt = deal(fixed, row, cell, former, is_away, of_owner, (room.low, room.high))
-        return None if dealt is None else ascending(dealt)
+        of_owner = self.kind * zones + rows.zone
+        cell, is_away = self.kind[owner] * zones + target, rows.claim_of(row, owner) < 0
+        return _dealt(rows, holders, (row, column), cell, is_away, of_owner, (room.low, room.high))
 
     def _targets(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """(E,) zone of each copy, kind by kind."""
@@ -227,12 +230,7 @@ class _Zones:
         members = np.flatnonzero(self.kind == kind)
         number = np.zeros(rows.owners, dtype=np.int64)
         number[members] = zone.reshape(-1)
-        cells = Cells(
-            of_owner=zone.reshape(-1),
-            bits=np.zeros((len(zones), 0), dtype=np.uint64),
-            zone=zones,
-            value=np.zeros((len(zones), 0), dtype=np.int64),
-        )
+        cells = Cells(of_owner=zone.reshape(-1), zone=zones)
         # What these owners have together stays.
         least, most = (
             np.bincount(number[members], part[members], len(zones)).astype(np.int64) for part in (room.low, room.high)
@@ -242,24 +240,14 @@ class _Zones:
         for one in range(int(part.max()) + 1):
             chosen = np.flatnonzero(part == one)
             others = np.bincount(cell[part != one], minlength=len(zones))
-            freed = self._freed(row[chosen], owner[chosen], number)
+            # Each may leave the cell of its owner.
+            is_away = rows.claim_of(row[chosen], owner[chosen]) < 0
+            special = Special(cell=number[owner[chosen]], is_away=is_away)
+            freed = Freed(cost_row=rows.cost_row[row[chosen]], special=special)
             left = np.maximum(least - others, 0), most - others
             placed, found = FreedFlow(freed, cells, rows.prices, max(MOST_PAIRS, len(zones))).pairs(*left)
             cell[chosen[placed]] = found
         return zones[cell]
-
-    def _freed(self, row: Int64Array, owner: Int64Array, number: Int64Array) -> Freed:
-        """Copies, of which each may leave the cell of its owner."""
-        every, rows = np.arange(len(row)), self.rows
-        none = np.zeros((len(row), 0))
-        return Freed(
-            supply=np.ones_like(every),
-            present=none.astype(np.uint64),
-            wanted=np.zeros_like(every),
-            blocked=none.astype(np.int64),
-            cost_row=rows.cost_row[row],
-            special=Special.one_each(number[owner], rows.claim_of(row, owner) < 0),
-        )
 
 
 def _parts(cost_row: Int64Array, zones: int) -> Int64Array:

@@ -31,7 +31,7 @@ def deal(
     of_owner: Int64Array,
     room: tuple[Int64Array, Int64Array],
 ) -> Int64Array | None:
-    """(R, H) holders with all copies placed; None: some meet, wherever they go.
+    """(R, H) holders with all copies placed, ascending; None: some meet, wherever they go.
 
     Args:
         holders: (R, H) owners of each item: the main one first; -1 where a copy is open.
@@ -54,7 +54,14 @@ def deal(
     owner[rest[order_by(cell[rest], rank_within(row[rest]), turn)]] = slots
     moved = (places[0] * table.shape[1] + places[1])[rest]
     table[places] = owner
-    return table if _Swaps(table, moved, of_owner).settle() else None
+    return ascending(table) if _Swaps(table, moved, of_owner).settle() else None
+
+
+def ascending(holders: Int64Array) -> Int64Array:
+    """The same holders, copies ascending, -1 last."""
+    limit = np.iinfo(np.int64).max
+    copies = np.sort(np.where(holders[:, 1:] < 0, limit, holders[:, 1:]), axis=1)
+    return np.concatenate([holders[:, :1], np.where(copies == limit, NOBODY, copies)], axis=1)
 
 
 def _open_places(holders: Int64Array, row: Int64Array) -> tuple[Int64Array, Int64Array]:

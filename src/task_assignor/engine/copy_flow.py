@@ -6,7 +6,7 @@ copies are freed in `engine/copies.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -26,21 +26,31 @@ WORD: Final = 62
 _LARGEST: Final = 2**62
 
 
+def _none_each(column: str, dtype: type[np.integer]) -> Any:
+    """A default of `Cells` and `Freed`: a table without columns, of as many rows as that column has."""
+    return attrs.Factory(lambda self: np.zeros((len(getattr(self, column)), 0), dtype=dtype), takes_self=True)
+
+
+def _alike(column: str, value: int) -> Any:
+    """A default: that number in every row of that column."""
+    return attrs.Factory(lambda self: np.full(len(getattr(self, column)), value), takes_self=True)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Cells:
     """Q cells of owners.
 
     Args:
         of_owner: (C,) cell of each owner.
-        bits: (Q, W) tag values of its owners, a bit for each.
         zone: (Q,) column of the table of costs.
+        bits: (Q, W) tag values of its owners, a bit for each.
         value: (Q, G) number of the tag value of each key; different keys have different numbers.
     """
 
     of_owner: Int64Array
-    bits: Bits
     zone: Int64Array
-    value: Int64Array
+    bits: Bits = _none_each("zone", np.uint64)
+    value: Int64Array = _none_each("zone", np.int64)
 
     @property
     def size(self) -> Int64Array:
@@ -53,24 +63,24 @@ class Special:
     """Places at which a copy of a row costs less than elsewhere: where there was one before, or is one now.
 
     Args:
-        row: (S,) row.
         cell: (S,) cell; of a row each one once, unless no copy must be told from another.
         is_away: (S,) no copy was there before.
+        row: (S,) row; by default one after the other.
         place: (S,) how many places of former copies of the row are to be preferred.
         prefer: (S,) of equal ones the smallest stay.
     """
 
-    row: Int64Array
     cell: Int64Array
     is_away: BoolArray
-    place: Int64Array
-    prefer: Int64Array
+    row: Int64Array = attrs.Factory(lambda self: np.arange(len(self.cell)), takes_self=True)
+    place: Int64Array = _alike("cell", 0)
+    prefer: Int64Array = _alike("cell", 0)
 
-    @classmethod
-    def one_each(cls, cell: Int64Array, is_away: BoolArray) -> Special:
-        """One for each row, and none of them preferred."""
-        none = np.zeros_like(cell)
-        return cls(row=np.arange(len(cell)), cell=cell, is_away=is_away, place=none, prefer=none)
+    def and_at(self, row: Int64Array, cell: Int64Array) -> Special:
+        """These, and some more at which no copy was before."""
+        more = Special(row=row, cell=cell, is_away=np.ones(len(row), dtype=np.bool_))
+        names = [field.name for field in attrs.fields(Special)]
+        return Special(**{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in names})
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -78,28 +88,24 @@ class Freed:
     """R rows: items of which copies are to be placed.
 
     Args:
+        cost_row: (R,) row of the table of costs.
+        special: where a copy costs less.
         supply: (R,) number of copies to place.
         present: (R, W) tag values of the other holders, a bit for each.
         wanted: (R,) tag values that are wanted in addition.
         blocked: (R, B) cells in which a holder takes the room of a copy; -1: none.
-        cost_row: (R,) row of the table of costs.
-        special: where a copy costs less.
-        cover_key: (R,) with several copies: the tag key that counts; -1, as it is by default: none.
+        cover_key: (R,) with several copies: the tag key that counts; -1: none.
         is_new: nothing is placed yet: copies of equal items are spread over the owners.
     """
 
-    supply: Int64Array
-    present: Bits
-    wanted: Int64Array
-    blocked: Int64Array
     cost_row: Int64Array
     special: Special
-    cover_key: Int64Array = attrs.field()
+    supply: Int64Array = _alike("cost_row", 1)
+    present: Bits = _none_each("cost_row", np.uint64)
+    wanted: Int64Array = _alike("cost_row", 0)
+    blocked: Int64Array = _none_each("cost_row", np.int64)
+    cover_key: Int64Array = _alike("cost_row", NOBODY)
     is_new: bool = False
-
-    @cover_key.default
-    def _none(self) -> Int64Array:
-        return np.full(len(self.supply), NOBODY)
 
 
 @attrs.frozen(eq=False)
@@ -216,7 +222,7 @@ class FreedFlow:
         self.base = np.maximum(self.base, 0)
         self.arcs = Arcs(goals=6)
         self.nodes = self.classes + self.q + 1
-        short, tail = self._shortfall()
+        short, tail = self._short(), self._tails()
         away, place = special.is_away[kinds].astype(np.int64), special.place[kinds]
         special_arcs = self.arcs.add(
             tail[s_class, s_cell],
@@ -231,7 +237,7 @@ class FreedFlow:
         row, cell = np.nonzero(self.base)
         every = np.zeros_like(self.base)
         np.add.at(every, (row, cell), flows[self.base_arcs])
-        if self.rest_arcs is not None:
+        if self.freed.is_new:
             every[row, cell] += flows[self.rest_arcs]
         return self._dealt(every, s_class, s_cell, flows[special_arcs], kind)
 
@@ -251,14 +257,13 @@ class FreedFlow:
             gain += bit_count(fresh[:, :, None])
         return np.where(self.supply[:, None] == 1, wanted - np.minimum(gain, wanted), 0)
 
-    def _shortfall(self) -> tuple[Int64Array, Int64Array]:
-        """(classes, cells) wanted tag values that are missing if a copy goes there, and the node that it goes from."""
-        freed, first = self.freed, self.first
-        wanted = freed.wanted[first]
+    def _tails(self) -> Int64Array:
+        """(classes, cells) the node from which copies go there."""
         tail = np.repeat(np.arange(self.classes)[:, None], self.q, axis=1)
+        is_covered = (self.supply > 1) & (self.freed.wanted[self.first] > 0)
         for key in range(self.cells.value.shape[1]):
-            self._cover(np.flatnonzero((self.supply > 1) & (freed.cover_key[first] == key) & (wanted > 0)), key, tail)
-        return self._short(), tail
+            self._cover(np.flatnonzero(is_covered & (self.freed.cover_key[self.first] == key)), key, tail)
+        return tail
 
     def _cover(self, chosen: Int64Array, key: int, tail: Int64Array) -> None:
         """The first copy of an item in a value that it has not yet counts; what brings nothing new goes by a detour."""
@@ -287,16 +292,15 @@ class FreedFlow:
     def _solved(self, short: Int64Array, tail: Int64Array, low: Int64Array, high: Int64Array, place: int) -> Int64Array:
         row, cell = np.nonzero(self.base)
         capacity = self.base[row, cell]
-        self.rest_arcs = None
-        cost = (short[row, cell], self.cost[row, cell], 1, 0, 1)
+        ends, cost = (tail[row, cell], self.classes + cell), (short[row, cell], self.cost[row, cell], 1, 0, 1)
         if self.freed.is_new:
             # No more of a class on an owner than its part, where that can be.
             part = high * (self.capacity > 0)
             part = -(-part * (self.count * self.supply)[:, None] // np.maximum(part.sum(axis=1), 1)[:, None])
             beyond = np.maximum(capacity - part[row, cell], 0)
             capacity = capacity - beyond
-            self.rest_arcs = self.arcs.add(tail[row, cell], self.classes + cell, beyond, *cost, 1)
-        self.base_arcs = self.arcs.add(tail[row, cell], self.classes + cell, capacity, *cost)
+            self.rest_arcs = self.arcs.add(*ends, beyond, *cost, 1)
+        self.base_arcs = self.arcs.add(*ends, capacity, *cost)
         hub = self.classes + self.q
         self.arcs.add(self.classes + np.arange(self.q), hub, high - low)
         total = int((self.count * self.supply).sum())

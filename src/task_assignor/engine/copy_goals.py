@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import attrs
@@ -201,6 +202,29 @@ class Rows:
         last: Int64Array = self.most - np.argmin(np.stack(adds[::-1]), axis=0)
         return last
 
+    def improved(
+        self,
+        holders: Int64Array,
+        turns: Iterator[int],
+        place: Callable[[Int64Array, Int64Array], Int64Array],
+        total: Callable[[Int64Array], tuple[int, ...]],
+    ) -> Int64Array:
+        """Free one copy of every item and place these anew, in turn, until nothing is better.
+
+        Args:
+            holders: the placement so far.
+            turns: numbers of the turns.
+            place: another placement, made of one without the copies in these columns.
+            total: how good a placement is, goal after goal; less is better, and nothing is better than 0.
+        """
+        best, quiet = total(holders), 0
+        while quiet <= self.most and any(best):
+            found = place(holders, self.columns(holders, next(turns) % (self.most + 1)))
+            worth, quiet = total(found), quiet + 1
+            if worth < best:
+                holders, best, quiet = found, worth, 0
+        return holders
+
     def without(
         self, holders: Int64Array, columns: Int64Array
     ) -> tuple[Int64Array, Int64Array, tuple[Int64Array, Int64Array]]:
@@ -226,13 +250,6 @@ def copies_of(holders: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """(row, column, owner) of all copies, by row."""
     row, column = np.nonzero(holders[:, 1:] >= 0)
     return row, column + 1, holders[row, column + 1]
-
-
-def ascending(holders: Int64Array) -> Int64Array:
-    """The same holders, copies ascending, -1 last."""
-    limit = np.iinfo(np.int64).max
-    copies = np.sort(np.where(holders[:, 1:] < 0, limit, holders[:, 1:]), axis=1)
-    return np.concatenate([holders[:, :1], np.where(copies == limit, NOBODY, copies)], axis=1)
 
 
 def _numbered(tags: Int64Array) -> Int64Array:

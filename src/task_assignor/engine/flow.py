@@ -7,9 +7,9 @@ everything is checked here before it is asked.
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
+from operator import mul
 from typing import Any, Final, cast
 
 import attrs
@@ -140,10 +140,10 @@ def solve(network: Network) -> Int64Array:
         CostRangeError: the costs are too large for exact arithmetic.
         FlowError: a number is of the wrong kind or out of range.
     """
-    return _solve(network, with_face=False)[0]
+    return solve_face(network, with_face=False)[0]
 
 
-def solve_face(network: Network) -> tuple[Int64Array, BoolArray]:
+def solve_face(network: Network, with_face: bool = True) -> tuple[Int64Array, BoolArray]:
     """The cheapest flow, and where other flows that are as cheap may differ from it.
 
     Returns:
@@ -153,10 +153,6 @@ def solve_face(network: Network) -> tuple[Int64Array, BoolArray]:
     Raises:
         FlowError: as `solve`.
     """
-    return _solve(network, with_face=True)
-
-
-def _solve(network: Network, with_face: bool) -> tuple[Int64Array, BoolArray]:
     supplies = whole_numbers("supplies", network.supplies, -INT64_MAX, INT64_MAX)
     tails, heads, capacities, goals = network.arcs.columns()
     total = _check(supplies, tails, heads)
@@ -170,17 +166,12 @@ def _solve(network: Network, with_face: bool) -> tuple[Int64Array, BoolArray]:
     matter = [number for number, cost in enumerate(goals) if not number or cost.any()]
     changes = tuple(network.changes[number - 1] for number in matter[1:])
     goals = [goals[number] // max(int(np.gcd.reduce(goals[number])), 1) for number in matter]
-    order = _order(tails, heads, len(supplies))
-    if order is not None:
-        tails, heads, capacities = tails[order], heads[order], capacities[order]
-        goals = [cost[order] for cost in goals]
+    order = order_by(tails * len(supplies) + heads)
+    tails, heads, capacities, *goals = (column[order] for column in (tails, heads, capacities, *goals))
     longest = len(supplies) if network.longest_path is None else min(network.longest_path, len(supplies))
     combined = _combined(goals, changes, _largest_cost(len(supplies), longest))
-    if combined is not None:
-        goals = [combined]
+    goals = goals if combined is None else [combined]
     flows, is_free = _in_stages(supplies, tails, heads, capacities, goals, longest, with_face)
-    if order is None:
-        return flows, is_free
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return flows[back], is_free[back]
@@ -197,9 +188,10 @@ def _check(supplies: Int64Array, tails: Int64Array, heads: Int64Array) -> int:
         if count and int(ends.max()) >= nodes:
             raise FlowError(f"The {name} of an arc ({int(ends.max())}) must be the number of a node, 0 to {nodes - 1}.")
     # In Python integers: sums of int64 columns wrap around without a word.
-    total = _sum(supplies[supplies > 0])
-    if total + _sum(supplies[supplies < 0]) != 0:
-        raise InfeasibleFlowError(f"The supplies must add up to 0, but add up to {_sum(supplies)}.")
+    total: int = sum(supplies[supplies > 0].tolist())
+    all_supplies: int = sum(supplies.tolist())
+    if all_supplies != 0:
+        raise InfeasibleFlowError(f"The supplies must add up to 0, but add up to {all_supplies}.")
     if total > INT64_MAX // max(count, 1):
         raise FlowError(f"The supplies add up to {total}, which is too large for {count} arcs.")
     return total
@@ -241,20 +233,18 @@ def _in_stages(
                 f"be at most {largest}. Maybe use smaller costs of the same proportions."
             )
         flows = _ask(supplies, tails, heads, capacities, cost)
+        total: Int64Array = fixed + flows
         if number == len(goals) and not with_face:
             break
         price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
         # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
         same = cost + price[tails] != price[heads]
         is_free &= ~same
-        if number == len(goals):
-            break
         fixed[same] += flows[same]
         supplies = supplies.copy()
         np.subtract.at(supplies, tails[same], flows[same])
         np.add.at(supplies, heads[same], flows[same])
         capacities = np.where(same, 0, capacities)
-    total: Int64Array = fixed + flows
     return total, is_free
 
 
@@ -284,19 +274,10 @@ def _largest_cost(nodes: int, longest_path: int) -> int:
     return INT64_MAX // (8 * (longest_path + 2) * (nodes + 1))
 
 
-def _sum(values: Int64Array) -> int:
-    # Exact: halves of 32 bits cannot overflow for less than 2^31 values.
-    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
-
-
 def exact_dot(first: Int64Array, second: Int64Array) -> int:
     """The sum of products as a Python integer, whatever its size."""
-    if not len(first):
-        return 0
-    largest = max(int(np.abs(first).max()), 1) * max(int(np.abs(second).max()), 1)
-    if largest <= INT64_MAX // len(first):
-        return int(np.dot(first, second))
-    return sum(map(math.prod, zip(first.tolist(), second.tolist(), strict=True)))
+    used = np.flatnonzero(first)
+    return sum(map(mul, first[used].tolist(), second[used].tolist()))
 
 
 def most_flow(
@@ -322,7 +303,7 @@ def most_flow(
     flows = whole_numbers("flows", flows, 0, INT64_MAX)
     forward, backward = np.flatnonzero(spare), np.flatnonzero((flows > 0) & (tails != source) & (heads != sink))
     nodes = 1 + max(int(tails.max(initial=0)), int(heads.max(initial=0)), source, sink)
-    if nodes > MAX_NODES or len(forward) + len(backward) > MAX_ARCS or _sum(capacities) > INT64_MAX // 4:
+    if nodes > MAX_NODES or len(forward) + len(backward) > MAX_ARCS or sum(capacities.tolist()) > INT64_MAX // 4:
         raise FlowError(f"The flow model has {nodes} nodes and {len(tails)} arcs, more than the solver takes.")
     tail = np.concatenate([tails[forward], heads[backward]])
     head = np.concatenate([heads[forward], tails[backward]])
@@ -360,14 +341,6 @@ def _graph_module(name: str) -> Any:
         return importlib.import_module(f"ortools.graph.python.{name}")
     finally:
         sys.setdlopenflags(flags)
-
-
-def _order(tails: Int64Array, heads: Int64Array, nodes: int) -> npt.NDArray[np.intp] | None:
-    """The order of the arcs by (tail, head); None: they are in it."""
-    keys = tails * nodes + heads
-    if (keys[1:] >= keys[:-1]).all():
-        return None
-    return order_by(keys)
 
 
 def _ask(

@@ -13,11 +13,11 @@ import numpy as np
 
 from task_assignor.engine.even import Steps
 from task_assignor.engine.flow import Arcs, Network, solve
-from task_assignor.engine.items import quotas
-from task_assignor.sdk.arrays import are_in, distinct_and_numbers, order_by
+from task_assignor.engine.items import quotas, sums
+from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
-MOST_PAIRS: Final = 500_000
+MOST_CANDIDATES: Final = 500_000
 """Pairs of group and owner that are looked at one by one."""
 _FINEST: Final = 2**20
 """Sizes of items are multiples of one part in so many."""
@@ -59,9 +59,15 @@ class Shares:
     is_exact: bool
 
 
-@attrs.frozen(eq=False)
-class GroupShares:
-    """Groups whose items are to be shared.
+def group_shares(weight: Int64Array, items: Int64Array, load: Int64Array, wishes: Wishes) -> Shares:
+    """Floor or ceil of each owner's share of each group by weight.
+
+    Groups of the largest items come first. Among groups of equal items, given the load of what is decided so far and
+    of all floors, in this order: the sum of load² / weight is least; most claims are kept; most extras go where the
+    state is. In the end owners of smaller number have more.
+
+    A second call with claims on what the first gave returns the same. With more than `MOST_CANDIDATES` pairs of group and
+    owner, extras without wish are dealt out in turn, to owners that have most left to take.
 
     Args:
         weight: (C,) weights of the owners, at least 1.
@@ -69,48 +75,26 @@ class GroupShares:
         load: (G,) load of all items of each group.
         wishes: what owners have to do with groups.
     """
-
-    weight: Int64Array
-    items: Int64Array
-    load: Int64Array
-    wishes: Wishes
-
-    def solve(self) -> Shares:
-        """Floor or ceil of each owner's share of each group by weight.
-
-        Groups of the largest items come first. Among groups of equal items, given the load of what is decided so far and
-        of all floors, in this order: the sum of load² / weight is least; most claims are kept; most extras go where the
-        state is. In the end owners of smaller number have more.
-
-        A second call with claims on what the first gave returns the same. With more than `MOST_PAIRS` pairs of group and
-        owner, extras without wish are dealt out in turn, to owners that have most left to take.
-        """
-        size = sizes(self.items, self.load)
-        base = np.zeros(len(self.weight), dtype=np.int64)
-        parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-        numbers, of_group = distinct_and_numbers(self.items)
-        floors = np.stack([quotas(self.weight, number)[0] for number in numbers.tolist()])
-        for number, least in enumerate(floors):
-            group, owner = np.flatnonzero(of_group == number), np.flatnonzero(least)
-            base += least * int(size[group].sum())
-            parts.append((np.repeat(group, len(owner)), np.tile(owner, len(group)), np.tile(least[owner], len(group))))
-        extra = self.items - floors.sum(axis=1)[of_group]
-        floor = floors[of_group[self.wishes.group], self.wishes.owner]
-        is_exact = True
-        for one in np.unique(size)[::-1].tolist():
-            groups = np.flatnonzero((size == one) & (extra > 0))
-            if not len(groups):
-                continue
-            extras = _Extras(self, groups, extra[groups], floor, base, one)
-            group, owner = extras.solve()
-            is_exact &= extras.is_exact
-            base += one * np.bincount(owner, minlength=len(base))
-            parts.append((group, owner, np.ones_like(group)))
-        group, owner, items = (np.concatenate(column) for column in zip(*parts, strict=True))
-        keys, pair = np.unique(group * len(base) + owner, return_inverse=True)
-        return Shares(
-            keys // len(base), keys % len(base), np.bincount(pair.reshape(-1), items).astype(np.int64), is_exact
-        )
+    size = sizes(items, load)
+    different, of_group = distinct_and_numbers(items)
+    floors = np.stack([quotas(weight, one)[0] for one in different.tolist()])
+    of_floor, has_some = np.nonzero(floors)
+    group, row = csr_pairs(offsets_of(of_floor, len(floors)), of_group)
+    parts = [(group, has_some[row], floors[of_floor[row], has_some[row]])]
+    base = sums(of_group, size, len(floors)) @ floors
+    extra = items - floors.sum(axis=1)[of_group]
+    floor = floors[of_group[wishes.group], wishes.owner]
+    is_exact = True
+    for one in distinct(size[extra > 0])[::-1].tolist():
+        groups = np.flatnonzero((size == one) & (extra > 0))
+        extras = _Extras(weight, items, wishes, groups, extra[groups], floor, base, one)
+        group, owner = extras.solve()
+        is_exact &= extras.is_exact
+        base += one * np.bincount(owner, minlength=len(base))
+        parts.append((group, owner, np.ones_like(group)))
+    group, owner, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    keys, pair = distinct_and_numbers(group * len(base) + owner)
+    return Shares(keys // len(base), keys % len(base), sums(pair, counts, len(keys)), is_exact)
 
 
 def sizes(items: Int64Array, load: Int64Array) -> Int64Array:
@@ -132,17 +116,18 @@ class _Extras:
 
     def __init__(
         self,
-        shares: GroupShares,
+        weight: Int64Array,
+        items: Int64Array,
+        wishes: Wishes,
         groups: Int64Array,
-        number: Int64Array,
+        extras: Int64Array,
         floor: Int64Array,
         base: Int64Array,
         size: int,
     ) -> None:
-        self.weight, self.items, self.total = shares.weight, shares.items, int(shares.weight.sum())
-        self.groups, self.number, self.base, self.size = groups, number, base, size
-        self.is_exact = len(groups) * len(base) <= MOST_PAIRS
-        wishes = shares.wishes
+        self.weight, self.items, self.all_weight = weight, items, int(weight.sum())
+        self.groups, self.extras, self.base, self.size = groups, extras, base, size
+        self.is_exact = len(groups) * len(base) <= MOST_CANDIDATES
         rows = np.flatnonzero(are_in(wishes.group, groups))
         over = floor[rows] - wishes.claimed[rows]
         lost = (over >= 0).astype(np.int64)
@@ -153,9 +138,9 @@ class _Extras:
 
     def _is_candidate(self, group: Int64Array, owner: Int64Array) -> BoolArray:
         """(N,) whether the owner's share of the group is no whole number."""
-        is_candidate: BoolArray = (self.weight[owner] % self.total) * (
-            self.items[self.groups[group]] % self.total
-        ) % self.total != 0
+        is_candidate: BoolArray = (self.weight[owner] % self.all_weight) * (
+            self.items[self.groups[group]] % self.all_weight
+        ) % self.all_weight != 0
         return is_candidate
 
     def solve(self) -> tuple[Int64Array, Int64Array]:
@@ -171,18 +156,16 @@ class _Extras:
             self.group, self.owner, self.lost, self.away = group, owner, lost, away
         flow, left = self._flow()
         group, owner = self.group[flow > 0], self.owner[flow > 0]
-        if not self.is_exact:
-            more = self._dealt(group, owner, left)
-            group, owner = np.append(group, more[0]), np.append(owner, more[1])
-        return self.groups[group], owner
+        more = self._dealt(group, owner, left)
+        return self.groups[np.append(group, more[0])], np.append(owner, more[1])
 
     def _flow(self) -> tuple[Int64Array, Int64Array]:
         """Flow of each pair; and what each owner takes of the groups in common."""
         groups, owners = len(self.groups), len(self.weight)
         hub, sink, none = groups + owners, groups + owners + 1, np.zeros(owners, dtype=np.int64)
-        extras = int(self.number.sum())
+        total = int(self.extras.sum())
         most = np.full(owners, groups) if not self.is_exact else np.bincount(self.owner, minlength=owners)
-        fair = (self.base.sum() + self.size * extras) * (self.weight / self.total)
+        fair = (self.base.sum() + self.size * total) * (self.weight / self.all_weight)
         taken = np.clip(np.rint((fair - self.base) / self.size), 0, most).astype(np.int64)
         while True:
             steps = Steps.around(taken, none, most)
@@ -192,27 +175,26 @@ class _Extras:
             common = slice(0, 0)
             if not self.is_exact:
                 # Few of each group, since owners get at most one each of what comes this way.
-                few = Steps.around(0 * self.number, 0 * self.number, self.number)
+                few = Steps.around(0 * self.extras, 0 * self.extras, self.extras)
                 arcs.add(few.owner, hub, few.end - few.start, 0, 1, 2, few.start + few.end)
-                common = arcs.add(hub, groups + np.arange(owners), extras)
+                common = arcs.add(hub, groups + np.arange(owners), total)
             last = arcs.add(groups + steps.owner, sink, steps.end - steps.start, prices, 0, 0, steps.owner)
-            supplies = np.concatenate([self.number, none, [0, -extras]])
+            supplies = np.concatenate([self.extras, none, [0, -total]])
             # A simple path enters groups and owners in turn, and the sink once; of a group it changes two arcs.
             turns = 2 * min(groups, owners) + 4
-            flow = solve(
-                Network(supplies, arcs, 2 * turns, (turns, 2 * turns, owners + 2 * turns * int(self.number.max())))
-            )
+            changes = turns, 2 * turns, owners + 2 * turns * int(self.extras.max())
+            flow = solve(Network(supplies, arcs, 2 * turns, changes))
             taken = np.bincount(steps.owner, flow[last], owners).astype(np.int64)
             if steps.are_exact_at(taken):
-                return flow[pairs], flow[common] if not self.is_exact else none
+                return flow[pairs], flow[common]
 
     def _dealt(self, group: Int64Array, owner: Int64Array, left: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Extras that no wish decides, group by group: to owners that have most left to take, and do not have one yet."""
         left = left.copy()
-        missing = self.number - np.bincount(group, minlength=len(self.groups))
+        missing = self.extras - np.bincount(group, minlength=len(self.groups))
         order = order_by(group)
         start = np.searchsorted(group[order], np.arange(len(self.groups) + 1)).tolist()
-        found: list[tuple[Int64Array, Int64Array]] = []
+        found = [(group[:0], owner[:0])]
         everyone = np.arange(len(self.weight))
         for one in np.flatnonzero(missing).tolist():
             rank = left * len(left) - everyone
@@ -222,6 +204,4 @@ class _Extras:
             chosen = np.argpartition(-(rank + 1), count - 1)[:count]
             left[chosen] -= 1
             found.append((np.full(count, one), chosen))
-        if not found:
-            return group[:0], owner[:0]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])

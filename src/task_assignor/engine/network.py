@@ -18,11 +18,10 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.bounds import Bounds
 from task_assignor.engine.classes import Classes, labels_of_lists
-from task_assignor.engine.even import Steps, order_of_prices, prices_to_add
+from task_assignor.engine.even import Steps, even_counts, order_of_prices, prices_to_add
 from task_assignor.engine.flow import Arcs, Network, solve_face
-from task_assignor.engine.items import Pairs
+from task_assignor.engine.items import Pairs, sums
 from task_assignor.engine.problem import Bearers, Problem, RackCosts
 from task_assignor.sdk.arrays import csr_pairs, numbered, offsets_of, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
@@ -41,12 +40,8 @@ class Nodes:
         is_claimed: (R,) whether the row's items are claimed.
         hub: (R,) hub of each row.
         cell: (C, 2) cell of each owner's places.
-        first_hub: first node of the hubs; and so on.
-        first_cell: see `first_hub`.
-        first_place: see `first_hub`; places are numbered owner by owner.
-        first_owner: see `first_hub`.
-        first_bearer: see `first_hub`; without others the owners are bearers themselves.
-        sink: see `first_hub`.
+        first_hub: first node of the hubs; and so on. Places are numbered owner by owner. Without other bearers the owners
+            are bearers themselves.
     """
 
     kind: Int64Array
@@ -97,40 +92,95 @@ class Nodes:
         return self.first_place + KINDS * owner + kind
 
 
-@attrs.frozen(eq=False)
-class Trunk:
-    """The arcs from rows to places: (A,) tails and heads, and what they cost."""
+def _trunk(nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(A,) tails, heads and costs of the arcs from rows to places.
 
-    tail: Int64Array
-    head: Int64Array
-    cost: Int64Array
+    Args:
+        nodes: the nodes.
+        racks: what items cost.
+        may_move: (R,) rows whose items may leave all claimants.
+    """
+    hubs = nodes.first_cell - nodes.first_hub
+    rows = np.flatnonzero(may_move)
+    moved = np.where(nodes.is_claimed, racks.move, 0)
+    # Arcs of their own to racks that are cheaper than the others.
+    cheap = np.flatnonzero(racks.entry_cost < racks.default_cost[racks.entry_row])
+    position, entry = csr_pairs(offsets_of(racks.entry_row[cheap], len(racks.default_cost)), nodes.rack_row[rows])
+    of_row, entry = rows[position], cheap[entry]
+    cells = np.unique(nodes.cell)
+    to_cell = nodes.first_cell + racks.entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
+    has_owners = np.isin(to_cell, cells)
+    of_row, entry, to_cell = of_row[has_owners], entry[has_owners], to_cell[has_owners]
+    places = nodes.first_place + np.arange(nodes.cell.size)
+    of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
+    by_hub = racks.default_cost[nodes.rack_row[rows]] + moved[rows]
+    return (
+        np.concatenate([of_row, rows, of_hub, nodes.cell.reshape(-1)]),
+        np.concatenate([to_cell, nodes.hub[rows], cells, places]),
+        np.concatenate([racks.entry_cost[entry] + moved[of_row], by_hub, np.zeros_like(cells), np.zeros_like(places)]),
+    )
+
+
+@attrs.frozen(eq=False)
+class Range:
+    """Least and most, and what is probably nearly the best: (C,) each."""
+
+    low: Int64Array
+    high: Int64Array
+    middle: Int64Array
+
+
+@attrs.frozen(eq=False)
+class Bounds:
+    """Least and most load of each owner.
+
+    Args:
+        low: (C,) least items.
+        high: (C,) most items.
+        stateful: by owner, of stateful items alone.
+        borne: by bearer, of the items of all its owners.
+    """
+
+    low: Int64Array
+    high: Int64Array
+    stateful: Range
+    borne: Range
 
     @classmethod
-    def of(cls, nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> Trunk:
-        """The arcs for the rows and owners that there are; `may_move`: (R,) rows whose items may leave all claimants."""
-        hubs = nodes.first_cell - nodes.first_hub
-        rows = np.flatnonzero(may_move)
-        moved = np.where(nodes.is_claimed, racks.move, 0)
-        # Arcs of their own to racks that are cheaper than the others.
-        is_cheap = racks.entry_cost < racks.default_cost[racks.entry_row]
-        entry_row, entry_rack, entry_cost = (
-            column[is_cheap] for column in (racks.entry_row, racks.entry_rack, racks.entry_cost)
-        )
-        position, entry = csr_pairs(offsets_of(entry_row, len(racks.default_cost)), nodes.rack_row[rows])
-        of_row = rows[position]
-        cells = np.unique(nodes.cell)
-        to_cell = nodes.first_cell + entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
-        has_owners = np.isin(to_cell, cells)
-        places = nodes.first_place + np.arange(nodes.cell.size)
-        of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
-        tail = [of_row[has_owners], rows, of_hub, nodes.cell.reshape(-1)]
-        head = [to_cell[has_owners], nodes.hub[rows], cells, places]
-        cost = [
-            (entry_cost[entry] + moved[of_row])[has_owners],
-            racks.default_cost[nodes.rack_row[rows]] + moved[rows],
-            np.zeros(len(cells) + len(places), dtype=np.int64),
-        ]
-        return cls(*(np.concatenate(parts) for parts in (tail, head, cost)))
+    def of(cls, problem: Problem, claims: Pairs) -> Bounds:
+        """The bounds of a problem with the claims that count."""
+        owners, items = len(problem.weight), len(problem.is_stateful)
+        (low, high), least_stateful = problem.bounds(), np.zeros(owners, dtype=np.int64)
+        if problem.keep_all_claims:
+            alone = claims.where(np.bincount(claims.item, minlength=items)[claims.item] == 1)
+            low = np.bincount(alone.owner, minlength=owners)
+            high = np.maximum(high, np.bincount(claims.owner, minlength=owners))
+            least_stateful = np.bincount(alone.owner[problem.is_stateful[alone.item]], minlength=owners)
+        item_pool, owner_pool = problem.pools()
+        pools = int(owner_pool.max(initial=0)) + 1
+        total = np.bincount(item_pool, minlength=pools)
+        stateful = np.bincount(item_pool[problem.is_stateful], minlength=pools)
+        least = np.maximum(least_stateful, low - (total - stateful)[owner_pool])
+        most = np.minimum(high, stateful[owner_pool])
+        if pools == 1:
+            middle = even_counts(problem.weight, least, most, int(stateful[0]))
+        else:
+            # With pools stateful items are probably spread like all.
+            part = np.rint(high * (stateful / np.maximum(total, 1))[owner_pool]).astype(np.int64)
+            middle = np.clip(part, least, most)
+        return cls(low, high, Range(least, most, middle), _borne(problem, low, high))
+
+
+def _borne(problem: Problem, low: Int64Array, high: Int64Array) -> Range:
+    """The loads of bearers; with pools but without bearers shares are fixed."""
+    items, bearers = len(problem.is_stateful), problem.bearers
+    if bearers is None:
+        pools = problem.item_pool is not None
+        return Range(low, high, high if pools else even_counts(problem.weight, low, high, items))
+    least, most = (sums(bearers.of, part, len(bearers.weight)) for part in (low, high))
+    fair = (bearers.load.sum() + bearers.size * items) * (bearers.weight / bearers.weight.sum())
+    middle = np.rint((fair - bearers.load) / bearers.size).astype(np.int64)
+    return Range(least, most, np.clip(middle, least, most))
 
 
 @attrs.frozen(eq=False)
@@ -138,9 +188,7 @@ class Best:
     """A best flow by all goals that do not look at state, and where other flows that are as good may differ.
 
     Args:
-        classes: classes of items: of one row, with equal claims.
-        claims: pairs of class and claimant, sorted by class.
-        kept: (P,) how many items of the class are there.
+        kept: (P,) of the network's claims, how many items of the class are there.
         may_keep: (P,) whether items of the class may be there.
         may_leave: (K,) whether items of the class may be away from all claimants.
         is_open: (K,) whether that, or with which claimants they are, is open.
@@ -152,8 +200,6 @@ class Best:
         supply: supplies of all nodes but rows and classes.
     """
 
-    classes: Classes
-    claims: Pairs
     kept: Int64Array
     may_keep: BoolArray
     may_leave: BoolArray
@@ -167,23 +213,22 @@ class Best:
 
 
 class ActivesNetwork:
-    """The network of a problem, but for its state."""
+    """The network of a problem, but for its state.
+
+    `classes` are items of one row with equal claims, `claims` pairs of class and claimant, sorted by class.
+    """
 
     def __init__(self, problem: Problem, claims: Pairs) -> None:
         items = len(problem.is_stateful)
         self.problem = problem
         self.racks = RackCosts.nothing(items, len(problem.weight)) if problem.racks is None else problem.racks
         self.nodes = Nodes.of(problem, claims, self.racks)
-        self.may_move = ~self.nodes.is_claimed | (not problem.keep_all_claims)
-        self.trunk = Trunk.of(self.nodes, self.racks, self.may_move)
         self.bounds = Bounds.of(problem, claims)
         nobody = np.zeros(len(problem.weight), dtype=np.int64)
         itself = Bearers(np.arange(len(problem.weight)), problem.weight, nobody, 1)
-        self.bearers = itself if problem.bearers is None else problem.bearers
+        self.bearers = problem.bearers or itself
         self.classes = Classes.alike(self.nodes.row, labels_of_lists(items, claims.item, claims.owner))
-        is_first = np.zeros(items, dtype=np.bool_)
-        is_first[self.classes.first] = True
-        claims = claims.where(is_first[claims.item])
+        claims = claims.where(self.classes.first[self.classes.of[claims.item]] == claims.item)
         of_class = self.classes.of[claims.item]
         order = order_by(of_class)
         self.claims = Pairs.of(of_class[order], claims.owner[order])
@@ -229,7 +274,8 @@ class ActivesNetwork:
             cost,
         )
         shared = arcs.add(row[self.shared], node[self.shared], classes.size[self.shared])
-        first = arcs.add(self.trunk.tail, self.trunk.head, everything, 0, self.trunk.cost).start
+        tail, head, of_trunk = _trunk(nodes, self.racks, ~nodes.is_claimed | (not self.problem.keep_all_claims))
+        first = arcs.add(tail, head, everything, 0, of_trunk).start
         prices = self._add_steps(arcs, stateful, every)
         supplies = np.zeros(nodes.first_class + len(self.shared), dtype=np.int64)
         supplies[: nodes.first_hub] = np.bincount(nodes.row, minlength=nodes.first_hub)
@@ -237,10 +283,11 @@ class ActivesNetwork:
         supplies[nodes.sink] = int(bounds.low.sum()) - len(nodes.kind)
         # A simple path or cycle meets each node once, and between two places or owners one that is neither.
         turns = min(nodes.others + len(self.shared), nodes.first_class) + 1
-        of_costs = 2 * turns * (int(cost.max(initial=0)) + int(self.trunk.cost.max(initial=0)))
+        of_costs = 2 * turns * (int(cost.max(initial=0)) + int(of_trunk.max(initial=0)))
         changes = of_costs, min(owners, turns) * (2 + prices[0]), 1 + prices[1]
         flow, is_free = solve_face(Network(supplies, arcs, 4 * turns, changes))
-        best = self._best(arcs, flow, is_free, kept, shared, first, supplies)
+        beyond_rows = np.where(np.arange(len(supplies)) < nodes.first_hub, 0, supplies)[: nodes.first_class]
+        best = self._best(arcs, flow, is_free, kept, shared, first, beyond_rows)
         end = len(arcs) - len(every.owner)
         ends = slice(end - len(stateful.owner), end), slice(end, None)
         lows = bounds.stateful.low, bounds.borne.low
@@ -282,32 +329,27 @@ class ActivesNetwork:
         kept: slice,
         shared: slice,
         first: int,
-        supplies: Int64Array,
+        supply: Int64Array,
     ) -> Best:
-        nodes, classes, of_class = self.nodes, self.classes, self.claims.item
-        tail, head, capacity, _ = arcs.columns()
+        classes, of_class = self.classes, self.claims.item
         # How many items of each class are with claimants, and whether it could be more or fewer.
         stay = np.bincount(of_class, flow[kept], len(classes)).astype(np.int64)
         may_change = np.zeros(len(classes), dtype=np.bool_)
         may_change[of_class[~self.is_shared]] = is_free[kept][~self.is_shared]
         may_change[self.shared] = is_free[shared]
-        may_stay = may_change | (stay > 0)
         may_leave = may_change | (stay < classes.size)
         is_open = may_leave.copy()
         is_open[of_class[self.is_shared & is_free[kept]]] = True
-        supply = supplies[: nodes.first_class].copy()
-        supply[: nodes.first_hub] = 0
+        tail, head, capacity, _ = arcs.columns()
         return Best(
-            classes,
-            self.claims,
-            flow[kept],
-            np.where(self.is_shared, is_free[kept], True) & may_stay[of_class],
-            may_leave,
-            is_open,
-            tail[first:],
-            head[first:],
-            capacity[first:],
-            flow[first:],
-            is_free[first:],
-            supply,
+            kept=flow[kept],
+            may_keep=(is_free[kept] | ~self.is_shared) & (may_change | (stay > 0))[of_class],
+            may_leave=may_leave,
+            is_open=is_open,
+            tail=tail[first:],
+            head=head[first:],
+            capacity=capacity[first:],
+            flow=flow[first:],
+            is_free=is_free[first:],
+            supply=supply,
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
-MOST_CHOICES: Final = 4_000
+MOST_PACKED: Final = 4_000
 """Up to so many pairs of task and client the solver is asked."""
 MOST_WORK: Final = 0.5
 """Where the solver stops, in its own deterministic unit (one takes some seconds): equal input stops at the same point."""
@@ -36,7 +36,7 @@ def packed(
     """
     total = sum(weight.tolist())
     spread = int(costs[allowed].max(initial=0)) - int(costs[allowed].min(initial=0))
-    if allowed.size > MOST_CHOICES or total > _MOST_WEIGHT or spread * len(weight) > _MOST_WEIGHT:
+    if allowed.size > MOST_PACKED or total > _MOST_WEIGHT or spread * len(weight) > _MOST_WEIGHT:
         return None
     # Takes as long to import as the rest of the package.
     from ortools.sat.python import cp_model

@@ -162,26 +162,12 @@ class _Graph:
             & ~np.isin(problem.entry_row, split)
         )
         by_hub = used[~are_in(used, split)]
-        entry_row = np.concatenate([problem.entry_row[chosen], whole_row])
-        entry_cell = np.concatenate([problem.entry_cell[chosen], whole_cell])
-        entry_cost = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
-        self._add(
-            direct_row,
-            self.first_place + direct_place,
-            supply[direct_row],
-            direct_cost + move[direct_row],
-            tie[direct_row],
-        )
-        self._add(
-            entry_row, self.first_cell + entry_cell, supply[entry_row], entry_cost + move[entry_row], tie[entry_row]
-        )
-        self._add(
-            by_hub,
-            self.first_hub + problem.row_hub[by_hub],
-            supply[by_hub],
-            dearest[by_hub] + move[by_hub],
-            tie[by_hub],
-        )
+        row = np.concatenate([direct_row, problem.entry_row[chosen], whole_row, by_hub])
+        to_cells = self.first_cell + np.concatenate([problem.entry_cell[chosen], whole_cell])
+        head = np.concatenate([self.first_place + direct_place, to_cells, self.first_hub + problem.row_hub[by_hub]])
+        in_cells = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
+        cost = np.concatenate([direct_cost, in_cells, dearest[by_hub]])
+        self._add(row, head, supply[row], cost + move[row], tie[row])
 
     def _add_places(self) -> None:
         """Arcs from the hubs to the pools."""
@@ -190,8 +176,7 @@ class _Graph:
         total = int(self.weight.sum())
         self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, total, 0, 0)
         limit = problem.upper[problem.pools] if problem.place_upper is None else problem.place_upper
-        price = np.zeros(len(places), dtype=np.int64) if problem.place_cost is None else problem.place_cost
-        self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, price, 0)
+        self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, problem.place_cost, 0)
         if problem.place_pool is not None:
             self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
         spare = problem.upper - problem.lower
@@ -229,18 +214,12 @@ def _exceptions(
     Returns:
         Rows that were taken apart; row and cell of the cells that they reach as a whole; row, place, cost of arcs to places.
     """
-    none = np.zeros(0, dtype=np.int64)
     live = np.flatnonzero(np.isin(problem.exception_row, used))
-    if not len(live):
-        return none, none, none, none, none, none
     row, place, cost = problem.exception_row[live], problem.exception_place[live], problem.exception_cost[live]
-    usual = problem.cell_costs(row, problem.place_cell[place])
-    if problem.place_cost is not None:
-        usual = usual + problem.place_cost[place]
+    usual = problem.cell_costs(row, problem.place_cell[place]) + problem.place_cost[place]
     usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
     dearer = (cost < 0) | (cost > usual)
     keep = (cost >= 0) & (cost < usual)
-    direct_row, direct_place, direct_cost = [row[keep]], [place[keep]], [cost[keep]]
     apart = distinct(row[dearer] * len(problem.cell_hub) + problem.place_cell[place[dearer]])
     apart_row, apart_cell = apart // len(problem.cell_hub), apart % len(problem.cell_hub)
     by_cell = order_by(problem.place_cell)
@@ -256,18 +235,15 @@ def _exceptions(
     members, places = apart_row[of_apart], by_cell[member]
     costs = problem.costs(members, places)
     fine = costs >= 0
-    if keep.any():
-        known = row[keep] * len(problem.place_cell) + place[keep]
-        fine &= ~np.isin(members * len(problem.place_cell) + places, known)
-    direct_row.append(members[fine])
-    direct_place.append(places[fine])
-    direct_cost.append(costs[fine])
+    known = row[keep] * len(problem.place_cell) + place[keep]
+    fine &= ~np.isin(members * len(problem.place_cell) + places, known)
+    cheaper, others = (row[keep], place[keep], cost[keep]), (members[fine], places[fine], costs[fine])
+    direct = [np.concatenate(both) for both in zip(cheaper, others, strict=True)]
     # All other cells of the hub, one by one.
     whole_row = np.repeat(rows, len(problem.cell_hub))
     whole_cell = np.tile(np.arange(len(problem.cell_hub)), len(rows))
     fine = problem.cell_hub[whole_cell] == problem.row_hub[whole_row]
     fine &= ~np.isin(whole_row * len(problem.cell_hub) + whole_cell, apart)
-    direct = [np.concatenate(parts) for parts in (direct_row, direct_place, direct_cost)]
     order = order_by(direct[0], direct[1])
     row, place, cost = (column[order] for column in direct)
     return rows, whole_row[fine], whole_cell[fine], row, place, cost

@@ -45,7 +45,7 @@ class PlacesProblem:
         stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
         cell_hub: (A,) hub of each cell.
         place_cell: (J,) cell of each place.
-        place_cost: (J,) on top, for every item at the place; None: 0.
+        place_cost: (J,) on top, for every item at the place; by default 0.
         place_upper: (J,) most items at a place; None: only the pools limit.
         place_pool: (J,) pool of each place; None: each place is a pool of its own.
         lower: (Q,) least number of items in a pool.
@@ -68,7 +68,7 @@ class PlacesProblem:
     stay_cost: Int64Array = attrs.field(converter=_numbers)
     cell_hub: Int64Array = attrs.field(converter=_numbers)
     place_cell: Int64Array = attrs.field(converter=_numbers)
-    place_cost: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
+    place_cost: Int64Array = attrs.field(converter=_numbers)
     place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
     place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
     lower: Int64Array = attrs.field(converter=_numbers)
@@ -77,6 +77,10 @@ class PlacesProblem:
     exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
+
+    @place_cost.default
+    def _nothing(self) -> Int64Array:
+        return np.zeros(len(self.place_cell), dtype=np.int64)
 
     @property
     def pools(self) -> Int64Array:
@@ -91,9 +95,7 @@ class PlacesProblem:
 
     def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
         """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
-        costs = self.cell_costs(rows, self.place_cell[places])
-        if self.place_cost is not None:
-            costs = costs + self.place_cost[places]
+        costs = self.cell_costs(rows, self.place_cell[places]) + self.place_cost[places]
         wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
         costs = np.where(wrong_hub, FORBIDDEN, costs)
         count = len(self.place_cell)

@@ -52,8 +52,8 @@ class StateNetwork:
 
     def __init__(self, network: ActivesNetwork, best: Best) -> None:
         self.problem, self.nodes, self.best = network.problem, network.nodes, best
-        self.row = self.nodes.row[best.classes.first]
-        self.kind = self.nodes.kind[best.classes.first]
+        self.classes, self.claims = network.classes, network.claims
+        self.row, self.kind = self.nodes.row[self.classes.first], self.nodes.kind[self.classes.first]
         self.useful = self._useful(network.problem.state)
         self.number = np.bincount(self.useful.item, minlength=len(self.nodes.kind))
         self.choices = int(self.number[self.number > 1].sum())
@@ -96,13 +96,13 @@ class StateNetwork:
         is_last = (free_head == nodes.sink) & (self.problem.bearers is not None)
         number = np.where(is_last, free_tail - nodes.first_bearer, 0)
         rest = arcs.add(free_tail, free_head, best.capacity[best.is_free], 0, 0, 0, number)
-        settled = ~best.is_open[best.claims.item]
-        of_settled, settled_flow = best.claims.item[settled], best.kept[settled]
-        settled_place = nodes.place(best.claims.owner[settled], self.kind[of_settled])
+        settled = ~best.is_open[self.claims.item]
+        of_settled, settled_flow = self.claims.item[settled], best.kept[settled]
+        settled_place = nodes.place(self.claims.owner[settled], self.kind[of_settled])
         trunk = np.where(best.is_free, 0, best.flow)
         supplies = np.zeros(self.end, dtype=np.int64)
         supplies[: nodes.first_class] = best.supply
-        supplies[self.node[self.open]] = best.classes.size[self.open]
+        supplies[self.node[self.open]] = self.classes.size[self.open]
         np.subtract.at(supplies, best.tail, trunk)
         np.add.at(supplies, best.head, trunk)
         np.add.at(supplies, settled_place, settled_flow)
@@ -115,7 +115,7 @@ class StateNetwork:
         # Items begin at their group, or their settled class; these have numbers after all nodes.
         tail, head, _, _ = arcs.columns()
         first_settled = self.end + len(groups.state)
-        at = first_settled + best.classes.of
+        at = first_settled + self.classes.of
         at[groups.items] = self.end + groups.classes.of
         stay = groups.classes.size.copy()
         stay[way] -= flow[ways]
@@ -153,9 +153,9 @@ class StateNetwork:
         """Arcs that are open to all items of a class or group: to claimants, to the row though there is state, to state."""
         best, nodes, options = self.best, self.nodes, self.groups.options
         everything = len(nodes.kind) + 1
-        keep = np.flatnonzero(best.may_keep & best.is_open[best.claims.item])
-        of_class = best.claims.item[keep]
-        arcs.add(self.node[of_class], nodes.place(best.claims.owner[keep], self.kind[of_class]), everything)
+        keep = np.flatnonzero(best.may_keep & best.is_open[self.claims.item])
+        of_class = self.claims.item[keep]
+        arcs.add(self.node[of_class], nodes.place(self.claims.owner[keep], self.kind[of_class]), everything)
         away = np.unique(self.groups.of_class[self.groups.state != _NO_STATE])
         away = away[best.may_leave[away]]
         arcs.add(self.node[away], self.row[away], everything, 1, 0, self._moved(away))
@@ -187,7 +187,7 @@ class StateNetwork:
 
     def _useful(self, state: Pairs) -> Pairs:
         """Owners with state that items may go to, sorted by item, then by how far behind; ranks: how many are less."""
-        may_leave = self.best.may_leave[self.best.classes.of]
+        may_leave = self.best.may_leave[self.classes.of]
         # Only items with useful state are looked at more closely: with millions, most have none.
         is_near = may_leave[state.item]
         is_near[is_near] = self._has_open_place(state.where(is_near))
@@ -201,13 +201,13 @@ class StateNetwork:
 
     def _grouped(self, state: Pairs) -> _Groups:
         best = self.best
-        items = np.flatnonzero(best.is_open[best.classes.of])
-        label = np.full(len(best.classes.of), _NO_STATE)
+        items = np.flatnonzero(best.is_open[self.classes.of])
+        label = np.full(len(self.classes.of), _NO_STATE)
         label[self.problem.state.item] = _STATE_ELSEWHERE
         width = int(state.rank.max(initial=0)) + 1
         lists = labels_of_lists(len(label), state.item, state.owner * width + state.rank)
         label = np.where(lists > 0, _STATE_ELSEWHERE + lists, label)
-        classes = Classes.alike(best.classes.of[items], label[items])
+        classes = Classes.alike(self.classes.of[items], label[items])
         first = items[classes.first]
         group_of = np.full(len(label), -1)
         group_of[first] = np.arange(len(first))
@@ -215,15 +215,14 @@ class StateNetwork:
         group = group_of[state.item]
         order = order_by(group)
         options = Pairs(group[order], state.owner[order], state.rank[order])
-        return _Groups(items, classes, best.classes.of[first], label[first], options)
+        return _Groups(items, classes, self.classes.of[first], label[first], options)
 
     def away(self, owner: Int64Array) -> Int64Array:
         """Items that went neither to a claimant nor to state, though somebody's could be of use."""
-        best = self.best
         is_away = np.zeros(len(owner), dtype=np.bool_)
         is_away[self.useful.item] = True
         is_away[self.useful.item[owner[self.useful.item] == self.useful.owner]] = False
-        kept = best.claims.have(best.classes.of, owner)
+        kept = self.claims.have(self.classes.of, owner)
         return np.flatnonzero(is_away & ~kept)
 
     def _has_open_place(self, state: Pairs) -> BoolArray:
@@ -237,7 +236,7 @@ class StateNetwork:
     def _is_useful(self, state: Pairs) -> BoolArray:
         """(S,) whether the item may come to the owner's cell, and has no claim there."""
         best, nodes = self.best, self.nodes
-        of_class, row = best.classes.of[state.item], nodes.row[state.item]
+        of_class, row = self.classes.of[state.item], nodes.row[state.item]
         cell = nodes.cell[state.owner, nodes.kind[state.item]]
         width = nodes.first_class
         free = best.is_free & (best.head < nodes.first_place)
@@ -246,6 +245,6 @@ class StateNetwork:
         def is_way(tail: Int64Array, head: Int64Array) -> BoolArray:
             return are_in(tail * width + head, known)
 
-        is_claim = best.claims.have(of_class, state.owner)
+        is_claim = self.claims.have(of_class, state.owner)
         by_hub = is_way(row, nodes.hub[row]) & is_way(nodes.hub[row], cell)
         return ~is_claim & (by_hub | is_way(row, cell))

@@ -96,12 +96,12 @@ class _Least:
 
     Args:
         step: (P, P) for going from one place (row) to another: its place among all that is asked.
-        number: (P, P) how many items ask that.
+        count: (P, P) how many items ask that.
         anywhere: (P,) step for going from a place to where nothing is gained.
     """
 
     step: Int64Array
-    number: Int64Array
+    count: Int64Array
     anywhere: Int64Array
 
 
@@ -128,7 +128,7 @@ class _Transport:
         self.place, self._here = self._start()
         self._load = np.bincount(self.place, minlength=self._places)
         # How many items each place is to hold.
-        self._number = np.clip(self._load, low, high)
+        self._wanted = np.clip(self._load, low, high)
         # How many items of a place ask how much for going to another place; and to any place, without an entry there.
         self._asking = np.zeros((self._places, self._places, len(self._asked)), dtype=np.int32)
         self._asking_anywhere = np.zeros((self._places, len(self._asked)), dtype=np.int64)
@@ -171,13 +171,13 @@ class _Transport:
         least = self._least()
         price = self._with_all(
             np.append(self._asked, _NO_WAY)[least.step],
-            np.where(self._number < self._high, 0, _NO_WAY),
-            np.where(self._number > self._low, 0, _NO_WAY),
+            np.where(self._wanted < self._high, 0, _NO_WAY),
+            np.where(self._wanted > self._low, 0, _NO_WAY),
         )
-        number = self._with_all(least.number, self._high - self._number, self._number - self._low)
+        room = self._with_all(least.count, self._high - self._wanted, self._wanted - self._low)
         distance, before = _distances(price, excess)
-        is_tight = (distance[:, None] + price == distance) & (number > 0)
-        self._hand_over(_greatest(np.where(is_tight, number, 0), excess), least)
+        is_tight = (distance[:, None] + price == distance) & (room > 0)
+        self._hand_over(_greatest(np.where(is_tight, room, 0), excess), least)
         excess = self._excess()
         if int(np.maximum(excess, 0).sum()) == too_many:
             # Items were counted for several ways each. One item along one path has all that it needs.
@@ -186,7 +186,7 @@ class _Transport:
 
     def _excess(self) -> Int64Array:
         """(P + 1,) by how many items each node has too many."""
-        excess = self._load - self._number
+        excess = self._load - self._wanted
         return np.append(excess, -excess.sum())
 
     def _with_all(self, table: Int64Array, to_all: Int64Array, from_all: Int64Array) -> Int64Array:
@@ -198,20 +198,20 @@ class _Transport:
     def _least(self) -> _Least:
         steps, places = len(self._asked), np.arange(self._places)
         first, anywhere = (self._asking > 0).argmax(axis=2), (self._asking_anywhere > 0).argmax(axis=1)
-        number = np.take_along_axis(self._asking, first[:, :, None], axis=2)[:, :, 0].astype(np.int64)
-        number_anywhere = self._asking_anywhere[places, anywhere]
-        first = np.where(number > 0, first, steps)
-        anywhere = np.where(number_anywhere > 0, anywhere, steps)
+        count = np.take_along_axis(self._asking, first[:, :, None], axis=2)[:, :, 0].astype(np.int64)
+        count_anywhere = self._asking_anywhere[places, anywhere]
+        first = np.where(count > 0, first, steps)
+        anywhere = np.where(count_anywhere > 0, anywhere, steps)
         step = np.minimum(first, anywhere[:, None])
         step[places, places] = steps
-        number = np.where(first == step, number, 0)
-        number += np.where(anywhere[:, None] == step, number_anywhere[:, None], 0)
-        number[places, places] = 0
-        return _Least(step, number, anywhere)
+        count = np.where(first == step, count, 0)
+        count += np.where(anywhere[:, None] == step, count_anywhere[:, None], 0)
+        count[places, places] = 0
+        return _Least(step, count, anywhere)
 
     def _hand_over(self, flow: Int64Array, least: _Least) -> None:
         """Hand over as many items as flow, of those that ask least; fewer, where one item was counted for two ways."""
-        self._number = self._number + flow[:-1, -1] - flow[-1, :-1]
+        self._wanted = self._wanted + flow[:-1, -1] - flow[-1, :-1]
         flow = flow[:-1, :-1]
         missing = flow.copy()
         for target in np.flatnonzero(flow.any(axis=0)).tolist():
@@ -258,16 +258,16 @@ def _distances(price: Int64Array, excess: Int64Array) -> tuple[Int64Array, Int64
         distance[better], before[better] = shorter[better], through[better]
 
 
-def _greatest(number: Int64Array, excess: Int64Array) -> Int64Array:
+def _greatest(room: Int64Array, excess: Int64Array) -> Int64Array:
     """(P, P) the greatest flow from nodes with too many to those with too few."""
-    tail, head = np.nonzero(number)
+    tail, head = np.nonzero(room)
     many, few = np.flatnonzero(excess > 0), np.flatnonzero(excess < 0)
     source, sink = len(excess), len(excess) + 1
     tails = np.concatenate([tail, np.full(len(many), source), few])
-    capacities = np.concatenate([number[tail, head], excess[many], -excess[few]])
+    capacities = np.concatenate([room[tail, head], excess[many], -excess[few]])
     heads = np.concatenate([head, many, np.full(len(few), sink)])
     flows = most_flow(tails, heads, capacities, np.zeros(len(tails), dtype=np.int64), source, sink)
-    greatest = np.zeros_like(number)
+    greatest = np.zeros_like(room)
     greatest[tail, head] = flows[: len(tail)]
     return greatest
 

@@ -15,17 +15,17 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError
 from task_assignor.engine.items import NOBODY, sums
-from task_assignor.engine.packing import MOST_CHOICES, NoPackingError, packed
+from task_assignor.engine.packing import MOST_PACKED, NoPackingError, packed
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
-MOST_PAIRS: Final = 4_000_000
+MOST_IMPROVED: Final = 4_000_000
 """Beyond so many (item, owner) pairs nothing is improved, only made to fit."""
 MOST_KEPT: Final = 8_000_000
 """The costs of so many (row, owner) pairs are kept."""
-MOST_PLACES: Final = 1_000_000
+MOST_OWN_PLACES: Final = 1_000_000
 """Up to so many pairs of owner and weight each pair is a place of its own, with its own cost per unit."""
 MOST_SCALE: Final = 10**6
 """Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
@@ -68,8 +68,7 @@ def relaxed(problem: PlacesProblem, weight: Int64Array) -> tuple[Int64Array, int
     """
     weights, of_item = distinct_and_numbers(weight)
     scale = min(math.lcm(*weights.tolist()) if len(weights) < 1000 else MOST_SCALE, MOST_SCALE)
-    has_owner_costs = problem.place_cost is not None and problem.place_cost.any()
-    kinds = len(weights) if has_owner_costs and len(weights) * len(problem.upper) <= MOST_PLACES else 1
+    kinds = len(weights) if problem.place_cost.any() and len(weights) * len(problem.upper) <= MOST_OWN_PLACES else 1
     while True:
         try:
             found = min_cost_places(_per_unit(problem, weights, of_item, kinds, scale))
@@ -96,7 +95,6 @@ def _per_unit(
     entry_row, entry = csr_pairs(offsets_of(problem.entry_row, len(problem.default_cost)), base)
     exception_row, exception = csr_pairs(offsets_of(problem.exception_row, len(problem.default_cost)), base)
     owners = np.repeat(np.arange(len(problem.upper)), kinds)
-    own_cost = np.zeros_like(owners) if problem.place_cost is None else problem.place_cost[owners]
 
     def scaled(costs: Int64Array, units: Int64Array) -> Int64Array:
         # Without overflow.
@@ -116,7 +114,7 @@ def _per_unit(
         stay_cost=scaled(problem.stay_cost[base], units),
         cell_hub=np.tile(np.arange(kinds), len(problem.cell_hub)),
         place_cell=problem.place_cell[owners] * kinds + np.tile(np.arange(kinds), len(problem.upper)),
-        place_cost=scaled(own_cost, np.tile(weights[-kinds:], len(problem.upper))),
+        place_cost=scaled(problem.place_cost[owners], np.tile(weights[-kinds:], len(problem.upper))),
         place_upper=problem.upper[owners],
         place_pool=owners,
         lower=problem.lower,
@@ -146,7 +144,7 @@ def place_weights(problem: PlacesProblem, rounded: Int64Array, weight: Int64Arra
                 return wrong
         except NoPackingError:
             return attrs.evolve(wrong, is_proven=True)
-    if len(weight) * len(problem.upper) <= MOST_PAIRS:
+    if len(weight) * len(problem.upper) <= MOST_IMPROVED:
         fitting.improve()
     return fitting.place
 
@@ -250,7 +248,7 @@ class _Fitting:
         Raises:
             NoPackingError: there is none.
         """
-        if len(self.place) * len(self.load) > MOST_CHOICES:
+        if len(self.place) * len(self.load) > MOST_PACKED:
             return False
         costs = self._costs()
         found = packed(costs, costs < _NEVER, self.weight, self.problem.lower, self.problem.upper)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from task_assignor.engine.actives import allocate, one_claim_each
 from task_assignor.engine.even import even_levels
-from task_assignor.engine.group_shares import GroupShares, Wishes, sizes
+from task_assignor.engine.group_shares import Wishes, group_shares, sizes
 from task_assignor.engine.items import Pairs, quotas, rank_within, sums
 from task_assignor.engine.problem import Bearers, ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
@@ -22,7 +22,7 @@ from task_assignor.utils.history import previous_state_of_units, sums_of_units
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
 
-MOST_PAIRS: Final = 30_000
+MOST_TOGETHER: Final = 30_000
 """Pairs of a join group and a client that are decided together."""
 
 
@@ -95,7 +95,7 @@ class _Units:
         if not len(weight) or not len(self.join_group):
             return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
         claims, state = self._claims().newest(), previous_state_of_units(self.columns, self.unit)
-        is_small = (int(self.join_group[-1]) + 1) * len(weight) <= MOST_PAIRS
+        is_small = (int(self.join_group[-1]) + 1) * len(weight) <= MOST_TOGETHER
         owner, inexact = self._owners_together(claims, state) if is_small else self._owners_by_shares(claims, state)
         return owner, inexact | self._left_open_by_sizes(owner, claims, state)
 
@@ -122,15 +122,15 @@ class _Units:
         """Which client gets how many units of each join group comes first, which ones these are second."""
         weight = self.columns.clients.num_processing_threads
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
-        shares = GroupShares(weight, items, load, self._wishes(claims, state)).solve()
+        shares = group_shares(weight, items, load, self._wishes(claims, state))
         # A client is an owner of its own for each join group of which it has a share.
-        keys = shares.group * len(weight) + shares.owner
+        keys, units = shares.group * len(weight) + shares.owner, np.arange(len(self.join_group))
         found = allocate(
             Problem(
                 self.is_stateful,
                 weight[shares.owner],
-                self._of_owners(claims, keys),
-                self._of_owners(state, keys),
+                self._of_owners(claims, keys, units),
+                self._of_owners(state, keys, units),
                 share=(shares.items, shares.items),
                 item_pool=self.join_group,
                 owner_pool=shares.group,
@@ -140,7 +140,7 @@ class _Units:
         exact = {ItemGoal.SHARES}
         if shares.is_exact:
             exact |= {ItemGoal.EVEN}
-            is_lost = ~claims.have(np.arange(len(self.join_group)), shares.owner[found.owner])
+            is_lost = ~claims.have(units, shares.owner[found.owner])
             if len(distinct(claims.item)) == len(claims) or not is_lost[claims.item].any():
                 exact |= {ItemGoal.CLAIMS} & found.exact
         return shares.owner[found.owner], inexact_actives(exact)
@@ -160,17 +160,13 @@ class _Units:
             number[units] = np.arange(len(units))
             client = np.tile(np.arange(len(weight)), len(groups))
             keys = np.repeat(groups, len(weight)) * len(weight) + client
-            claims_there, state_there = (
-                attrs.evolve(pairs, item=number[pairs.item])
-                for pairs in (self._of_owners(pairs, keys) for pairs in (claims, state))
-            )
             borne -= one * low[groups].sum(axis=0)
             found = allocate(
                 Problem(
                     self.is_stateful[units],
                     np.tile(weight, len(groups)),
-                    claims_there,
-                    state_there,
+                    self._of_owners(claims, keys, number),
+                    self._of_owners(state, keys, number),
                     share=(low[groups].reshape(-1), high[groups].reshape(-1)),
                     item_pool=np.searchsorted(groups, self.join_group[units]),
                     owner_pool=np.repeat(np.arange(len(groups)), len(weight)),
@@ -182,11 +178,17 @@ class _Units:
             inexact |= inexact_actives(found.exact)
         return owner, inexact
 
-    def _of_owners(self, pairs: Pairs, keys: Int64Array) -> Pairs:
-        """The pairs of unit and client as pairs of unit and owner; `keys` are the owners' join groups and clients."""
+    def _of_owners(self, pairs: Pairs, keys: Int64Array, number: Int64Array) -> Pairs:
+        """The pairs of unit and client as pairs of item and owner.
+
+        Args:
+            pairs: the pairs.
+            keys: the owners' join groups and clients.
+            number: (U,) item of each unit; -1: its join group is not looked at.
+        """
         wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
         owner = rows_of(keys, wanted)
-        return Pairs(pairs.item, owner, pairs.rank).where(owner >= 0)
+        return Pairs(number[pairs.item], owner, pairs.rank).where(owner >= 0)
 
     def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
         """How much of the join groups clients claim, and how much of their state they have."""

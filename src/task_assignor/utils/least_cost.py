@@ -248,9 +248,10 @@ class _Question:
 
     def _explained(self, problem: PlacesProblem, free: Int64Array) -> CostModelException:
         """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
+        unknown = CostModelException("The capacities and exceptions leave no room for all tasks.")
         rows, cells = len(problem.default_cost), len(problem.cell_hub)
         if rows * cells > MOST_CELLS_TO_EXPLAIN:
-            return CostModelException("The capacities and exceptions leave no room for all tasks.")
+            return unknown
         never = problem.exception_cost == FORBIDDEN
         relaxed = attrs.evolve(
             problem,
@@ -262,48 +263,41 @@ class _Question:
             stay_cost=np.zeros(rows),
             cell_hub=np.zeros(cells + 1),
             place_cell=np.append(problem.place_cell, cells),
-            place_cost=None,
+            place_cost=np.zeros(len(problem.place_cell) + 1),
             lower=np.zeros(len(problem.lower) + 1),
-            upper=np.append(problem.upper, 2**62),
             exception_row=problem.exception_row[never],
             exception_place=problem.exception_place[never],
             exception_cost=problem.exception_cost[never],
         )
         try:
-            place = min_cost_places(relaxed).place
-        except FlowError:
-            return CostModelException("The capacities and exceptions leave no room for all tasks.")
-        outside = free[place == len(problem.lower)]
-        if not len(outside):
-            return self._wanting(relaxed, problem.lower, free)
-        number = int(self.task_class[outside[0]])
-        allowed = np.setdiff1d(
-            np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
-        )
-        return CostModelException(
-            f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class "
-            f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
-            f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
-        )
-
-    def _wanting(self, relaxed: PlacesProblem, lower: Int64Array, free: Int64Array) -> CostModelException:
-        """Which client cannot get its lower capacity: as many tasks as can be are used to fill them."""
-        unknown = CostModelException("The lower capacities of the clients cannot be met.")
-        try:
-            place = min_cost_places(attrs.evolve(relaxed, upper=np.append(lower, 2**62))).place
+            # With all the room there is; then with no more than must be used.
+            place, filling = (
+                min_cost_places(attrs.evolve(relaxed, upper=np.append(upper, 2**62))).place
+                for upper in (problem.upper, problem.lower)
+            )
         except FlowError:
             return unknown
-        weight = np.ones(len(free), dtype=np.int64) if relaxed.item_weight is None else relaxed.item_weight
-        got = sums(place[place >= 0], weight[place >= 0], len(lower) + 1)
-        short = np.flatnonzero(got[:-1] < lower)
+        outside = free[place == len(problem.lower)]
+        if len(outside):
+            number = int(self.task_class[outside[0]])
+            allowed = np.setdiff1d(
+                np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
+            )
+            return CostModelException(
+                f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class "
+                f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
+                f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
+            )
+        got = sums(filling[filling >= 0], self.weight[free][filling >= 0], len(problem.lower) + 1)
+        short = np.flatnonzero(got[:-1] < problem.lower)
         if not len(short):
             return unknown
         client = int(short[0])
         what = "is weight" if self.weighted else "are tasks"
         return CostModelException(
-            f"The lower capacities cannot all be met: client {self._client(client)} must get {int(lower[client])}, but there "
-            f"{what} for {int(got[client])} only that may run there and that no other client needs. Maybe lower it, or "
-            "forbid fewer clients."
+            f"The lower capacities cannot all be met: client {self._client(client)} must get {int(problem.lower[client])}, but "
+            f"there {what} for {int(got[client])} only that may run there and that no other client needs. Maybe lower it, "
+            "or forbid fewer clients."
         )
 
     def _name(self, task: int) -> str:
