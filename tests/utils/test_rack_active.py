@@ -159,10 +159,10 @@ def test_where_nothing_runs_yet_traffic_decides_a_tie(
 
 
 LIMITS = {
-    "dealt by a flow": {"MOST_PLACES": 0},
-    "dealt in turn": {"MOST_PLACES": 0, "MOST_DEALT": 0},
-    "dealt anew": {"MOST_PLACES": 0, "MOST_DEALT": 0, "MOST_ROUNDS": 0},
-    "many kinds": {"MOST_PLACES": 0, "MOST_KINDS": 0},
+    "dealt by a flow": {"MOST_SHARES": 0},
+    "dealt in turn": {"MOST_SHARES": 0, "MOST_DEALT": 0},
+    "dealt anew": {"MOST_SHARES": 0, "MOST_DEALT": 0, "MOST_ROUNDS": 0},
+    "many kinds": {"MOST_SHARES": 0, "MOST_KINDS": 0},
 }
 
 

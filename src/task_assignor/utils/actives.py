@@ -8,13 +8,13 @@ from task_assignor.engine.actives import allocate
 from task_assignor.engine.exchange import are_surely_even, exchanged
 from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
-from task_assignor.sdk.columns import Int32Array, Int64Array
+from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_costs import solver_costs
-from task_assignor.utils.rack_rows import costs_in_use, rack_rows
+from task_assignor.utils.rack_costs import costs_in_use, solver_costs
+from task_assignor.utils.rack_rows import rack_rows
 from task_assignor.utils.result import AssignmentResult
 
 
@@ -49,38 +49,26 @@ def place_actives(
         TaskAssignmentException: there are tasks but no clients.
     """
     check_has_clients(application_state)
-    columns = application_state.columns
-    owner, inexact = _owners(columns, application_state.assignment_configs, must_preserve, use_racks)
-    return AssignmentResult(Placement.of(columns, owner), inexact=inexact)
-
-
-def _owners(
-    columns: StateColumns, configs: AssignmentConfigs, must_preserve: bool, use_racks: bool
-) -> tuple[Int32Array, frozenset[Goal]]:
-    """(T,) owners, and the goals that were perhaps not reached exactly."""
-    racks = None
-    if use_racks and not must_preserve:
-        racks = rack_costs_of(columns, configs)
+    columns, configs = application_state.columns, application_state.assignment_configs
     problem = Problem(
         columns.tasks.is_stateful,
         columns.clients.num_processing_threads,
         previous_actives(columns),
         previous_state(columns),
         must_preserve,
-        racks=racks,
+        racks=_rack_costs(columns, configs) if use_racks and not must_preserve else None,
     )
     found = allocate(problem)
-    inexact = inexact_actives(found.exact)
+    owner, inexact = found.owner.astype(np.int64), inexact_actives(found.exact)
     wanted = np.where(columns.tasks.has_changelog, configs.num_standby_replicas, 0)
-    if not wanted.any() or not len(columns.clients):
-        return found.owner, inexact
-    owner = exchanged(problem, wanted, found.owner.astype(np.int64))
-    if not are_surely_even(problem, wanted, owner):
-        inexact |= {Goal.STANDBY_LOADS}
-    return owner.astype(np.int32), inexact
+    if wanted.any():
+        owner = exchanged(problem, wanted, owner)
+        if not are_surely_even(problem, wanted, owner):
+            inexact |= {Goal.STANDBY_LOADS}
+    return AssignmentResult(Placement.of(columns, owner), inexact=inexact)
 
 
-def rack_costs_of(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts | None:
+def _rack_costs(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts | None:
     """What tasks cost on racks; None: racks do not count by the settings, or are not known."""
     costs = costs_in_use(columns, configs)
     if costs is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from task_assignor.engine.items import rank_within
 from task_assignor.sdk import (
     MISSING,
     ApplicationState,
@@ -144,10 +145,10 @@ def _check_clients(rows: AssignmentRows) -> None:
         raise StateException(
             f"The assignment has client {rows.process_ids[int(unknown[0])]}, which the application does not have."
         )
-    numbers, counts = np.unique(rows.entry_client, return_counts=True)
-    if len(numbers) and int(counts.max()) > 1:
-        twice = int(np.flatnonzero(rows.entry_client == numbers[int(np.argmax(counts > 1))])[0])
-        raise StateException(f"Client {rows.process_ids[twice]} is twice in the assignment. Maybe merge its tasks.")
+    again = np.flatnonzero(rank_within(rows.entry_client))
+    if len(again):
+        client = rows.process_ids[int(again[0])]
+        raise StateException(f"Client {client} is twice in the assignment. Maybe merge its tasks.")
 
 
 def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
@@ -184,3 +185,13 @@ def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
             f"The groups of tasks that stay together {wanted} an array of shape {groups.shape} and kind {groups.dtype}."
         )
     return numbered(groups.astype(np.int64))
+
+
+def tag_values(client_tags: Sequence[Mapping[str, str]], keys: Iterable[str]) -> Int64Array:
+    """(C, G) number of each client's value of each tag key, in the order of the values; -1: the client has no such tag."""
+    columns = [[tags.get(key) for tags in client_tags] for key in keys]
+    values = np.full((len(client_tags), len(columns)), -1, dtype=np.int64)
+    for column, given in enumerate(columns):
+        order = {value: place for place, value in enumerate(sorted({value for value in given if value is not None}))}
+        values[:, column] = [-1 if value is None else order[value] for value in given]
+    return values

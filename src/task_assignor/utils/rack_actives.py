@@ -6,31 +6,15 @@ import numpy as np
 
 from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk import ApplicationState
-from task_assignor.sdk.arrays import distinct, order_by
-from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
 from task_assignor.utils.goals import Goal
-from task_assignor.utils.rack_rows import (
-    AnyIntArray,
-    Partitions,
-    RackRows,
-    rack_problem,
-    rack_rows,
-    strategy_problem,
-)
+from task_assignor.utils.rack_costs import usable_costs
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, RackRows, rack_rows
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.subtopologies import Subtopologies
-
-
-def check_cost(name: str, cost: object) -> int | None:
-    """The cost, if it is None or a whole number from 0 to 2^31 - 1.
-
-    Raises:
-        ConfigException: it is not.
-    """
-    return None if cost is None else whole_number(name, cost, 0)
 
 
 def optimize_actives(
@@ -71,35 +55,31 @@ def optimize_actives(
     """
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
-    strategy = configs.rack_aware_assignment_strategy
-    traffic_cost = check_cost("traffic cost", traffic_cost)
-    non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)
     chosen = selected_tasks(columns, tasks)
     chosen = chosen[before.active_owner[chosen] >= 0]
-    skipped = strategy_problem(strategy, traffic_cost, non_overlap_cost) or rack_problem(columns, chosen, partitions)
-    if skipped is None and not len(chosen):
-        skipped = Skipped(SkipReason.NO_TASKS, "None of the selected tasks is active anywhere.")
-    if skipped is not None:
-        return AssignmentResult(before, skipped=skipped, inexact=inexact_of(assignments))
-    assert traffic_cost is not None
-    assert non_overlap_cost is not None
+    costs = usable_costs(columns, configs, chosen, partitions, (traffic_cost, non_overlap_cost))
+    if not isinstance(costs, Skipped) and not len(chosen):
+        costs = Skipped(SkipReason.NO_TASKS, "None of the selected tasks is active anywhere.")
+    if isinstance(costs, Skipped):
+        return AssignmentResult(before, skipped=costs, inexact=inexact_of(assignments))
     owned_by = before.active_owner[chosen].astype(np.int64)
     rows = rack_rows(columns, chosen, partitions)
     traffic_before = int(rows.crossings(rows.row, columns.clients.rack[owned_by]).sum())
-    costs = traffic_cost, non_overlap_cost, ties_stay or not traffic_cost or not non_overlap_cost
-    if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
-        placed, too_many = _min_traffic(columns, owned_by, rows, *costs), 0
+    ties_stay = ties_stay or not all(costs)
+    if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
+        placed, too_many = _min_traffic(columns, owned_by, rows, costs, ties_stay), 0
     else:
-        placed, too_many = _balance_subtopology(columns, columns.tasks.group[chosen], owned_by, rows, *costs)
+        group = columns.tasks.group[chosen]
+        placed, too_many = _balance_subtopology(columns, owned_by, group, rows, costs, ties_stay)
     traffic_after = int(rows.crossings(rows.row, columns.clients.rack[placed]).sum())
-    cost = traffic_cost * traffic_after + non_overlap_cost * int((placed != owned_by).sum())
+    cost = costs[0] * traffic_after + costs[1] * int((placed != owned_by).sum())
     owner = before.active_owner.copy()
     owner[chosen] = placed
     return AssignmentResult(
         before.with_owners(owner),
-        cost_before=traffic_cost * traffic_before,
+        cost_before=costs[0] * traffic_before,
         cost_after=cost,
-        lower_bound=cost - non_overlap_cost * too_many,
+        lower_bound=cost - costs[1] * too_many,
         inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if too_many else frozenset()),
     )
 
@@ -114,12 +94,7 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
 
 
 def _min_traffic(
-    columns: StateColumns,
-    owner: Int64Array,
-    rows: RackRows,
-    traffic_cost: int,
-    move_cost: int,
-    ties_stay: bool,
+    columns: StateColumns, owner: Int64Array, rows: RackRows, costs: tuple[int, int], ties_stay: bool
 ) -> Int64Array:
     """Swap tasks between racks; who in a rack gets an arriving task does not matter for the cost.
 
@@ -130,7 +105,7 @@ def _min_traffic(
     own = rack[owner]
     racks = np.arange(len(columns.clients.racks))
     as_one = np.zeros_like(own)
-    tasks = Subtopologies(rows, as_one, own, racks, traffic_cost, move_cost, ties_stay)
+    tasks = Subtopologies(rows, as_one, own, racks, costs, ties_stay)
     if len(racks) <= MOST_PLACES:
         target = tasks.swapped(racks, own)
     else:
@@ -146,17 +121,15 @@ def _min_traffic(
 
 def _balance_subtopology(
     columns: StateColumns,
-    task_group: Int32Array,
     owner: Int64Array,
+    task_group: Int32Array,
     rows: RackRows,
-    traffic_cost: int,
-    move_cost: int,
+    costs: tuple[int, int],
     ties_stay: bool,
 ) -> tuple[Int64Array, int]:
     """Owners within the shares of sub-topologies, and how many moves there may be too many."""
-    group = np.unique(task_group, return_inverse=True)[1].reshape(-1)
-    clients, client = np.unique(owner, return_inverse=True)
+    clients, client = distinct_and_numbers(owner)
     rack = columns.clients.rack[clients].astype(np.int64)
-    tasks = Subtopologies(rows, group, client.reshape(-1), rack, traffic_cost, move_cost, ties_stay)
-    placed, too_many = tasks.balanced()
+    group = numbered(task_group.astype(np.int64))
+    placed, too_many = Subtopologies(rows, group, client, rack, costs, ties_stay).balanced()
     return clients[placed], too_many

@@ -13,7 +13,8 @@ from task_assignor.sdk.checks import all_of
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import shown
 from task_assignor.utils.given import Assignments, active_twice, inexact_of, placement_and_others
-from task_assignor.utils.rack_actives import check_cost, optimize_actives
+from task_assignor.utils.rack_actives import optimize_actives
+from task_assignor.utils.rack_costs import check_cost
 from task_assignor.utils.rack_standbys import optimize_standbys
 from task_assignor.utils.result import AssignmentResult
 from task_assignor.validation.rows import check_state

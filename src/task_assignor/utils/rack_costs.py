@@ -1,4 +1,4 @@
-"""What rack traffic and moves cost, in numbers that can be solved exactly."""
+"""What rack traffic and moves cost, whether that can be used, and in numbers that can be solved exactly."""
 
 from __future__ import annotations
 
@@ -6,10 +6,54 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.columns import StateColumns
+from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.utils.rack_rows import RackRows
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, RackRows, rack_problem, strategy_problem
+from task_assignor.utils.result import Skipped
 
 _LARGE_COST: Final = 2**15
+
+
+def check_cost(name: str, cost: object) -> int | None:
+    """The cost, if it is None or a whole number from 0 to 2^31 - 1.
+
+    Raises:
+        ConfigException: it is not.
+    """
+    return None if cost is None else whole_number(name, cost, 0)
+
+
+def usable_costs(
+    columns: StateColumns,
+    configs: AssignmentConfigs,
+    tasks: AnyIntArray | None,
+    partitions: Partitions,
+    costs: tuple[int | None, int | None],
+) -> tuple[int, int] | Skipped:
+    """The costs of a cross-rack partition and of a move; or why racks do not count: by the settings, or as some are not known.
+
+    Raises:
+        ConfigException: a cost is not an int from 0 to 2^31 - 1.
+    """
+    traffic, move = check_cost("traffic cost", costs[0]), check_cost("non-overlap cost", costs[1])
+    problem = strategy_problem(configs.rack_aware_assignment_strategy, traffic, move)
+    problem = problem or rack_problem(columns, tasks, partitions)
+    if problem is not None:
+        return problem
+    assert traffic is not None
+    assert move is not None
+    return traffic, move
+
+
+def costs_in_use(
+    columns: StateColumns, configs: AssignmentConfigs, tasks: AnyIntArray | None = None, partitions: Partitions = "all"
+) -> tuple[int, int] | None:
+    """`usable_costs` as configured; None: racks do not count."""
+    costs = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
+    found = usable_costs(columns, configs, tasks, partitions, costs)
+    return None if isinstance(found, Skipped) else found
 
 
 def small_costs(traffic_cost: int, non_overlap_cost: int, crossings: int, moves: int) -> tuple[int, int]:

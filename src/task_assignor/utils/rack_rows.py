@@ -13,7 +13,7 @@ import numpy.typing as npt
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
-from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.text import shown
 from task_assignor.utils.given import numbers_of_tasks
@@ -95,17 +95,6 @@ def strategy_problem(strategy: str, traffic_cost: int | None, non_overlap_cost: 
                 SkipReason.COST_MISSING, f"The rack.aware.assignment.{key} is not configured, and no override is given."
             )
     return None
-
-
-def costs_in_use(
-    columns: StateColumns, configs: AssignmentConfigs, tasks: AnyIntArray | None = None, partitions: Partitions = "all"
-) -> tuple[int, int] | None:
-    """(cost of a cross-rack partition, cost of a move) by the settings; None: racks do not count by them, or are not known."""
-    traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
-    problem = strategy_problem(configs.rack_aware_assignment_strategy, traffic, move)
-    if traffic is None or move is None or problem or rack_problem(columns, tasks, partitions):
-        return None
-    return traffic, move
 
 
 @attrs.frozen(eq=False)

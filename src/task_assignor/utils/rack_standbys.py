@@ -9,13 +9,14 @@ from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.errors import StateException
-from task_assignor.utils.given import Assignments, inexact_of, placement_of
+from task_assignor.utils.given import Assignments, inexact_of, placement_of, tag_values
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_actives import check_cost, selected_tasks
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, strategy_problem
+from task_assignor.utils.rack_actives import selected_tasks
+from task_assignor.utils.rack_costs import usable_costs
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
-from task_assignor.utils.standbys import prices_of, tag_values
+from task_assignor.utils.standbys import prices_of
 
 
 def optimize_standbys(
@@ -54,29 +55,24 @@ def optimize_standbys(
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
     _check_once(before)
-    traffic_cost = check_cost("traffic cost", traffic_cost)
-    non_overlap_cost = check_cost("non-overlap cost", non_overlap_cost)
     is_selected = np.zeros(len(columns.tasks), dtype=np.bool_)
     is_selected[selected_tasks(columns, tasks)] = True
     movable = np.flatnonzero(is_selected[before.standby_task])
     distinct, row = np.unique(before.standby_task[movable], return_inverse=True)
-    skipped = strategy_problem(configs.rack_aware_assignment_strategy, traffic_cost, non_overlap_cost)
-    skipped = skipped or rack_problem(columns, distinct, partitions)
-    if skipped is None and not len(distinct):
-        skipped = Skipped(SkipReason.NO_TASKS, "None of the selected tasks has a standby anywhere.")
-    if skipped is not None:
-        return AssignmentResult(before, skipped=skipped, inexact=inexact_of(assignments))
-    assert traffic_cost is not None
-    assert non_overlap_cost is not None
+    costs = usable_costs(columns, configs, distinct, partitions, (traffic_cost, non_overlap_cost))
+    if not isinstance(costs, Skipped) and not len(distinct):
+        costs = Skipped(SkipReason.NO_TASKS, "None of the selected tasks has a standby anywhere.")
+    if isinstance(costs, Skipped):
+        return AssignmentResult(before, skipped=costs, inexact=inexact_of(assignments))
     held = Pairs.of(row.reshape(-1), before.standby_client[movable])
     counts = np.bincount(held.owner, minlength=len(columns.clients))
-    prices = prices_of(columns, distinct, (traffic_cost, non_overlap_cost), partitions)
+    prices = prices_of(columns, distinct, costs, partitions)
     found = place_copies(
         CopyProblem(
             main_owner=before.active_owner[distinct].astype(np.int64),
             room=Room(np.bincount(held.item, minlength=len(distinct)), counts, counts),
             claims=held,
-            tags=tag_values(columns, configs.rack_aware_assignment_tags),
+            tags=tag_values(columns.clients.client_tags, configs.rack_aware_assignment_tags),
             keeps_tags=True,
             prices=prices,
         )
@@ -87,7 +83,7 @@ def optimize_standbys(
     client[movable] = found.owner
     return AssignmentResult(
         Placement.of(columns, before.active_owner, before.standby_task, client, before.deadline_ms),
-        cost_before=traffic_cost * traffic_before,
+        cost_before=prices.traffic * traffic_before,
         cost_after=found.cost,
         lower_bound=found.bound,
         inexact=inexact_of(assignments) | (frozenset() if found.cost == found.bound else {Goal.STANDBY_COST}),

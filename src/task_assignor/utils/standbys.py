@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,12 +11,12 @@ from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.arrays import csr_pairs, offsets_of, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array
-from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of
+from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of, tag_values
 from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.history import previous_state_of_units
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_costs import small_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, costs_in_use, rack_rows
+from task_assignor.utils.rack_costs import costs_in_use, small_costs
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_rows
 from task_assignor.utils.result import AssignmentResult
 
 
@@ -111,7 +109,7 @@ def _problem(
         main_owner=owner,
         room=Room.even(owner, wanted, columns.clients.num_processing_threads),
         claims=previous_state_of_units(columns, unit),
-        tags=tag_values(columns, configs.rack_aware_assignment_tags),
+        tags=tag_values(columns.clients.client_tags, configs.rack_aware_assignment_tags),
         prices=None if costs is None else prices_of(columns, np.arange(len(unit)), costs),
     )
 
@@ -145,14 +143,3 @@ def prices_of(
     small = small_costs(*costs, int(rows.partitions.max(initial=1)) * most, most)
     rack = columns.clients.rack.astype(np.int64)
     return Prices(rows.row, rack, rows.table(), *costs, min(costs, small, key=max))
-
-
-def tag_values(columns: StateColumns, tags: Iterable[str]) -> Int64Array:
-    """(C, G) number of each client's value of each tag key; -1: the client has no such tag."""
-    keys = tuple(tags)
-    values = np.full((len(columns.clients), len(keys)), -1, dtype=np.int64)
-    for column, key in enumerate(keys):
-        given = [client_tags.get(key) for client_tags in columns.clients.client_tags]
-        order = {value: place for place, value in enumerate(sorted({value for value in given if value is not None}))}
-        values[:, column] = [-1 if value is None else order[value] for value in given]
-    return values

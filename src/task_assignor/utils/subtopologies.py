@@ -23,7 +23,7 @@ from task_assignor.utils.rack_costs import solver_costs
 from task_assignor.utils.rack_rows import RackRows, grouped
 
 MOST_TASKS: Final = 50_000
-MOST_PLACES: Final = 50_000
+MOST_SHARES: Final = 50_000
 """Up to so many tasks, and pairs of client and sub-topology, what is not proven optimal is solved again client by client."""
 MOST_DEALT: Final = 2_000_000
 """Up to so many such pairs a flow deals tasks with the fewest moves; beyond, tasks are dealt in turn and change places."""
@@ -44,8 +44,7 @@ class Subtopologies:
         group: (N,) sub-topology of each task, 0..G-1; each has a task.
         client: (N,) client that has the task, 0..C-1; each has a task.
         rack: (C,) rack of each client.
-        traffic_cost: cost of one cross-rack partition.
-        move_cost: cost of one moved task.
+        costs: of one cross-rack partition, of one moved task.
         ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
     """
 
@@ -53,8 +52,7 @@ class Subtopologies:
     group: Int64Array
     client: Int64Array
     rack: Int64Array
-    traffic_cost: int
-    move_cost: int
+    costs: tuple[int, int]
     ties_stay: bool
 
     def balanced(self) -> tuple[Int64Array, int]:
@@ -66,7 +64,7 @@ class Subtopologies:
         placed = kinds.dealt(target)
         within = int(((placed != kinds.tasks.client) & (target == kinds.kind[kinds.tasks.client])).sum())
         pairs = len(self.rack) * len(kinds.group_size)
-        if within and pairs <= MOST_PLACES and len(self.client) <= MOST_TASKS:
+        if within and pairs <= MOST_SHARES and len(self.client) <= MOST_TASKS:
             clients, groups = np.arange(len(self.rack)), np.arange(len(kinds.group_size))
             return self.flow(self.rack, self.client, self.group, kinds.most(clients[:, None], groups)), 0
         result = np.empty_like(placed)
@@ -85,7 +83,7 @@ class Subtopologies:
             own: (N,) pool that has the task.
         """
         pools = len(rack)
-        traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, pools, 0)
+        traffic, move = solver_costs(*self.costs, self.rows, pools, 0)
         # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one task per
         # pool. Of equal costs the one with more moves has less traffic.
         hairs = pools + 1
@@ -108,7 +106,7 @@ class Subtopologies:
         """
         pools, groups = most.shape
         racks = self.rows.racks
-        traffic, move = solver_costs(self.traffic_cost, self.move_cost, self.rows, most.size + pools, racks * groups)
+        traffic, move = solver_costs(*self.costs, self.rows, most.size + pools, racks * groups)
         (rows, group_of_row), numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
         problem = PlacesProblem(
             item_row=rows.row,
