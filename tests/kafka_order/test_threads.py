@@ -7,6 +7,7 @@ import random
 import numpy as np
 
 from task_assignor.kafka_order.threads import balance_active, balance_standby
+from task_assignor.utils.given import tag_values
 from tests.budget import examples
 
 
@@ -70,9 +71,10 @@ def test_standbys() -> None:
         ]
         tags = [{"zone": rng.choice("ab")} | ({"rack": "r"} if rng.random() < 0.3 else {}) for _ in threads]
         given = tags if seed % 2 else None
+        values = tag_values(tags, ["zone", "rack"] if given else [])
         table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
-        client = balance_standby(np.array(owner, dtype=np.int32), table[:, 0], table[:, 1], np.array(threads), given)
+        client = balance_standby(np.array(owner, dtype=np.int32), table[:, 0], table[:, 1], np.array(threads), values)
 
         movable = [[task for task, holder in pairs if holder == number] for number in range(clients)]
         fixed = [{task for task in range(tasks) if owner[task] == number} for number in range(clients)]

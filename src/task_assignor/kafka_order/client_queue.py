@@ -236,7 +236,7 @@ class _Heap:
         """Put clients in, one by one; those that are in are taken out first."""
         for client in clients:
             if self._is_in[client]:
-                self._remove(client)
+                java_order.remove(self._heap, self._heap.index(self._entries[client]))
             self._is_in[client] = True
             heapq.heappush(self._heap, self._entries[client])
 
@@ -252,14 +252,6 @@ class _Heap:
         self._is_in[client] = False
         self._sifted += len(rejected) + 1
         return client
-
-    def _remove(self, client: int) -> None:
-        heap = self._heap
-        place, last = heap.index(self._entries[client]), heap.pop()
-        if place < len(heap):
-            java_order.sift_down(heap, place, last)
-            if heap[place] == last:
-                java_order.sift_up(heap, place, last)
 
 
 def _entry(load: float, client: int) -> int:

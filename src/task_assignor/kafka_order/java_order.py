@@ -53,11 +53,19 @@ class _Row(int):
 
 
 def pop(heap: list[T]) -> T:
-    """Take the first entry out: the last one takes its place, and sinks."""
-    first, last = heap[0], heap.pop()
-    if heap:
-        sift_down(heap, 0, last)
+    """Take the first entry out."""
+    first = heap[0]
+    remove(heap, 0)
     return first
+
+
+def remove(heap: list[T], place: int) -> None:
+    """Take out the entry at the place: the last one takes its place, and sinks, or else rises."""
+    last = heap.pop()
+    if place < len(heap):
+        sift_down(heap, place, last)
+        if heap[place] is last:
+            sift_up(heap, place, last)
 
 
 def sift_up(heap: list[T], place: int, entry: T) -> None:
@@ -87,6 +95,18 @@ def sift_down(heap: list[T], place: int, entry: T) -> None:
     heap[place] = entry
 
 
+class _PlacedHeap(list[T]):
+    """A heap that knows where its entries are."""
+
+    def __init__(self, entries: Iterable[T]) -> None:
+        super().__init__(entries)
+        self.places = {entry: place for place, entry in enumerate(self)}
+
+    def __setitem__(self, place: Any, entry: Any) -> None:
+        super().__setitem__(place, entry)
+        self.places[entry] = place
+
+
 class PriorityQueue(Generic[T]):
     """`java.util.PriorityQueue` of distinct items: also the order in which it is iterated, which is that of its array.
 
@@ -95,11 +115,10 @@ class PriorityQueue(Generic[T]):
     """
 
     def __init__(self, items: Iterable[T]) -> None:
-        self._heap = list(items)
-        self._place = {item: place for place, item in enumerate(self._heap)}
+        self._heap = _PlacedHeap(items)
 
     def __contains__(self, item: object) -> bool:
-        return item in self._place
+        return item in self._heap.places
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._heap)
@@ -112,35 +131,7 @@ class PriorityQueue(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Take out an item; the last of the array takes its place, and sinks, or else rises."""
-        place = self._place.pop(item)
-        last = self._heap.pop()
-        if place == len(self._heap):
-            return
-        self._sink(place, last)
-        if self._heap[place] is last:
-            self._rise(place, last)
-
-    def _sink(self, place: int, item: T) -> None:
-        half = len(self._heap) >> 1
-        while place < half:
-            child = 2 * place + 1
-            if child + 1 < len(self._heap) and self._heap[child + 1] < self._heap[child]:
-                child += 1
-            if not self._heap[child] < item:
-                break
-            self._put(place, self._heap[child])
-            place = child
-        self._put(place, item)
-
-    def _rise(self, place: int, item: T) -> None:
-        while place and item < self._heap[(place - 1) >> 1]:
-            self._put(place, self._heap[(place - 1) >> 1])
-            place = (place - 1) >> 1
-        self._put(place, item)
-
-    def _put(self, place: int, item: T) -> None:
-        self._heap[place] = item
-        self._place[item] = place
+        remove(self._heap, self._heap.places.pop(item))
 
 
 def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Array:

@@ -7,7 +7,7 @@ ruled out by arrays instead of being visited.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,7 @@ def balance_standby(
     standby_task: Int32Array,
     standby_client: Int32Array,
     threads: Int64Array,
-    client_tags: Sequence[Mapping[str, str]] | None,
+    tags: Int64Array,
 ) -> Int32Array:
     """Standbys spread so that all tasks together are even over the threads.
 
@@ -165,7 +165,8 @@ def balance_standby(
         standby_task: (S,) task numbers, pairs sorted by task.
         standby_client: (S,) client numbers.
         threads: (C,) threads of the clients.
-        client_tags: C mappings, if a standby may only move to clients that have all tags of its client; None: to any.
+        tags: (C, G) number of each client's value of each tag key; -1: it has none. A standby moves only to clients that
+            have all tags of its client.
 
     Returns:
         (S,) new client numbers.
@@ -204,27 +205,9 @@ def balance_standby(
             standby_client[moving] = destination
         return len(moving)
 
-    _balance(loads, move, None if client_tags is None else _Tags(client_tags).clients_with_tags_of)
+    def may_receive(source: int) -> BoolArray | None:
+        own = np.flatnonzero(tags[source] >= 0)
+        return (tags[:, own] == tags[source, own]).all(axis=1) if len(own) else None
+
+    _balance(loads, move, may_receive)
     return standby_client
-
-
-class _Tags:
-    """Which clients have all tags of a client, with the same values."""
-
-    def __init__(self, client_tags: Sequence[Mapping[str, str]]) -> None:
-        self._codes: dict[str, Int32Array] = {}
-        self._values: dict[str, dict[str, int]] = {}
-        self._tags = client_tags
-        for client, tags in enumerate(client_tags):
-            for key, value in tags.items():
-                codes = self._codes.setdefault(key, np.full(len(client_tags), -1, dtype=np.int32))
-                values = self._values.setdefault(key, {})
-                codes[client] = values.setdefault(value, len(values))
-
-    def clients_with_tags_of(self, source: int) -> BoolArray | None:
-        """(C,) who may receive from the source; None: everybody, as the source has no tags."""
-        may_receive: BoolArray | None = None
-        for key, value in self._tags[source].items():
-            same = self._codes[key] == self._values[key][value]
-            may_receive = same if may_receive is None else may_receive & same
-        return may_receive

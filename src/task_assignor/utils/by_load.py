@@ -8,7 +8,7 @@ from task_assignor.kafka_order.default_standbys import default_standbys
 from task_assignor.kafka_order.least_loaded import deal_by_load
 from task_assignor.kafka_order.threads import balance_active, balance_standby
 from task_assignor.sdk import ApplicationState
-from task_assignor.utils.given import Assignments, check_has_clients, inexact_of, placement_of
+from task_assignor.utils.given import Assignments, check_has_clients, inexact_of, placement_of, tag_values
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
 
@@ -40,17 +40,18 @@ def default_standby_task_assignment(
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.defaultStandbyTaskAssignment`; KIP-708.
     """
     before = placement_of(application_state, assignments)
-    columns = before.state
+    columns, configs = before.state, application_state.assignment_configs
     standbys = default_standbys(
         columns,
-        application_state.assignment_configs,
+        configs.num_standby_replicas,
+        tag_values(columns.clients.client_tags, configs.rack_aware_assignment_tags),
         before.active_owner,
         before.standby_task,
         before.standby_client,
         in_java_order=not in_task_order,
     )
     after = Placement.of(columns, before.active_owner, *standbys, before.deadline_ms)
-    shortages = after.shortages(application_state.assignment_configs.num_standby_replicas)
+    shortages = after.shortages(configs.num_standby_replicas)
     return AssignmentResult(after, shortages=shortages, inexact=inexact_of(assignments))
 
 
@@ -98,9 +99,14 @@ def balance_standby_tasks(application_state: ApplicationState, assignments: Assi
     """
     before = placement_of(application_state, assignments)
     clients = before.state.clients
-    tags = clients.client_tags if application_state.assignment_configs.rack_aware_assignment_tags else None
+    are_tags_kept = bool(application_state.assignment_configs.rack_aware_assignment_tags)
+    keys = {key for tags in clients.client_tags for key in tags} if are_tags_kept else ()
     client = balance_standby(
-        before.active_owner, before.standby_task, before.standby_client, clients.num_processing_threads, tags
+        before.active_owner,
+        before.standby_task,
+        before.standby_client,
+        clients.num_processing_threads,
+        tag_values(clients.client_tags, sorted(keys)),
     )
     after = Placement.of(before.state, before.active_owner, before.standby_task, client, before.deadline_ms)
     return AssignmentResult(after, inexact=inexact_of(assignments))
