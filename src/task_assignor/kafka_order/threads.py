@@ -209,5 +209,5 @@ def balance_standby(
         own = np.flatnonzero(tags[source] >= 0)
         return (tags[:, own] == tags[source, own]).all(axis=1) if len(own) else None
 
-    _balance(loads, move, may_receive)
+    _balance(loads, move, may_receive if tags.shape[1] else None)
     return standby_client
