@@ -89,7 +89,7 @@ def logs(draw: st.DrawFn) -> tuple[list[Row], int]:
 
 
 @given(st.data(), logs())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(25))
 def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
     data: st.DataObject, log: tuple[list[Row], int]
 ) -> None:
@@ -106,7 +106,7 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
 
 
 @given(st.data(), logs(), st.integers(1, 12), st.integers(1, 12), st.sampled_from([1, 9, 1 << 20]))
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(25))
 def test_time_windows_come_once_when_they_are_closed(
     data: st.DataObject, log: tuple[list[Row], int], size: int, advance: int, at_once: int
 ) -> None:
@@ -293,7 +293,7 @@ def test_a_functions_value_that_its_type_cannot_hold_is_an_error() -> None:
 
 
 @given(st.data(), logs(), st.integers(0, 8))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:
     rows, grace = log
     plan = WindowedAggregation(

@@ -215,7 +215,7 @@ def _check(finished: Path, tmp_path: Path, rounds: int, seed: int, caplog: pytes
 
 
 def test_any_damage_is_harmless_or_told(finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = _check(finished, tmp_path, rounds=examples(90), seed=1, caplog=caplog)
+    told = _check(finished, tmp_path, rounds=examples(45), seed=1, caplog=caplog)
     for kind in ("topics", "run/history", "run/output", "run/changelog"):
         assert told[kind] > 0, kind
 

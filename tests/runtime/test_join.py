@@ -57,7 +57,7 @@ def Task(join: WindowedJoin, topics: Mapping[str, TopicSpec]) -> MemoryTask:  # 
 
 
 @given(st.data(), logs("l"), logs("r"), st.integers(-3, 8), st.integers(0, 8), st.integers(1, 8), st.booleans())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_result_is_that_of_a_plain_loop_whatever_the_batches(
     data: st.DataObject,
     left: tuple[list[Row], int],
@@ -101,7 +101,7 @@ def test_result_is_that_of_a_plain_loop_whatever_the_batches(
     st.integers(1, 8),
     st.sampled_from(["left", "outer"]),
 )
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_rows_without_a_partner_come_once_when_their_window_is_closed(
     data: st.DataObject,
     left: tuple[list[Row], int],
@@ -183,7 +183,7 @@ def test_rows_find_their_partners_whatever_the_buckets_are(values: pa.Array, sec
         return list(zip(zip(*columns, strict=True), table["t"].to_pylist(), strict=True))
 
     pairs = 0
-    for seed in range(examples(60)):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         before, start = chance.randint(-5, 9), chance.choice([0, 0, chance.randint(1, 12)])
         after = chance.randint(0, 9) - before
