@@ -80,6 +80,10 @@ def _require_jvm() -> bool:
     return os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0")
 
 
+# Clusters of brokers that few tests use: those of one worker alone, which starts it for all of them.
+_SHARED_CLUSTERS = ("frail_cluster", "rack_cluster", "secure_cluster")
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the groups, and would else come before
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, with one line that says what is missing; keep heavy machines on one worker.
@@ -89,6 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     without_jvm = _missing_for_jvm()
     without_spark = importlib.util.find_spec("pyspark") is None
     for item in items:
+        for cluster in set(_SHARED_CLUSTERS).intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(cluster))
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
             if without_jvm and not _require_jvm():

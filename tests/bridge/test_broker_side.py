@@ -11,7 +11,7 @@ from tests.bridge.streams import StreamsGroup, python_decides
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("bridge")]
 
 
 def test_kafka_ignores_the_assignor_without_a_word_and_the_check_says_so(

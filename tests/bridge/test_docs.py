@@ -63,7 +63,7 @@ def test_the_jar_is_where_the_first_step_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.xdist_group("streams")
+@pytest.mark.xdist_group("bridge")
 def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str) -> None:
     name = unique("docs")
     settings = {"timeout.ms": 60_000, "retry.ms": 1_000}
@@ -98,7 +98,7 @@ def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique,
 
 
 @pytest.mark.kafka
-@pytest.mark.xdist_group("streams")
+@pytest.mark.xdist_group("bridge")
 def test_one_python_serves_an_application_by_its_address(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, java: str
 ) -> None:

@@ -14,7 +14,7 @@ from tests.bridge.test_streams import differing
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+pytestmark = pytest.mark.kafka
 BROKERS: Final = [3, 1, 2, 2, 3, 1]
 """The broker that alone has a partition; they are in the racks a, b and c."""
 ZONE: Final = "zürich-北"

@@ -14,7 +14,7 @@ from tests.kafka.fixtures import Unique, make_topics, wait_until
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("leaders")]
 TOPOLOGY = """Topologies:
    Sub-topology: 0
     Source: LEFT (topics: [{name}-left])

@@ -24,7 +24,7 @@ from tests.kafka.fixtures import Unique, make_topics, wait_until
 pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("leaders")]
 Lead = Callable[..., Any]
 
 

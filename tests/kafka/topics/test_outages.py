@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
+def frail_cluster() -> Iterator[KafkaCluster]:
     """A broker of our own: others must not wait for it."""
     try:
         with KafkaCluster() as found:
@@ -56,9 +56,9 @@ def at_commit(number: int, what: Callable[[], object]) -> Callable[[RunEvent], N
 
 
 def test_a_stranger_with_the_transactional_id_costs_time_and_no_rows(
-    cluster: KafkaCluster, unique: Unique, tmp_path: Path
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    join = Join(cluster, unique, rows=2_000)
+    join = Join(frail_cluster, unique, rows=2_000)
 
     def fence() -> None:
         for partition in range(4):
@@ -90,9 +90,9 @@ def test_a_fatal_error_is_a_refusal_however_it_comes() -> None:
     ],
     ids=str,
 )
-def test_what_is_said_while_leaders_change_is_asked_again(cluster: KafkaCluster, problem: KafkaError) -> None:
+def test_what_is_said_while_leaders_change_is_asked_again(frail_cluster: KafkaCluster, problem: KafkaError) -> None:
     """librdkafka finds no leaders where those that it knows have just gone; that ended a run once in many."""
-    settings = ClientSettings.of({"bootstrap.servers": cluster.bootstrap_servers})
+    settings = ClientSettings.of({"bootstrap.servers": frail_cluster.bootstrap_servers})
     answers: Iterator[KafkaException | int] = iter([KafkaException(problem), 7])
 
     def ask(timeout: float) -> int:
@@ -137,9 +137,9 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
             one._give_up(fenced)
 
 
-def test_a_broker_that_comes_back_is_waited_for(cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
-    join = Join(cluster, unique, rows=2_000)
-    (broker,) = cluster._brokers
+def test_a_broker_that_comes_back_is_waited_for(frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    join = Join(frail_cluster, unique, rows=2_000)
+    (broker,) = frail_cluster._brokers
     awake = threading.Timer(8, broker.send_signal, [signal.SIGCONT])
 
     def stop() -> None:
@@ -210,9 +210,9 @@ class DoesNotSayWhere(Once):
 
 
 def test_a_batch_whose_offsets_are_not_known_is_tried_again(
-    cluster: KafkaCluster, unique: Unique, tmp_path: Path
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    counting = Counting(cluster, unique)
+    counting = Counting(frail_cluster, unique)
     result = counting.run(tmp_path / "run", functools.partial(DoesNotSayWhere, str(tmp_path / "lost")))
     assert (tmp_path / "lost").exists()
     assert not result.lost_clients
@@ -220,10 +220,10 @@ def test_a_batch_whose_offsets_are_not_known_is_tried_again(
 
 
 def test_a_call_that_does_not_come_back_is_given_up_and_the_task_begins_anew(
-    cluster: KafkaCluster, unique: Unique, tmp_path: Path
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    counting = Counting(cluster, unique)
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": "3000"}
+    counting = Counting(frail_cluster, unique)
+    settings = {"bootstrap.servers": frail_cluster.bootstrap_servers, "request.timeout.ms": "3000"}
     processor = functools.partial(GetsStuck, str(tmp_path / "stuck"))
     result = counting.run(tmp_path / "run", processor, topics_settings=settings)
     assert (tmp_path / "stuck").exists()
