@@ -37,7 +37,6 @@ from task_assignor.testing import (
     application_states,
     assert_deterministic,
     assert_valid,
-    run_random_story,
     stateful_tasks,
 )
 from task_assignor.utils import MoveKind, Placement, optimize_actives, optimize_standbys
@@ -191,14 +190,6 @@ def test_equal_input_gives_equal_output(state: ApplicationState) -> None:
     """Whatever the order of the input."""
     for make in (HighAvailabilityTaskAssignor, _sticky):
         assert_deterministic(make, state)
-
-
-@pytest.mark.parametrize("strategy", ["none", "min_traffic", "balance_subtopology"])
-@pytest.mark.parametrize("make", [HighAvailabilityTaskAssignor, _sticky], ids=["round_robin", "sticky"])
-def test_a_cluster_comes_to_rest(make: Any, strategy: str) -> None:
-    """Within Kafka's own limits, whoever leaves, joins and comes back."""
-    for seed in range(examples(4)):
-        run_random_story(make, seed, rack_aware_assignment_strategy=strategy)
 
 
 def _settled(make: Any, clients: int, tasks: int) -> Cluster:

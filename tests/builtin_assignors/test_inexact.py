@@ -80,7 +80,7 @@ def _has_sizes(state: ApplicationState) -> bool:
 
 
 @given(application_states())
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 def test_without_tags_everything_is_exact(state: ApplicationState) -> None:
     configs = state.assignment_configs
     if not configs.rack_aware_assignment_tags and len(state.columns.clients):

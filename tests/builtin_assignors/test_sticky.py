@@ -127,7 +127,7 @@ def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -
 def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
     """All goals but the last exactly; the last (a local search) in nearly all states: the answer says where maybe not."""
     compared = even = 0
-    for drawn in random_states(77, 400, consistent=True, max_tasks=6, max_clients=3):
+    for drawn in random_states(77, 200, consistent=True, max_tasks=6, max_clients=3):
         state = without_racks(drawn)
         if not len(state.columns.tasks):
             continue
@@ -139,14 +139,14 @@ def test_goals_equal_the_best_of_all_answers_on_small_states() -> None:
         assert ours[-1] == best[-1] or (ours[-1] > best[-1] and Goal.STANDBY_LOADS in answer.inexact)
         compared += 1
         even += ours[-1] == best[-1]
-    assert compared >= 300
+    assert compared >= 150
     assert even >= 0.98 * compared
 
 
 def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> None:
     """With cross-rack traffic in place of moves as the second goal: all but the last exactly, the last in nearly all states."""
     compared = even = 0
-    for state in random_states(78, 600, racks_known=True, consistent=True, max_tasks=5, max_clients=3):
+    for state in random_states(78, 300, racks_known=True, consistent=True, max_tasks=5, max_clients=3):
         costs = costs_of(state)
         if costs is None or not len(state.columns.tasks):
             continue
@@ -159,7 +159,7 @@ def test_goals_with_racks_equal_the_best_of_all_answers_on_small_states() -> Non
         assert ours[-1] == best[-1] or (ours[-1] > best[-1] and Goal.STANDBY_LOADS in answer.inexact)
         compared += 1
         even += ours[-1] == best[-1]
-    assert compared >= 150
+    assert compared >= 75
     assert even >= 0.98 * compared
 
 

@@ -245,7 +245,7 @@ def _evenness(shares: Sequence[Shares], weights: Sequence[int], threads: Sequenc
     return sum((Fraction(load * load, thread) for load, thread in zip(loads, threads, strict=True)), Fraction(0))
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(_cases())
 def test_loads_are_even_first_and_fewest_partitions_move_second(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],
@@ -283,7 +283,7 @@ def test_loads_are_even_first_and_fewest_partitions_move_second(
     assert _owners(_assign(_state_of(of_subtopology, after, clients, threads=threads), spelled)) == after
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(_cases())
 def test_what_is_decided_for_large_partitions_first_is_said_where_it_may_matter(
     case: tuple[list[tuple[int, ...]], list[int], Owners, list[ProcessId], list[int]],

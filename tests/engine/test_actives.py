@@ -114,14 +114,14 @@ def _best(problem: Problem) -> tuple[Fraction | int, ...]:
     return min(_goals(problem, np.array(owner, dtype=np.int64)) for owner in everything)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(problems(several_claims=False))
 def test_all_goals_are_reached_where_claims_are_single(problem: Problem) -> None:
     """Shares, claims, both spreads and state equal the best of all allocations."""
     assert _goals(problem, allocate(problem).owner) == _best(problem)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(problems(several_claims=True))
 def test_all_goals_are_reached_also_where_owners_compete(problem: Problem) -> None:
     """With several claims on an item, all goals equal the best of all allocations too."""
@@ -168,7 +168,7 @@ def _goals_of_pools(problem: Problem, owner: np.ndarray) -> tuple[Fraction | int
     return outside, _unevenness(loads, bearers.weight), *(later[place] for place in (0, 1, 3, 4))
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(60))
 @given(pooled_problems())
 def test_all_goals_are_reached_where_owners_of_pools_share_bearers(problem: Problem) -> None:
     """Loads of bearers, claims, stateful items of owners and state equal the best of all allocations within the pools."""
@@ -183,7 +183,7 @@ def test_all_goals_are_reached_where_owners_of_pools_share_bearers(problem: Prob
     assert _goals_of_pools(problem, found.owner) == min(_goals_of_pools(problem, owner) for owner in owners)
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(30))
 @given(pooled_problems())
 def test_with_too_many_choices_bearers_have_even_loads_and_that_alone_is_said_to_be_exact(problem: Problem) -> None:
     exact = allocate(problem)
@@ -195,7 +195,7 @@ def test_with_too_many_choices_bearers_have_even_loads_and_that_alone_is_said_to
     assert ItemGoal.CLAIMS in found.exact or {ItemGoal.SHARES, ItemGoal.EVEN} == found.exact
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(problems(several_claims=True))
 def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: Problem) -> None:
     """Each item looks at one claimant, or one owner of state, at a time; the result says what that gave up."""
@@ -221,7 +221,7 @@ def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: 
     assert order[0] in found.exact
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(problems(several_claims=True), st.randoms(use_true_random=False))
 def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object) -> None:
     """Shuffled claims and state give the same answer."""
@@ -235,7 +235,7 @@ def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object
     assert allocate(problem).owner.tolist() == allocate(again).owner.tolist()
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(problems(several_claims=True))
 def test_asked_again_nothing_changes(problem: Problem) -> None:
     """Owners that claim what they were given keep it, whatever racks cost."""

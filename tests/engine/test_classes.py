@@ -12,7 +12,7 @@ from tests.budget import examples
 NUMBERS = st.sampled_from([-(2**61), -1, 0, 1, 2, 2**31, 2**40, 2**61])
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=12))
 def test_items_with_equal_labels_are_one_class_in_the_order_of_the_labels(rows: list[tuple[int, ...]]) -> None:
     classes = Classes.alike(*np.array(rows, dtype=np.int64).T)
@@ -23,7 +23,7 @@ def test_items_with_equal_labels_are_one_class_in_the_order_of_the_labels(rows: 
     assert classes.first.tolist() == [rows.index(row) for row in known]
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=10))
 def test_lists_have_one_label_if_they_are_equal(lists: list[list[int]]) -> None:
     item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])

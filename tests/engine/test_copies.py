@@ -40,7 +40,7 @@ def answer(problem: CopyProblem, by_cells: bool = False, cell_pairs: int = MOST_
     return found
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(problems(Shape()))
 def test_no_other_placement_is_better_by_any_goal_before(problem: CopyProblem) -> None:
     """Compared with all placements within the bounds, goal after goal; exact means exact."""
@@ -53,7 +53,7 @@ def test_no_other_placement_is_better_by_any_goal_before(problem: CopyProblem) -
         assert found.bound == reached.cost
 
 
-@settings(max_examples=examples(110))
+@settings(max_examples=examples(60))
 @given(problems(Shape(keys=1, copies=3)))
 def test_with_one_tag_key_all_goals_are_reached_exactly(problem: CopyProblem) -> None:
     found = answer(problem)
@@ -61,7 +61,7 @@ def test_with_one_tag_key_all_goals_are_reached_exactly(problem: CopyProblem) ->
     assert found.exact == frozenset(CopyGoal)
 
 
-@settings(max_examples=examples(110))
+@settings(max_examples=examples(60))
 @given(problems(Shape(items=12, owners=7, keys=3, copies=3)), st.booleans())
 def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool) -> None:
     found = answer(problem, by_cells)
@@ -80,7 +80,7 @@ def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds
     assert answer(again(problem, found), by_cells=True).owner.tolist() == found.owner.tolist()
 
 
-@settings(max_examples=examples(110))
+@settings(max_examples=examples(60))
 @given(problems(Shape(items=12, owners=7, keys=3, copies=3)))
 def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(problem: CopyProblem) -> None:
     exact, found = answer(problem), answer(problem, by_cells=True)
@@ -92,7 +92,7 @@ def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(probl
         assert found.bound <= found.cost
 
 
-@settings(max_examples=examples(110))
+@settings(max_examples=examples(60))
 @given(problems(Shape(items=12, owners=7, keys=2, copies=3)), st.integers(1, 6))
 def test_rows_in_parts_have_copies_too_and_a_bound_that_never_lies(problem: CopyProblem, cell_pairs: int) -> None:
     """With more different costs than one flow should have; each part is then no better than what is exact."""
@@ -137,7 +137,7 @@ def test_the_path_for_large_sizes_is_nearly_as_good() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 def test_of_very_many_claims_as_many_are_kept_as_can_be(seed: int, states: int) -> None:
     """Each item takes its best, then they make room for each other: as many as one flow over single owners keeps."""
     draws = np.random.default_rng(seed)
@@ -203,7 +203,7 @@ def test_copies_everywhere_need_no_search() -> None:
     answer(ask(np.arange(items) % owners, owners - 1, np.ones(owners, dtype=np.int64)))
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(st.integers(2, 7), st.integers(1, 40), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_dealing_out_is_complete_too(owners: int, items: int, number: int, seed: int) -> None:
     """What is used for many items and owners places all copies, apart, on any input."""

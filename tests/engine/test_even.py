@@ -20,7 +20,7 @@ def _unevenness(counts: Iterable[int], weight: list[int]) -> Fraction:
     return sum((Fraction(count * count, one) for count, one in zip(counts, weight, strict=True)), Fraction())
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_no_other_numbers_within_the_bounds_are_more_even(data: st.DataObject) -> None:
     owners = data.draw(st.integers(1, 4))
@@ -40,7 +40,7 @@ def test_no_other_numbers_within_the_bounds_are_more_even(data: st.DataObject) -
     assert _unevenness(found, weight) == best
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(st.sampled_from((1, 2, 6, 16, 140, LARGEST)), st.integers(0, 9)), min_size=1, max_size=30),
     st.integers(0, 60),
@@ -61,7 +61,7 @@ def test_many_small_owners_get_their_part_beside_a_large_one() -> None:
     assert even_counts(weight, 0 * weight, 0 * weight + 20, 20).tolist() == [12, *[1] * 8, 0, 0]
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, LARGEST)), max_size=20))
 def test_prices_are_ordered_exactly(rows: list[tuple[int, int]]) -> None:
     """Also those that differ by less than a float can hold."""
@@ -93,7 +93,7 @@ def test_more_goes_where_it_is_wanted_and_then_to_smaller_numbers() -> None:
     assert even_counts(one, 0 * one, 9 * one, 6, demand=np.array([0, 5, 0, 5])).tolist() == [1, 2, 1, 2]
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=5))
 def test_steps_cover_the_bounds_and_are_single_around_the_load(rows: list[tuple[int, int, int]]) -> None:
     least, more, at = (np.array(column) for column in zip(*rows, strict=True))

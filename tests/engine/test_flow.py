@@ -212,7 +212,7 @@ def test_errors_belong_to_the_family() -> None:
     assert issubclass(FlowError, StreamsException)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_other_best_flows_differ_only_where_that_is_said(data: st.DataObject) -> None:
     """All flows through two middle nodes, by brute force: arcs that are not free are the same in all of the best."""

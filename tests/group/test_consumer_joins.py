@@ -186,7 +186,7 @@ def test_standbys_of_a_members_numbers_are_spread_whoever_has_state_of_them() ->
     assert {name: [*numbers] for name, numbers in standby.items()} == {"a": [2], "b": [3], "c": [0, 1]}
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.data())
 def test_copartitioned_through_leaves_and_joins(
     first: int, second: int, count: int, standbys: int, data: st.DataObject

@@ -106,7 +106,7 @@ def groups(draw: st.DrawFn, with_racks: bool) -> tuple[GroupTopics, list[Consume
     return topics, members, claims
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(st.booleans().flatmap(groups))
 def test_no_assignment_is_better_and_the_order_of_members_is_nothing(
     group: tuple[GroupTopics, list[ConsumerMember], Claims],
@@ -119,7 +119,7 @@ def test_no_assignment_is_better_and_the_order_of_members_is_nothing(
     assert STICKY.assign(topics, members[::-1]) == answer
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(st.booleans().flatmap(groups))
 def test_cooperative_hands_nothing_over_in_the_round_of_revocation_and_ends_as_good(
     group: tuple[GroupTopics, list[ConsumerMember], Claims],

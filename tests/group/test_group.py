@@ -363,7 +363,7 @@ def test_what_the_sticky_assignor_gave_stays_when_a_client_joins_and_leaves() ->
 
 
 @given(st.data())
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40))
 def test_consumers_get_every_task_once_evenly_and_keep_what_they_had(data: st.DataObject) -> None:
     tasks = [TaskId(group, partition) for group in range(3) for partition in range(6)]
     stateful = frozenset(task for task in tasks if task.subtopology < 2)

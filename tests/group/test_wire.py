@@ -224,13 +224,13 @@ def test_version_probing_reads_the_versions_alone() -> None:
 CORPUS = [message for _, message in corpus()]
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.binary(max_size=200))
 def test_untrusted_bytes_give_a_value_or_the_one_error(data: bytes) -> None:
     check_input(data)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_damaged_messages_give_a_value_or_the_one_error(data: st.DataObject) -> None:
     message = bytearray(data.draw(st.sampled_from(CORPUS)))

@@ -117,7 +117,7 @@ def test_all_at_once_is_one_by_one(monkeypatch: pytest.MonkeyPatch, most_sifted:
     monkeypatch.setattr(staging, "ClientQueue", partial(ClientQueue, most_sifted=most_sifted))
     monkeypatch.setattr(staging, "_AT_ONCE", 3)
     moved = 0
-    for number, state in enumerate(random_states(11, examples(300), max_tasks=40, max_clients=9, max_threads=3)):
+    for number, state in enumerate(random_states(11, examples(150), max_tasks=40, max_clients=9, max_threads=3)):
         # With 0 most are behind; unlisted clients are caught up only where nothing is behind.
         configs = attrs.evolve(
             state.assignment_configs, max_warmup_replicas=1 + number % 2, acceptable_recovery_lag=number % 3 * 50

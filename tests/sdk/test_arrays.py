@@ -27,7 +27,7 @@ def test_membership_is_that_of_numpy(values: list[int], known: list[int]) -> Non
     assert are_in(*columns).tolist() == np.isin(*columns).tolist()
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_rows_are_ordered_as_lexsort_orders_them(data: st.DataObject) -> None:
     """Also where the keys do not fit into one number, and where only one of them does."""
@@ -41,7 +41,7 @@ def test_rows_are_ordered_as_lexsort_orders_them(data: st.DataObject) -> None:
     assert numbered(keys[0]).tolist() == np.unique(keys[0], return_inverse=True)[1].reshape(-1).tolist()
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 12)))
 def test_numbers_are_looked_up_in_an_ascending_column(known: list[int], wanted: list[int]) -> None:
     """The first row of each, its value, and -1 or the default where there is none."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 
 from task_assignor.sdk import (
     MISSING,
@@ -25,6 +25,9 @@ from task_assignor.sdk import (
 )
 from task_assignor.testing import application_states, random_assignment, random_state, random_states, task_assignments
 from task_assignor.validation import report_violations
+
+# A test that shall fail need not do so by the smallest example: to look for that one takes seconds.
+NOT_SHRUNK = (Phase.generate,)
 
 
 def test_equal_seeds_give_equal_states_and_each_can_be_had_alone() -> None:
@@ -174,8 +177,8 @@ def test_the_usual_tags_can_have_other_values() -> None:
 
 
 def test_tags_are_drawn_by_hypothesis_too() -> None:
-    state = find(application_states(client_tags={"gpu": (None, "yes")}), lambda state: "yes" in gpus(state))
-    assert gpus(state) == ["yes"]
+    states = application_states(client_tags={"gpu": (None, "yes")})
+    find(states, lambda state: set(gpus(state)) == {None, "yes"}, settings=settings(phases=NOT_SHRUNK))
 
 
 def test_topologies_are_drawn_from_the_names_that_are_given() -> None:
@@ -190,7 +193,8 @@ def test_topologies_are_drawn_from_the_names_that_are_given() -> None:
     assert set().union(*(names(state) for state in random_states(1, 60, topologies=(None,)))) == {None}
     plain = random_state(1, 3)
     assert len(plain.all_tasks) == len(random_state(1, 3, topologies=("orders",)).all_tasks)
-    find(application_states(topologies=("orders", None)), lambda state: names(state) == {"orders", None})
+    states_of_both = application_states(topologies=("orders", None))
+    find(states_of_both, lambda state: names(state) == {"orders", None}, settings=settings(phases=NOT_SHRUNK))
 
 
 @pytest.mark.parametrize("topologies", ["orders", ("",), (1,), {"orders"}, 3, None])
@@ -239,19 +243,19 @@ def notes_of(test: Callable[[], None]) -> list[str]:
 
 
 def test_a_state_that_fails_is_shown_so_that_it_can_be_repeated() -> None:
-    @settings(database=None)
+    @settings(database=None, phases=NOT_SHRUNK)
     @given(application_states(max_clients=2))
     def fails(state: ApplicationState) -> None:
         assert len(state.all_tasks) < 2
 
     (line,) = [line for note in notes_of(fails) for line in note.splitlines() if line.startswith("{")]
-    assert len(state_from_json(json.loads(line)).all_tasks) == 2
+    assert len(state_from_json(json.loads(line)).all_tasks) >= 2
 
 
 def test_an_assignment_that_fails_is_shown_too() -> None:
     state = random_state(1)
 
-    @settings(database=None)
+    @settings(database=None, phases=NOT_SHRUNK)
     @given(task_assignments(state))
     def fails(assignment: TaskAssignment) -> None:
         assert not list(assignment)
@@ -269,7 +273,7 @@ def test_answers_to_what_is_no_state_are_refused() -> None:
 def test_a_state_that_is_large_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("task_assignor.testing.strategies._LONGEST_NOTE", 100)
 
-    @settings(database=None)
+    @settings(database=None, phases=NOT_SHRUNK)
     @given(application_states())
     def fails(state: ApplicationState) -> None:
         assert state.columns is None

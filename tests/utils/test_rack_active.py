@@ -133,7 +133,7 @@ def test_is_as_cheap_as_brute_force_with_as_few_moves(
     assert outcome.cost_after == outcome.lower_bound
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(COSTS))
 def test_where_nothing_runs_yet_traffic_decides_a_tie(
     data: st.DataObject, strategy: str, costs: tuple[int, int]
