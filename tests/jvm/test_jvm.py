@@ -119,7 +119,7 @@ def _placed_anyhow(
 
 @pytest.mark.parametrize(
     ("count", "shape"),
-    [(250, {}), (60, {"max_tasks": 120, "max_clients": 20}), (60, {"max_tasks": 25, "racks_known": True})],
+    [(150, {}), (60, {"max_tasks": 120, "max_clients": 20}), (60, {"max_tasks": 25, "racks_known": True})],
     ids=["small", "larger", "racks"],
 )
 def test_high_availability(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ def _on_the_move(seed: str) -> ApplicationState:
 
 def test_movements_in_the_order_of_kafkas_queues(jvm: Jvm) -> None:
     """Also where Kafka's queue of clients does not give up the lightest first."""
-    for number in range(examples(100)):
+    for number in range(examples(60)):
         name = f"{SEED}/{number}"
         state = _on_the_move(name)
         placements = placements_of(HighAvailabilityTaskAssignor().assign(state))
@@ -180,7 +180,7 @@ def test_movements_in_the_order_of_kafkas_queues(jvm: Jvm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "shape"), [(300, {}), (100, {"max_tasks": 100, "max_clients": 12})], ids=["small", "larger"]
+    ("count", "shape"), [(150, {}), (50, {"max_tasks": 100, "max_clients": 12})], ids=["small", "larger"]
 )
 def test_default_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
     """Equal; where task ids share a bucket of Kafka's set, whose order we cannot know, equal in number."""
@@ -251,7 +251,7 @@ def _kafka_optimises(state: ApplicationState) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("count", "shape"), [(400, RACKS), (100, BIGGER), (100, {})], ids=["racks", "bigger", "maybe racks"]
+    ("count", "shape"), [(200, RACKS), (50, BIGGER), (60, {})], ids=["racks", "bigger", "maybe racks"]
 )
 def test_rack_aware_actives(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
     """As cheap as Kafka's, with as many tasks on each client; what ours leaves as it is, Kafka leaves too.
@@ -329,7 +329,7 @@ def test_each_deviation_that_no_vector_needs_is_needed_here(jvm: Jvm, deviation:
 
 
 @pytest.mark.parametrize(
-    ("count", "shape"), [(400, RACKS), (100, BIGGER), (100, {})], ids=["racks", "bigger", "maybe racks"]
+    ("count", "shape"), [(200, RACKS), (50, BIGGER), (60, {})], ids=["racks", "bigger", "maybe racks"]
 )
 def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> None:
     """Never dearer than Kafka's where that keeps tags and selection; what ours leaves as it is, Kafka leaves too.
@@ -375,7 +375,7 @@ def test_rack_aware_standbys(jvm: Jvm, count: int, shape: dict[str, Any]) -> Non
 
 def test_sticky(jvm: Jvm) -> None:
     """Goal by goal in the documented order, Kafka is not better."""
-    for name, state in _states(100, consistent=True):
+    for name, state in _states(60, consistent=True):
         given = _with(state, rack_aware_assignment_strategy="none")
         must_preserve = random.Random(name).random() < 0.3
         answer = jvm.ask("sticky", given, params={"mustPreserveActiveTaskAssignment": must_preserve})
@@ -404,7 +404,7 @@ def test_recorded_states_in_many_orders(jvm: Jvm, operation: str) -> None:
         state = dict(vector.json["state"])
         asked = {"operation": operation, "state": state, "params": vector.json.get("params") or {}}
         found = set()
-        for number in range(min(examples(6), 100) if vector.id in UNDECIDED else 1):
+        for number in range(min(examples(4), 100) if vector.id in UNDECIDED else 1):
             if number:
                 for key in ("clients", "tasks"):
                     state[key] = rng.sample(state[key], len(state[key]))
@@ -477,7 +477,7 @@ def test_validation(jvm: Jvm) -> None:
 def test_identity(jvm: Jvm) -> None:
     """Equal; a client that had a task in both roles is refused by both."""
     seen: Counter[str | None] = Counter()
-    for name, state in _states(300):
+    for name, state in _states(150):
         answer = jvm.ask("identity", state)
         seen[answer.exception] += 1
         try:
@@ -488,12 +488,12 @@ def test_identity(jvm: Jvm) -> None:
             assert answer.exception is None, (name, answer)
             assert ours == answer.value["assignment"], name
     assert seen["IllegalStateException"] > 0
-    assert seen[None] > 0.5 * examples(300)
+    assert seen[None] > 0.5 * examples(150)
 
 
 def test_the_order_of_a_queue(jvm: Jvm) -> None:
     """`poll_order` is that of `java.util.PriorityQueue`."""
-    for number in range(examples(100)):
+    for number in range(examples(60)):
         rng = random.Random(f"{SEED}/{number}")
         keys = [rng.randint(0, rng.choice([1, 3, 10, 1000])) for _ in range(rng.randint(0, 80))]
 
