@@ -3,7 +3,7 @@
 
 # Which Python makes the virtual environment: `make test PYTHON=python3.12`.
 PYTHON ?= python3
-# Worker processes of pytest: twice as many as two cores, since many tests wait for other processes. One Spark and one JVM at
+# Worker processes of pytest: twice as many as two cores, since many tests wait for other processes. Two Sparks and two JVMs at
 # most run at a time, whatever the number.
 JOBS ?= 4
 # Random examples per property in `make test-long`.

@@ -88,7 +88,8 @@ _SHARED_CLUSTERS = ("frail_cluster", "rack_cluster", "secure_cluster")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, with one line that says what is missing; keep heavy machines on one worker.
 
-    A Spark driver or a JVM is started once per worker process, so all tests that need one go to the same worker.
+    A Spark driver or a JVM is started once per worker process, so all tests that need one go to the same worker; those
+    that start a Spark of their own in another process have a further group, and so another worker.
     """
     without_jvm = _missing_for_jvm()
     without_spark = importlib.util.find_spec("pyspark") is None
