@@ -184,7 +184,7 @@ def _tasks_of(answer: TaskAssignment) -> dict[ProcessId, dict[TaskId, AssignedTa
 @AT_ONCE
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_second_call_changes_nothing(subject: Subject, shape: str) -> None:
-    for number in range(30):
+    for number in range(15):
         check_second_call(subject, SHAPES[shape], 6, number)
 
 
