@@ -1,4 +1,4 @@
-"""Twelve runs of real processes under kills, stops, scale-out and scale-in, driver restarts, full disks and damaged files."""
+"""Twenty runs of real processes under kills, stops, scale-out and scale-in, driver restarts, full disks and damaged files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.budget import requested_examples
 from tests.runtime.chaos import Chaos
 from tests.runtime.support import PATIENCE_S, commit_file
 
-SEEDS = 12
+SEEDS = 20
 LONG = min(requested_examples() or 500, 500)
 
 
