@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +22,20 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
+from task_assignor.runtime import topic_changes as changes
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.topic_versions import KEPT_VERSIONS, lists_folder
-from tests.runtime.support import application, count_topology, in_order, join_topology, stream, write_streams
+from tests.runtime.support import (
+    application,
+    change_description,
+    count_topology,
+    description,
+    in_order,
+    join_topology,
+    stream,
+    write_streams,
+)
 
 
 def _numbers(start: int, end: int) -> pa.Table:
@@ -152,6 +163,20 @@ def test_what_cannot_be_deleted_is_named(tmp_path: Path, before: dict[int, int],
     assert Topic.open(tmp_path, "t").version == 0
 
 
+@pytest.mark.parametrize("before", [[5], None, "5"])
+def test_what_is_no_mapping_is_refused(tmp_path: Path, before: Any) -> None:
+    with pytest.raises(TopicException, match="must be a mapping from partitions to offsets, not"):
+        delete_records(tmp_path, "t", before)
+
+
+@pytest.mark.parametrize(("starts", "said"), [((41,), "begin at offset 41, but end at 40"), ((1, 2), "starts for 2")])
+def test_a_version_that_begins_where_it_cannot_is_refused(tmp_path: Path, starts: tuple[int, ...], said: str) -> None:
+    _write(tmp_path, 40, partitions=1)
+    change_description(description(tmp_path, "t"), starts=starts)
+    with pytest.raises(TopicException, match=said):
+        Topic.open(tmp_path, "t")
+
+
 def test_who_wants_deleted_rows_is_told(tmp_path: Path) -> None:
     """Also who had opened the topic before: the files have gone that it knows."""
     before = _write(tmp_path, 40, partitions=1)
@@ -164,6 +189,28 @@ def test_who_wants_deleted_rows_is_told(tmp_path: Path) -> None:
     with pytest.raises(TopicException, match="from offset 19 to 19 are wanted"):
         before.check([19])
     before.check([20])
+
+
+def test_who_looks_at_files_while_rows_are_deleted_looks_again(tmp_path: Path) -> None:
+    """Nothing is damaged: what is still wanted is there, or it is said what was deleted."""
+    wide, late = (
+        _write(tmp_path, 40, partitions=1) if number == 0 else Topic.open(tmp_path, "t") for number in range(2)
+    )
+    delete_records(tmp_path, "t", {0: 20})
+    wide.check()
+    assert wide.start_offsets() == [20]
+    with pytest.raises(TopicException, match="from offset 5 to 19 are wanted"):
+        late.check([5])
+
+
+@pytest.mark.parametrize("before", [20, 40])
+def test_deleted_rows_have_no_seal(tmp_path: Path, before: int) -> None:
+    """A task asks for that of rows that it has read, which may be deleted since; that of other rows is not theirs."""
+    topic = _write(tmp_path, 40, partitions=1)
+    seals = [topic.seal_before(0, offset) for offset in (20, 40)]
+    delete_records(tmp_path, "t", {0: before})
+    topic.refresh()
+    assert [topic.seal_before(0, offset) for offset in (20, 40)] == ["", seals[1] if before < 40 else ""]
 
 
 class _Interrupted(LocalStorage):
@@ -184,6 +231,31 @@ def test_what_an_interrupted_call_left_goes_with_the_next(tmp_path: Path, monkey
     assert (len(_files(tmp_path, 0)), Topic.open(tmp_path, "t").start_offsets()) == (4, [20])
     delete_records(tmp_path, "t", {0: 20})
     assert len(_files(tmp_path, 0)) == 2
+
+
+@pytest.mark.usefixtures("_short")
+def test_what_another_call_left_goes_before_the_lists_that_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was interrupted after a second one had looked at the topic."""
+    _write(tmp_path, 40, partitions=1)
+    for number in range(4, 10):
+        append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
+    # Lists go at once.
+    monkeypatch.setattr(versions, "KEPT_VERSIONS", 0)
+    look = changes.change_topic
+
+    def change(root: str | Path, *rest: Any) -> Topic:
+        monkeypatch.setattr(changes, "change_topic", look)
+        with monkeypatch.context() as patch:
+            patch.setattr(changes, "topics_storage", _Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                delete_records(tmp_path, "t", {0: 90})
+        return look(root, *rest)
+
+    monkeypatch.setattr(changes, "change_topic", change)
+    topic = delete_records(tmp_path, "t", {0: 95})
+    assert _files(tmp_path, 0) == {one.file for one in topic.segments(0)}
 
 
 @pytest.mark.usefixtures("_short")

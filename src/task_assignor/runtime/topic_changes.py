@@ -117,6 +117,10 @@ def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> To
         TopicException: there is no such topic, partition or offset, or the disk says no. Rows that can be read no more may
             still take up space then, until the next call.
     """
+    if not isinstance(before, Mapping):
+        raise TopicException(
+            f"The rows to delete of topic {name} must be a mapping from partitions to offsets, not {shown(before)}."
+        )
     topic = Topic.open(root, name)
     ends = topic.end_offsets()
     for partition, offset in before.items():
@@ -131,12 +135,12 @@ def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> To
             )
 
     def following(topic: Topic) -> TopicVersion | None:
+        # What a call left that was interrupted, maybe just now, before the lists go that name it.
+        _delete_files(root, topic)
         is_in = all(topic.now.starts[partition] >= offset for partition, offset in before.items())
         return None if is_in else topic.now.without(before)
 
     with disk_errors(TopicException, f"Rows of topic {name!r} in {root} cannot be deleted", "Maybe try it again."):
-        # What a call left that was interrupted, before the lists go that name it.
-        _delete_files(root, topic)
         topic = change_topic(root, name, topic.topic_id, following)
         _delete_files(root, topic)
     return topic
@@ -145,7 +149,10 @@ def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> To
 def _delete_files(root: str | Path, topic: Topic) -> None:
     """Delete the files all of whose rows are deleted."""
     storage, version = topics_storage(root), topic.now
-    folders = [f"{version.spec.name}/{partition}" for partition, start in enumerate(version.starts) if start]
-    if folders:
+    if any(version.starts):
         dead = version.dead_files(storage)
-        storage.delete(name for folder in folders for name in storage.list(folder) if name in dead)
+        there: list[str] = []
+        storage.for_all(
+            lambda folder: there.extend(storage.list(folder)), sorted({name.rpartition("/")[0] for name in dead})
+        )
+        storage.delete(name for name in sorted(there) if name in dead)

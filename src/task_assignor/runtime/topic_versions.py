@@ -272,7 +272,11 @@ class TopicVersion:
         if len(starts) != spec.partitions:
             raise ValueError(f"it has starts for {len(starts)} partitions, not {spec.partitions}")
         recent = _segments(document.files)
-        return cls(spec, str(document.id), number, document.lists, recent, document.first_columns, starts)
+        version = cls(spec, str(document.id), number, document.lists, recent, document.first_columns, starts)
+        for partition, (start, end) in enumerate(zip(starts, version.ends, strict=True)):
+            if start > end:
+                raise ValueError(f"the rows of partition {partition} begin at offset {start}, but end at {end}")
+        return version
 
 
 def _listed(files: Files) -> _ListedFiles:

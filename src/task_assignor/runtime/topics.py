@@ -187,8 +187,17 @@ class Topic:
             found = files[name]
             check_size(self._storage, name, found.seal, "topic", self.spec.name, found.partition, found.base)
 
-        if files:
+        try:
             self._storage.for_all(check, files)
+        except CorruptLogException:
+            version = self.version
+            with suppress(TopicException):
+                self.refresh()
+            if self.version == version:
+                raise
+            # What is missing may have been deleted since the topic was looked at.
+            self.check(starts, seals)
+            return
         self._checked = [segments[-1].end if segments else 0 for segments in self._segments]
 
     def _first_base(self, partition: int) -> int:
@@ -204,11 +213,12 @@ class Topic:
             )
 
     def seal_before(self, partition: int, offset: int) -> str:
-        """The checksum of the file that has the row before an offset; "": there is none."""
-        if not 0 < offset <= self._version.ends[partition]:
+        """The checksum of the file that has the row before an offset; "": there is none, or it is deleted."""
+        if offset <= 0:
             return ""
         segments = self.segments(partition, offset - 1)
-        return segments[bisect_right(segments, offset - 1, key=lambda one: one.end)].seal.checksum
+        found = segments[bisect_right(segments, offset - 1, key=lambda one: one.end) :][:1]
+        return next((one.seal.checksum for one in found if one.base < offset), "")
 
     def segments(self, partition: int, start: int = 0) -> Sequence[Segment]:
         """The files of a partition in the order of their offsets: those with rows from `start` on, and maybe some before.
