@@ -94,13 +94,13 @@ def _use(root: Path) -> dict[str, pa.Table]:
     for name, topic in topics.items():
         for partition, end in enumerate(topic.end_offsets()):
             found[f"{name} {partition}"] = topic.read(partition, 0, end)
-    with application(root, _topology(), clients=1)._owned_folder() as run_id:
+    with application(root, _topology(), clients=1)._owned_folder() as run:
         log = CommitLog(root / "run")
         log.open_epoch("test", "the test", 0)
         progress = _progress(log, topics)
         found["rebalances"] = pa.table({"generation": [record.generation for record in log.rebalances()]})
         for state in (root / "run" / "clients" / "client-1", root / "nowhere"):
-            environment = TaskEnvironment("test", run_id, root / "run", state, topics)
+            environment = TaskEnvironment("test", run.run_id, root / "run", state, topics)
             for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
                 restored = StreamTask(task, _topology().sub_topology_of(task), environment)
                 restored.restore(Restore(START, progress.recovery(task), progress.position(task)))

@@ -24,6 +24,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime import topic_changes as changes
 from task_assignor.runtime import topic_versions as versions
+from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.topic_versions import KEPT_VERSIONS, lists_folder
 from tests.runtime.support import (
@@ -327,6 +328,32 @@ def test_a_run_that_has_not_read_deleted_rows_is_told(tmp_path: Path) -> None:
         application(tmp_path, count_topology()).run()
     application(tmp_path, count_topology(), run_dir=tmp_path / "new").run()
     assert sum(read_output(tmp_path / "new", "totals-out").column("count").to_pylist()) == 2
+
+
+def test_a_run_is_told_of_deleted_rows_of_a_partition_of_which_it_has_read_nothing(tmp_path: Path) -> None:
+    """Its task had no batch yet, so no commit says where it began."""
+    rows = stream(100, 50, 1)
+    partition = pa.array(partitions_of(rows, ["key"], 2))
+    first, other = (rows.filter(pc.equal(partition, number)) for number in range(2))
+    write_topic(tmp_path / "topics", "left", first, partitions=2, key=["key"], timestamp="at")
+    application(tmp_path, count_topology()).run()
+    append_topic(tmp_path / "topics", "left", other)
+    delete_records(tmp_path / "topics", "left", {1: 5})
+    with pytest.raises(
+        TopicException, match="partition 1: the rows from offset 0 to 4 are wanted, but they were deleted"
+    ):
+        application(tmp_path, count_topology()).run()
+
+
+def test_a_new_run_begins_where_the_topic_does_when_it_is_run(tmp_path: Path) -> None:
+    """Not where it began when the application was described."""
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    described = application(tmp_path, count_topology())
+    ends = delete_records(tmp_path / "topics", "left", {0: 7}).end_offsets()
+    described.run()
+    totals = read_output(tmp_path / "run", "totals-out")
+    last = totals.group_by("key").aggregate([("count", "max")])
+    assert sum(last.column("count_max").to_pylist()) == sum(ends) - 7
 
 
 def test_offsets_of_what_is_no_run_or_topic_are_refused(tmp_path: Path) -> None:

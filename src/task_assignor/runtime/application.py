@@ -261,7 +261,7 @@ class StreamsApplication:
                 advice = f" Maybe run(until={told!r})." if told in ("available_now", "stopped") else ""
                 raise ConfigException(f"The {name} ({shown(told)}) of a run must be a function, or None.{advice}")
         self._topics_at.prepare(self._application_id, self._topology, self._tasks)
-        with self._owned_folder() as run_id:
+        with self._owned_folder() as run:
             # Nobody has written them anew since the topology was held against them.
             self._topics = {
                 name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
@@ -271,6 +271,8 @@ class StreamsApplication:
             with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
                 opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
             starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
+            # A topic that was put back from an older copy may begin earlier: nothing is passed over.
+            starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
             ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
             sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
             tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
@@ -290,7 +292,7 @@ class StreamsApplication:
                 recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
                 # A listener that has raised may do so again at the end.
                 with closing(recorder):
-                    self._run(run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
+                    self._run(run.run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
                     if not is_continuous:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
                         for name, topic in self._topics.items():
@@ -441,8 +443,8 @@ class StreamsApplication:
     # The folder of the run.
 
     @contextmanager
-    def _owned_folder(self) -> Iterator[str]:
-        """The run id of the folder, which nobody else can use meanwhile."""
+    def _owned_folder(self) -> Iterator[RunDescription]:
+        """The run of the folder, which nobody else can use meanwhile."""
         folder = self._layout.run_dir
         with ExitStack() as held:
             with disk_errors(
@@ -454,10 +456,10 @@ class StreamsApplication:
                     raise CommitLogException(
                         f"Another coordinator runs on {folder}. Maybe wait for it, or use another run_dir."
                     ) from None
-                run_id = self._claim()
-            yield run_id
+                run = self._claim()
+            yield run
 
-    def _claim(self) -> str:
+    def _claim(self) -> RunDescription:
         storage = self._layout.storage
         outputs = self._output_schemas()
         identity = identity_of(self._topology, self._topics, outputs)
@@ -471,9 +473,10 @@ class StreamsApplication:
         committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
         if not storage.is_there(APPLICATION):
             check_is_new(self._layout)
+            new = msgspec.structs.replace(description.with_outputs(committed), starts=self._starts())
             with suppress(FileExistsError):
-                storage.put_if_absent(APPLICATION, as_document(description.with_outputs(committed)))
-                return description.run_id
+                storage.put_if_absent(APPLICATION, as_document(new))
+                return new
         found = read_application(self._layout)
         if found.application_id != self._application_id:
             raise CommitLogException(
@@ -489,10 +492,19 @@ class StreamsApplication:
                 "another if it names the columns that it had: left_columns, ...) Maybe use another run_dir, which computes "
                 "everything anew, or go back to what it was."
             )
-        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=found.outputs).with_outputs(committed)
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=found.outputs, starts=found.starts)
+        now = now.with_outputs(committed)
         if now != found:
             storage.put(APPLICATION, as_document(now))
-        return found.run_id
+        return now
+
+    def _starts(self) -> dict[str, tuple[int, ...]]:
+        """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""
+        if not isinstance(self._topics_at, FolderTopics):
+            return {}
+        for topic in self._topics.values():
+            topic.refresh()
+        return {name: tuple(topic.start_offsets()) for name, topic in self._topics.items()}
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:
         """Output -> its columns; None: those of the rows that come."""

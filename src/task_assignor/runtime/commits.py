@@ -90,6 +90,7 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         identity: what makes the run the same run.
         topics_root: where its topics are.
         outputs: output -> its columns as a serialised Arrow schema in base64; None: those of the rows that come.
+        starts: source topic -> per partition the offset at which it began; absent: of what it has not read it takes what is there.
     """
 
     application_id: str
@@ -97,6 +98,7 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     identity: dict[str, Any]
     topics_root: str
     outputs: Mapping[str, str | None]
+    starts: Mapping[str, tuple[int, ...]] = {}
 
     def declared(self, output: str) -> pa.Schema | None:
         """The columns of an output; None: those of the rows that come."""
@@ -445,7 +447,6 @@ class CommitLog:
                 f"Commit {record.number} cannot be made: {self._storage.locate(name)} is a folder without the file that "
                 "belongs into it. Maybe somebody deleted the file; delete the folder too: its batches are done anew."
             ) from None
-
         if record.number and not self._storage.is_there(commit_name(record.number - 1)):
             # What its successor wrote under this number has been deleted since, and before that this one's last record.
             self._storage.delete([name])
@@ -594,7 +595,4 @@ def read_application(layout: RunLayout) -> RunDescription:
     except FileNotFoundError:
         raise CommitLogException(f"There is no run in {layout.run_dir}: {place} is missing.") from None
     except (OSError, ValueError) as error:
-        raise CommitLogException(
-            f"The description of the run cannot be read: {place} ({error}). Maybe restore the file from a "
-            "copy; without it the run needs a new run_dir."
-        ) from error
+        raise CommitLogException(f"The description of the run cannot be read: {place} ({error}). {NEW_RUN}") from error
