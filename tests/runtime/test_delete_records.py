@@ -204,6 +204,18 @@ def test_who_looks_at_files_while_rows_are_deleted_looks_again(tmp_path: Path) -
         late.check([5])
 
 
+def test_who_reads_while_another_thread_learns_of_a_deletion_is_told(tmp_path: Path) -> None:
+    """A slow look of one thread may end after that of another one, which has forgotten the files that are gone."""
+    topic = _write(tmp_path, 40, partitions=1)
+    slow = topic.now
+    delete_records(tmp_path, "t", {0: 20})
+    topic.refresh()
+    topic.segments(0)
+    topic._version = slow
+    with pytest.raises(TopicException, match="from offset 5 to 19 are wanted"):
+        topic.read(0, 5, 30)
+
+
 @pytest.mark.parametrize("before", [20, 40])
 def test_deleted_rows_have_no_seal(tmp_path: Path, before: int) -> None:
     """A task asks for that of rows that it has read, which may be deleted since; that of other rows is not theirs."""

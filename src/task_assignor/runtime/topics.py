@@ -299,21 +299,22 @@ class Topic:
             return schema.empty_table()
         try:
             slices = list(self._slices(partition, start, end))
+            rows = sum(piece.num_rows for piece in slices)
+            if rows < end - start:
+                place = f"{self.address}/{partition}"
+                raise CorruptLogException(
+                    f"Topic {self.spec.name}, partition {partition}: rows are missing; offsets {start} to {end - 1} were "
+                    f"asked for, but the files in {place} hold only {rows} of these {end - start} rows.",
+                    self.spec.name,
+                    partition,
+                    start,
+                    place,
+                )
         except CorruptLogException:
+            # Maybe they were deleted meanwhile, or another thread knows that they are.
             self.refresh()
             self._check_not_deleted(partition, start)
             raise
-        rows = sum(piece.num_rows for piece in slices)
-        if rows < end - start:
-            place = f"{self.address}/{partition}"
-            raise CorruptLogException(
-                f"Topic {self.spec.name}, partition {partition}: rows are missing; offsets {start} to {end - 1} were "
-                f"asked for, but the files in {place} hold only {rows} of these {end - start} rows.",
-                self.spec.name,
-                partition,
-                start,
-                place,
-            )
         return pa.concat_tables([piece.select(schema.names) for piece in slices])
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
