@@ -102,7 +102,7 @@ def _delete_lists(storage: Storage, name: str, version: int) -> None:
 def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> Topic:
     """Delete the rows of a topic before given offsets, as `Admin.deleteRecords` of Kafka does: its other rows keep their offsets.
 
-    Nobody is asked: a run that has not read the rows ends with a `TopicException`. `committed_offsets` tells what a run
+    Nobody is asked: a run that has not read the rows ends with an error that says so. `committed_offsets` tells what a run
     has read. Files go when all of their rows are deleted.
 
     Args:
