@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -366,6 +367,44 @@ def test_a_new_run_begins_where_the_topic_does_when_it_is_run(tmp_path: Path) ->
     totals = read_output(tmp_path / "run", "totals-out")
     last = totals.group_by("key").aggregate([("count", "max")])
     assert sum(last.column("count_max").to_pylist()) == sum(ends) - 7
+
+
+def test_offsets_of_rows_that_others_have_taken_the_place_of_are_refused(tmp_path: Path) -> None:
+    """They would delete rows that the run has not read, and then it could not see it any more."""
+    write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
+    shutil.copytree(tmp_path / "topics", tmp_path / "copy")
+    application(tmp_path, count_topology()).run()
+    append_topic(tmp_path / "topics", "left", stream(500, 50, 3))
+    application(tmp_path, count_topology()).run()
+    application(tmp_path, count_topology()).run()  # What was read does not hang on the newest record.
+    shutil.rmtree(tmp_path / "topics")
+    shutil.move(tmp_path / "copy", tmp_path / "topics")
+    for _ in ("lost", "others"):
+        with pytest.raises(TopicException, match=r"other rows are before offset .* than those that were read"):
+            committed_offsets(tmp_path / "run", "left")
+        append_topic(tmp_path / "topics", "left", stream(500, 50, 4))
+
+
+def test_offsets_of_a_topic_that_was_written_anew_are_refused(tmp_path: Path) -> None:
+    write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
+    application(tmp_path, count_topology()).run()
+    application(tmp_path, count_topology()).run()
+    shutil.rmtree(tmp_path / "topics")
+    write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
+    with pytest.raises(TopicException, match="written anew"):
+        committed_offsets(tmp_path / "run", "left")
+
+
+def test_offsets_of_a_run_whose_rows_were_deleted_before_it_read_them_are_given(tmp_path: Path) -> None:
+    """They delete nothing more; that rows are missing is told by the run."""
+    write_streams(tmp_path / "topics", rows=1_000, keys=50, partitions=2)
+    application(tmp_path, count_topology()).run()
+    application(tmp_path, count_topology()).run()
+    before = committed_offsets(tmp_path / "run", "left")
+    ends = append_topic(tmp_path / "topics", "left", stream(300, 50, 3)).end_offsets()
+    starts = delete_records(tmp_path / "topics", "left", dict(enumerate(ends))).start_offsets()
+    assert committed_offsets(tmp_path / "run", "left") == before
+    assert delete_records(tmp_path / "topics", "left", before).start_offsets() == starts
 
 
 def test_offsets_of_what_is_no_run_or_topic_are_refused(tmp_path: Path) -> None:

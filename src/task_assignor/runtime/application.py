@@ -19,15 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
-from task_assignor.runtime.commits import (
-    APPLICATION,
-    LOCK,
-    CommitLog,
-    RunDescription,
-    RunLayout,
-    check_is_new,
-    read_application,
-)
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, TopologyException
@@ -47,6 +39,14 @@ from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.recorder import Recorder, RunResult
+from task_assignor.runtime.run_folder import (
+    APPLICATION,
+    LOCK,
+    RunDescription,
+    RunLayout,
+    check_is_new,
+    read_application,
+)
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from task_assignor.runtime.commits import CommitLog, RunLayout
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.run_folder import RunLayout
 
 
 def manifest_name(output: str) -> str:

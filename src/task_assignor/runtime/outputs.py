@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from task_assignor.runtime.commits import CommitLog, RunLayout, open_committed, read_application
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import CommitLogException, CorruptLogException
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import OutputFile
 from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import Marker
+from task_assignor.runtime.run_folder import RunLayout, open_committed, read_application
+from task_assignor.runtime.topics import Topic
 from task_assignor.sdk.text import shown
 
 
@@ -45,13 +47,23 @@ def committed_offsets(run_dir: str | Path, topic: str) -> dict[int, int]:
 
     Raises:
         CommitLogException: there is no such run or topic, or a commit record cannot be read.
+        TopicException: a topic of files is not where the run last found it, was written anew, or has other rows than those
+            that the run has read: rows at these offsets would be ones that it has not.
     """
-    known = read_application(RunLayout(run_dir)).identity["topics"]
+    run = read_application(RunLayout(run_dir))
+    known = run.identity["topics"]
     if topic not in known:
         raise CommitLogException(
             f"The run in {run_dir} reads no topic {shown(topic)}; its topics: {', '.join(sorted(known))}."
         )
-    return dict(sorted(CommitLog(run_dir).offsets().get(topic, {}).items()))
+    read = dict(sorted(CommitLog(run_dir).offsets().get(topic, {}).items()))
+    if any(seal for _, seal in read.values()):
+        found = Topic.open(run.topics_root, topic, known[topic]["id"])
+        starts, seals = found.start_offsets(), [""] * found.spec.partitions
+        for partition, (offset, seal) in read.items():
+            starts[partition], seals[partition] = max(offset, starts[partition]), seal
+        found.check(starts, seals)
+    return {partition: offset for partition, (offset, _) in read.items()}
 
 
 def committed_outputs(run_dir: str | Path, output: str, marker: str | None = None) -> list[OutputFile]:

@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.run_folder import RunLayout, open_committed
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
 

@@ -8,10 +8,10 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.commits import RunLayout, open_committed
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.repartition import routed
+from task_assignor.runtime.run_folder import RunLayout, open_committed
 from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import SubTopology

@@ -14,7 +14,6 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
-from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.disk import advice_on, disk_errors
 from task_assignor.runtime.errors import (
@@ -38,6 +37,7 @@ from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
+from task_assignor.runtime.run_folder import RunLayout
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory

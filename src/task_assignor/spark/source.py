@@ -22,9 +22,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import StructField, StructType
 
 from task_assignor.runtime import Topic, TopicException, output_schema, read_output
-from task_assignor.runtime.commits import RunLayout, read_application
 from task_assignor.runtime.frames import retyped
 from task_assignor.runtime.outputs import committed_outputs
+from task_assignor.runtime.run_folder import RunLayout, read_application
 from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.sdk import ConfigException

@@ -14,7 +14,6 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.commits import RunLayout
 from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
@@ -22,6 +21,7 @@ from task_assignor.runtime.machines.client_values import Outcome, StateLost
 from task_assignor.runtime.machines.protocol import Position, TaskClosed, TaskDone, TaskFailed, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.repartition import RepartitionLog
+from task_assignor.runtime.run_folder import RunLayout
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.steps import step
