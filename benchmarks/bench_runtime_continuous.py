@@ -240,7 +240,7 @@ def _run(rate: int, seconds: float, kills: bool, piece_s: float, start_method: A
     before = _used()
 
     def on_event(event: RunEvent) -> None:
-        if isinstance(event, Rebalanced) and killed and not moved:
+        if isinstance(event, Rebalanced) and killed:
             moved.update(task for task, before, _ in event.moved if before)
         if isinstance(event, BatchesCommitted):
             visible[event.commit] = time.time()

@@ -226,8 +226,10 @@ def run(
     killed: list[float] = []
     takeover: list[float] = []
     restored: list[int] = []
-    moved: set[TaskId] = set()
+    orphaned: set[TaskId] = set()
     """Tasks of the killed client that somebody else has now."""
+    moved: set[TaskId] = set()
+    """All that have moved since, also back to the client that took the place of the killed one."""
     commits: dict[TaskId, list[float]] = {}
     """Task -> when its batches were committed."""
 
@@ -237,13 +239,14 @@ def run(
                 latencies.append(event.seconds)
                 for task in event.batches:
                     commits.setdefault(task, []).append(time.perf_counter())
-                if killed and not takeover and moved & event.batches.keys():
+                if killed and not takeover and orphaned & event.batches.keys():
                     takeover.append(time.perf_counter() - killed[0])
                 if kill_at in event.batches.values() and not killed:
                     os.kill(next(iter(launcher.pids.values())), signal.SIGKILL)
                     killed.append(time.perf_counter())
-            case Rebalanced() if killed and not moved:
+            case Rebalanced() if killed:
                 moved.update(task for task, before, _ in event.moved if before)
+                orphaned.update(() if orphaned else moved)
             case TaskRestored(role="active") if killed and not takeover:
                 restored.append(event.rows + event.snapshot_rows)
 
