@@ -161,12 +161,14 @@ def _below(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) 
         return within
 
     low, high = 0.0, float((most / weight).max()) + 1.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if int(filled(middle).sum()) <= total else (low, middle)
-    return np.maximum(filled(low) - 2, least)
+    counts = filled(low)
+    while total - int(counts.sum()) > len(weight) and low < (middle := (low + high) / 2) < high:
+        reached = filled(middle)
+        if int(reached.sum()) <= total:
+            low, counts = middle, reached
+        else:
+            high = middle
+    return np.maximum(counts - 2, least)
 
 
 @attrs.frozen(eq=False)

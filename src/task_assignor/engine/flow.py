@@ -85,14 +85,14 @@ class Arcs:
         self, tails: npt.ArrayLike, heads: npt.ArrayLike, capacities: npt.ArrayLike, *costs: npt.ArrayLike
     ) -> slice:
         """Add arcs; scalars are repeated, costs of later goals are 0 if left out. Returns their positions."""
-        missing = [0] * (self._goals - len(costs))
-        columns = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(part)) for part in (tails, heads, capacities, *costs, *missing))
-        )
         names = ["tails", "heads", "capacities", *["costs"] * self._goals]
-        part = [
-            whole_numbers(f"{name} of arcs", column, 0, INT64_MAX) for name, column in zip(names, columns, strict=True)
+        columns = (tails, heads, capacities, *costs, *[0] * (self._goals - len(costs)))
+        found = [
+            whole_numbers(f"{name} of arcs", np.atleast_1d(np.asarray(column)), 0, INT64_MAX)
+            for name, column in zip(names, columns, strict=True)
         ]
+        (length,) = np.broadcast_shapes(*(column.shape for column in found))
+        part = [column if len(column) == length else np.full(length, column[0]) for column in found]
         self._parts.append(part)
         start = self._count
         self._count += len(part[0])
