@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.kafka.jars import JVM_OPTIONS, KafkaUnavailableError, class_path, default_version, java_command
+from tests.processes import Server
 
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 10
@@ -89,7 +90,7 @@ class KafkaCluster:
         self._heap = heap
         self._port = port
         self._ports: list[int] = []
-        self._brokers: list[subprocess.Popen[bytes]] = []
+        self._brokers: list[Server] = []
         self._folder = Path()
 
     @property
@@ -182,11 +183,10 @@ class KafkaCluster:
         logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
         return [java_command(), *JVM_OPTIONS, f"-Xmx{self._heap}", *logging, "-cp", class_path(), *arguments]
 
-    def _launch(self, broker: int) -> subprocess.Popen[bytes]:
+    def _launch(self, broker: int) -> Server:
         command = self._java("kafka.Kafka", str(self._properties(broker)))
         with (self._folder / f"broker-{broker}.log").open("ab") as log:
-            # A session of its own: Ctrl-C goes to the tests, which then stop their clients before the broker.
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return Server(command, log, self._folder)
 
     def _await_ready(self, broker: int, end: float) -> None:
         process = self._brokers[broker]

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from task_assignor.spark import prepare_java
+from tests.processes import Server
 
 SOURCES = Path(__file__).parents[2] / "src"
 WORKERS = 3
@@ -58,7 +59,7 @@ class Cluster:
     folder: Path
     environ: Mapping[str, str]
     port: int = attrs.field(factory=free_port)
-    processes: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
+    processes: list[Server] = attrs.field(factory=list)
 
     @property
     def address(self) -> str:
@@ -71,7 +72,7 @@ class Cluster:
         command = [str(home / "bin" / "spark-class"), *arguments]
         with log.open("wb") as file:
             environ = {**self.environ, "SPARK_HOME": str(home)}
-            self.processes.append(subprocess.Popen(command, env=environ, stdout=file, stderr=file))
+            self.processes.append(Server(command, file, environ=environ))
         return log
 
     def start_master(self) -> None:

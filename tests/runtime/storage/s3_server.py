@@ -18,6 +18,8 @@ import obstore
 from obstore import store
 from obstore.exceptions import BaseError
 
+from tests.processes import Server
+
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 10
 BUCKET: Final = "tests"
@@ -39,7 +41,7 @@ class S3Server:
     """
 
     def __init__(self) -> None:
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
         self._folder = Path()
         self._ports: list[int] = []
         self._port = 0
@@ -106,9 +108,8 @@ class S3Server:
             *(f"-{name}=0" for name in _UNWANTED_PORTS if f"-{name} " in known),
         ]
         with (self._folder / "log").open("wb") as log:
-            self._server = subprocess.Popen(
-                [str(program), f"-logdir={self._folder}", "server", *options], stdout=log, stderr=log, cwd=self._folder
-            )
+            command = [str(program), f"-logdir={self._folder}", "server", *options]
+            self._server = Server(command, log, self._folder, cwd=self._folder)
         self._await_ready()
 
     def _await_ready(self) -> None:
