@@ -124,6 +124,19 @@ def test_a_deadline_is_a_whole_number_of_milliseconds(deadline: object) -> None:
         KafkaStreamsAssignment.of(FIRST).with_followup_rebalance(deadline)  # type: ignore[arg-type]
 
 
+def test_a_deadline_of_numpy_is_one() -> None:
+    """An assignor that works on columns gets one when it adds a column's number to the time."""
+    deadline = KafkaStreamsAssignment.of(FIRST).with_followup_rebalance(70 + np.int64(5)).followup_rebalance_deadline_ms  # type: ignore[arg-type]
+    assert (deadline, type(deadline)) == (75, int)
+
+
+@pytest.mark.parametrize("arguments", [(), (FIRST,), (FIRST, [AssignedTask(T0, ACTIVE)]), (FIRST, {T0: ACTIVE}, None)])
+def test_who_calls_the_class_is_told_how_it_is_made(arguments: tuple[object, ...]) -> None:
+    """It took what it was given, and the leader of the group failed when it looked at the answer."""
+    with pytest.raises(StateException, match=r"KafkaStreamsAssignment\.of\(process_id, assigned_tasks\)"):
+        KafkaStreamsAssignment(*arguments)
+
+
 def test_wrong_kinds_of_things_are_named() -> None:
     for build in (
         lambda: KafkaStreamsAssignment.of(str(FIRST)),  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import enum
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any, Self
 
 import attrs
 import numpy as np
@@ -30,7 +31,7 @@ from task_assignor.sdk.columns import (
 )
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import ProcessId, TaskId
-from task_assignor.sdk.integers import INT64_MAX
+from task_assignor.sdk.integers import INT64_MAX, plain_int
 from task_assignor.sdk.text import shown
 
 
@@ -186,7 +187,18 @@ class KafkaStreamsAssignment:
 
     __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_sorted", "_tasks")
 
-    def __init__(
+    def __init__(self, *_args: object, **_named: object) -> None:
+        raise StateException(
+            "A KafkaStreamsAssignment is made with KafkaStreamsAssignment.of(process_id, assigned_tasks)."
+        )
+
+    @classmethod
+    def _made(cls, *values: Any) -> Self:
+        made = cls.__new__(cls)
+        made._set(*values)  # noqa: SLF001
+        return made
+
+    def _set(
         self,
         process_id: ProcessId,
         tasks: dict[TaskId, AssignedTask] | None,
@@ -203,7 +215,7 @@ class KafkaStreamsAssignment:
         self._sorted: dict[TaskId, AssignedTask] | None = None
 
     @classmethod
-    def of(cls, process_id: ProcessId, assigned_tasks: Iterable[AssignedTask] = ()) -> KafkaStreamsAssignment:
+    def of(cls, process_id: ProcessId, assigned_tasks: Iterable[AssignedTask] = ()) -> Self:
         """An assignment of the given tasks to the client.
 
         Raises:
@@ -220,10 +232,10 @@ class KafkaStreamsAssignment:
             _check_assigned(assigned)
             if tasks.setdefault(assigned.id, assigned) != assigned:
                 raise StateException(f"Task {assigned.id} cannot be active and standby on one client ({process_id}).")
-        return cls(process_id, tasks, None)
+        return cls._made(process_id, tasks, None)
 
     @classmethod
-    def of_columns(cls, columns: AssignmentColumns, client: int) -> KafkaStreamsAssignment:
+    def of_columns(cls, columns: AssignmentColumns, client: int) -> Self:
         """The assignment of client number `client` in the columns, as a view.
 
         Raises:
@@ -233,9 +245,9 @@ class KafkaStreamsAssignment:
         client = whole_number("number of the client", client, 0, len(columns.state.clients) - 1, StateException)
         deadline = int(columns.deadline_ms[client])
         process_id = columns.state.clients.process_ids[client]
-        return cls(process_id, None, None if deadline == MISSING else deadline, columns, client)
+        return cls._made(process_id, None, None if deadline == MISSING else deadline, columns, client)
 
-    def with_followup_rebalance(self, rebalance_deadline_ms: int) -> KafkaStreamsAssignment:
+    def with_followup_rebalance(self, rebalance_deadline_ms: int) -> Self:
         """A copy that asks its client to trigger a rebalance once the deadline has passed.
 
         Args:
@@ -245,13 +257,14 @@ class KafkaStreamsAssignment:
         Raises:
             StateException: not an int of milliseconds.
         """
-        if type(rebalance_deadline_ms) is not int or not -INT64_MAX <= rebalance_deadline_ms <= INT64_MAX:
+        deadline_ms = plain_int(rebalance_deadline_ms)
+        if type(deadline_ms) is not int or not -INT64_MAX <= deadline_ms <= INT64_MAX:
             raise StateException(
                 f"The followup rebalance deadline ({shown(rebalance_deadline_ms)}) must be an int of milliseconds since the "
                 "epoch, less than 2^63. Maybe use state.now_ms + a number of milliseconds."
             )
         tasks = None if self._tasks is None else dict(self._tasks)
-        return KafkaStreamsAssignment(self._process_id, tasks, rebalance_deadline_ms, self._columns, self._client)
+        return self._made(self._process_id, tasks, deadline_ms, self._columns, self._client)
 
     @property
     def process_id(self) -> ProcessId:
@@ -326,10 +339,10 @@ class KafkaStreamsAssignment:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __copy__(self) -> KafkaStreamsAssignment:
+    def __copy__(self) -> Self:
         # What changes in one must not change in the other.
         tasks = None if self._tasks is None else dict(self._tasks)
-        return KafkaStreamsAssignment(self._process_id, tasks, self._deadline_ms, self._columns, self._client)
+        return self._made(self._process_id, tasks, self._deadline_ms, self._columns, self._client)
 
     def __repr__(self) -> str:
         tasks = ", ".join(map(str, self.tasks.values()))
