@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +20,13 @@ from task_assignor.group import (
     GroupConsumer,
     GroupException,
     GroupLeader,
+    StreamsLeader,
     SubTopologyShape,
     make_tasks,
+    plan_topics,
     spread_over_consumers,
 )
-from task_assignor.group.consumers import ConsumerMember
+from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -326,12 +330,62 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
         (lambda: ConsumerMember("m", None), r"The topics of a member \(None\) must be several strings"),  # type: ignore[arg-type]
         (lambda: GroupConsumer([1]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
         (lambda: GroupConsumer("m", [[1]]), r"Previous tasks \(\[\[1\]\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
+        (lambda: GroupConsumer("m", ["0_0"]), r"Previous tasks \(\['0_0'\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
+        (lambda: GroupClient(ONE, GroupConsumer("m")), "The consumers of a client .* must be a list of GroupConsumer"),  # type: ignore[arg-type]
+        (lambda: GroupClient(ONE, "m"), r"The consumers of a client \('m'\) must be a list of GroupConsumer"),  # type: ignore[arg-type]
+        (lambda: _offsets([STATEFUL]), r"The offset_sums of a client \(.*\) must be a mapping from TaskIds to ints"),
+        (lambda: _offsets({STATEFUL: "1"}), r"The offset_sums of a client must be .* but one is TaskId\(0_0\): '1'"),
+        (lambda: _offsets({STATEFUL: math.nan}), r"The offset_sums of a client must be .*: nan"),
+        (lambda: GroupTopics(["t"]), r"The topics \(\['t'\]\) must be a mapping"),  # type: ignore[arg-type]
+        (lambda: GroupTopics({"t": 1}, {"t": ["a"]}), "racks of a partition of the topic 't' must be several strings"),
     ],
 )
 def test_members_of_other_types_are_refused(make: Callable[[], object], message: str) -> None:
     """They were errors of Python somewhere else, of things that cannot be hashed or encoded."""
     with pytest.raises(GroupException, match=message):
         make()
+
+
+def _offsets(sums: Any) -> GroupClient:
+    return GroupClient(ONE, (GroupConsumer("m"),), offset_sums=sums)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["a"], ("t",)), r"The name of a sub-topology \(\['a'\]\) must be a string"),
+        (("a", "orders"), r"The topics of a sub-topology \('orders'\) must be several strings. Maybe \('orders',\)"),
+        (("a", None), r"The topics of a sub-topology \(None\) must be several strings"),
+        (("a", (["t"],)), r"Each topic of a sub-topology \(\['t'\]\) must be a string"),
+        (("a", ("t",), ["c"]), r"The changelogs of a sub-topology \(\['c'\]\) must be a mapping from stores to topics"),
+        (("a", ("t",), "c"), r"The changelogs of a sub-topology \('c'\) must be a mapping from stores to topics"),
+        (("a", ("t",), {"s": ["c"]}), "The changelogs of a sub-topology .* must be a mapping from stores to topics"),
+        (("a", ("t",), {}, 3), r"The topology of a sub-topology \(3\) must be a string"),
+        (("a", ("t",), {}, None, "r"), r"The topics of a sub-topology \('r'\) must be several strings"),
+        (("a", ("t",), {}, None, (), (), "1"), r"The number of a sub-topology \('1'\) must be an int from 0"),
+    ],
+)
+def test_sub_topologies_of_other_types_are_refused(arguments: tuple[Any, ...], message: str) -> None:
+    """One topic in place of several was taken for its letters; others were errors of Python in the middle of a rebalance."""
+    with pytest.raises(GroupException, match=message):
+        SubTopologyShape(*arguments)
+
+
+def test_sub_topologies_that_are_no_list_of_them_are_refused() -> None:
+    for shapes in (SHAPES[0], "ab", [TASKS]):
+        with pytest.raises(GroupException, match=r"The sub-topologies \(.*\) must be a list of SubTopologyShape"):
+            StreamsLeader(Scripted, AssignmentConfigs(), shapes)  # type: ignore[arg-type]
+    with pytest.raises(GroupException, match="The sub-topology 'a' reads no topic"):
+        make_tasks([SubTopologyShape("a", ())], {})
+
+
+@pytest.mark.parametrize("count", ["2", 2.0, None, True, [0, 1]])
+def test_numbers_of_partitions_are_ints(count: Any) -> None:
+    for made_of in (make_tasks, plan_topics):
+        with pytest.raises(GroupException, match=r"The number of partitions of the topic 't' \(.*\) must be an int"):
+            made_of([SubTopologyShape("reads", ("t",))], {"t": count})
+    counted = make_tasks([SubTopologyShape("reads", ("t",))], {"t": np.int64(2)})  # type: ignore[dict-item]
+    assert list(counted) == [TaskId(0, 0), TaskId(0, 1)]
 
 
 def test_members_that_are_there_twice_are_refused() -> None:

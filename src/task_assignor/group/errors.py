@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from task_assignor.sdk import AssignmentError, StreamsException
+from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
 
@@ -14,6 +17,40 @@ def check_text(what: str, value: object) -> None:
     """Raise GroupException if a value is no string."""
     if not isinstance(value, str):
         raise GroupException(f"{what} ({shown(value)}) must be a string.")
+
+
+def texts(whose: str, topics: Iterable[str]) -> tuple[str, ...]:
+    """The topics of `whose` as a tuple.
+
+    Raises:
+        GroupException: they are no strings, or one text, which would be taken for its letters.
+    """
+    if isinstance(topics, str):
+        raise GroupException(
+            f"The topics of {whose} ({shown(topics)}) must be several strings. Maybe ({shown(topics)},)."
+        )
+    if not isinstance(topics, Iterable):
+        raise GroupException(f"The topics of {whose} ({shown(topics)}) must be several strings.")
+    names = tuple(topics)
+    # Of a million names the types are looked at in milliseconds.
+    if not set(map(type, names)) <= {str}:
+        for name in names:
+            check_text(f"Each topic of {whose}", name)
+    return names
+
+
+def count_of(topic: str, count: object) -> int:
+    """The number of partitions of a topic as an int; those of numpy are ints, too.
+
+    Raises:
+        GroupException: it is none, or negative.
+    """
+    number = plain_int(count)
+    if type(number) is not int or number < 0:
+        raise GroupException(
+            f"The number of partitions of the topic {topic!r} ({shown(count)}) must be an int, at least 0."
+        )
+    return number
 
 
 class AssignmentRejectedException(StreamsException):

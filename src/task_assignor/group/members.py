@@ -8,14 +8,39 @@ import attrs
 
 from task_assignor.group.errors import GroupException, check_text
 from task_assignor.sdk import HostInfo, ProcessId, TaskId
+from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
 
+# Without type variables: mypy's attrs plug-in cannot solve those.
 def _frozenset(tasks: Iterable[TaskId]) -> frozenset[TaskId]:
     try:
-        return frozenset(tasks)
+        found = frozenset(tasks)
     except TypeError:
-        raise GroupException(f"Previous tasks ({shown(tasks)}) must be an iterable of TaskIds.") from None
+        found = None
+    # Texts would be the names of no tasks, and what was there would count for nothing.
+    if found is None or not all(isinstance(task, TaskId) for task in found):
+        raise GroupException(f"Previous tasks ({shown(tasks)}) must be an iterable of TaskIds.")
+    return found
+
+
+def _consumers(consumers: Iterable[GroupConsumer]) -> tuple[GroupConsumer, ...]:
+    found = tuple(consumers) if isinstance(consumers, Iterable) else ()
+    if not isinstance(consumers, Iterable) or not all(isinstance(one, GroupConsumer) for one in found):
+        raise GroupException(f"The consumers of a client ({shown(consumers)}) must be a list of GroupConsumer.")
+    return found
+
+
+def _offset_sums(sums: Mapping[TaskId, int]) -> Mapping[TaskId, int]:
+    if not isinstance(sums, Mapping):
+        raise GroupException(f"The offset_sums of a client ({shown(sums)}) must be a mapping from TaskIds to ints.")
+    found = {task: plain_int(offset) for task, offset in sums.items()}
+    for task, offset in found.items():
+        if not isinstance(task, TaskId) or type(offset) is not int:
+            raise GroupException(
+                f"The offset_sums of a client must be a mapping from TaskIds to ints, but one is {shown(task)}: {shown(offset)}."
+            )
+    return found
 
 
 @attrs.frozen
@@ -51,9 +76,9 @@ class GroupClient:
     """
 
     process_id: ProcessId
-    consumers: tuple[GroupConsumer, ...]
+    consumers: tuple[GroupConsumer, ...] = attrs.field(converter=_consumers)
     previous_active: frozenset[TaskId] = attrs.field(default=frozenset(), converter=_frozenset)
-    offset_sums: Mapping[TaskId, int] = attrs.field(factory=dict)
+    offset_sums: Mapping[TaskId, int] = attrs.field(factory=dict, converter=_offset_sums)
     rack_id: str | None = None
     client_tags: Mapping[str, str] = attrs.field(factory=dict)
     host_info: HostInfo | None = None

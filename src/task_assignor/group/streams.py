@@ -17,7 +17,7 @@ import attrs
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
-from task_assignor.group.topology import SubTopologyShape, make_tasks
+from task_assignor.group.topology import SubTopologyShape, checked_shapes, make_tasks
 from task_assignor.group.wire import (
     LATEST_STREAMS_VERSION,
     NO_REBALANCE,
@@ -126,6 +126,9 @@ class StreamsLeader:
         shapes: the sub-topologies.
         fallback_factory: makes the assignor that is asked where end offsets could not be looked up, as Kafka does for
             its own assignors; None: the same.
+
+    Raises:
+        GroupException: the sub-topologies are not a list of `SubTopologyShape`.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class StreamsLeader:
         self._assignor_factory = assignor_factory
         self._fallback_factory = fallback_factory or assignor_factory
         self._configs = configs
-        self._shapes = tuple(shapes)
+        self._shapes = checked_shapes(shapes)
 
     def topics(self, partitions: Mapping[str, int]) -> TopicPlan:
         """Which topics there must be; the host creates those of `TopicPlan.create`, and looks up their end offsets.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from task_assignor.group.errors import GroupException
+from task_assignor.group.errors import GroupException, count_of
 from task_assignor.group.topology import SubTopologyShape, partition_count
 
 
@@ -59,7 +59,7 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
     missing = sorted({topic for shape in shapes for topic in shape.sources if topic not in partitions})
     if missing:
         raise MissingSourceTopicException(missing)
-    found = {topic: partitions[topic] for shape in shapes for topic in shape.sources}
+    found = {topic: count_of(topic, partitions[topic]) for shape in shapes for topic in shape.sources}
     internal = _repartition_topics(shapes, found)
     for shape in shapes:
         count = partition_count(shape, {**found, **internal})

@@ -11,9 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from task_assignor.group.errors import GroupException
+from task_assignor.group.errors import GroupException, check_text, count_of, texts
 from task_assignor.sdk import TaskId, TaskInfo, TaskTopicPartition, TopicPartition
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.integers import INT32_MAX
+from task_assignor.sdk.text import counted, shown
+
+
+# Without type variables: mypy's attrs plug-in cannot solve those.
+def _topics(topics: Iterable[str]) -> tuple[str, ...]:
+    return texts("a sub-topology", topics)
+
+
+def _changelogs(changelogs: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    is_right = isinstance(changelogs, Mapping) and all(
+        isinstance(store, str) and isinstance(topic, str | None) and topic != "" for store, topic in changelogs.items()
+    )
+    if not is_right:
+        raise GroupException(
+            f"The changelogs of a sub-topology ({shown(changelogs)}) must be a mapping from stores to topics, or to None."
+        )
+    return dict(changelogs)
 
 
 @attrs.frozen
@@ -30,15 +47,27 @@ class SubTopologyShape:
         repartition_sinks: repartition topics that it writes.
         number: the first part of its task ids; None: the next one. Java counts sub-topologies of global stores, too, which
             make no tasks.
+
+    Raises:
+        GroupException: one of these is not what it must be.
     """
 
     name: str
-    sources: tuple[str, ...]
-    changelogs: Mapping[str, str | None] = attrs.field(factory=dict)
+    sources: tuple[str, ...] = attrs.field(converter=_topics)
+    changelogs: Mapping[str, str | None] = attrs.field(factory=dict, converter=_changelogs)
     topology: str | None = None
-    repartition_sources: tuple[str, ...] = ()
-    repartition_sinks: tuple[str, ...] = ()
+    repartition_sources: tuple[str, ...] = attrs.field(default=(), converter=_topics)
+    repartition_sinks: tuple[str, ...] = attrs.field(default=(), converter=_topics)
     number: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_text("The name of a sub-topology", self.name)
+        if self.topology is not None:
+            check_text("The topology of a sub-topology", self.topology)
+        if self.number is not None and (type(self.number) is not int or not 0 <= self.number <= INT32_MAX):
+            raise GroupException(
+                f"The number of a sub-topology ({shown(self.number)}) must be an int from 0 to {INT32_MAX}, or None."
+            )
 
     @property
     def all_sources(self) -> tuple[str, ...]:
@@ -49,6 +78,18 @@ class SubTopologyShape:
     def changelog_topics(self) -> tuple[str, ...]:
         """The changelogs of its logged stores."""
         return tuple(topic for topic in self.changelogs.values() if topic is not None)
+
+
+def checked_shapes(shapes: Iterable[SubTopologyShape]) -> tuple[SubTopologyShape, ...]:
+    """The sub-topologies as a tuple.
+
+    Raises:
+        GroupException: not a list of them.
+    """
+    found = tuple(shapes) if isinstance(shapes, Iterable) else ()
+    if not isinstance(shapes, Iterable) or not all(isinstance(shape, SubTopologyShape) for shape in found):
+        raise GroupException(f"The sub-topologies ({shown(shapes)}) must be a list of SubTopologyShape.")
+    return found
 
 
 def number_sub_topologies(found: Iterable[tuple[str | None, int | None]]) -> list[tuple[str | None, int]]:
@@ -123,14 +164,17 @@ def partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> i
     """How many tasks a sub-topology has: the number of partitions of each of its sources.
 
     Raises:
-        GroupException: a source does not exist or is empty, or their numbers differ.
+        GroupException: there are no sources, one does not exist or is empty, or their numbers differ.
     """
+    if not shape.all_sources:
+        raise GroupException(f"The sub-topology {shape.name!r} reads no topic.")
+    counts = {}
     for topic in shape.all_sources:
         if topic not in partitions:
             raise GroupException(f"The sub-topology {shape.name!r} reads the topic {topic!r}, which does not exist.")
-        if partitions[topic] < 1:
+        counts[topic] = count_of(topic, partitions[topic])
+        if counts[topic] < 1:
             raise GroupException(f"The topic {topic!r} of the sub-topology {shape.name!r} has no partitions.")
-    counts = {topic: partitions[topic] for topic in shape.all_sources}
     if len(set(counts.values())) != 1:
         told = ", ".join(f"{topic!r} has {count}" for topic, count in counts.items())
         raise GroupException(

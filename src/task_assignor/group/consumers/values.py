@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.group.errors import GroupException, check_text
+from task_assignor.group.errors import GroupException, check_text, count_of, texts
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.columns import Int64Array, int64_column
@@ -24,18 +24,13 @@ MOST_PARTITIONS = 50_000_000
 
 # Without type variables: mypy's attrs plug-in cannot solve those.
 def _names(topics: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):
-        raise GroupException(
-            f"The topics of a member ({shown(topics)}) must be several strings. Maybe ({shown(topics)},)."
-        )
-    if not isinstance(topics, Iterable):
-        raise GroupException(f"The topics of a member ({shown(topics)}) must be several strings.")
-    names = tuple(topics)
-    # Of a million names the types are looked at in milliseconds.
-    if not set(map(type, names)) <= {str}:
-        for name in names:
-            check_text("Each topic of a member", name)
-    return names
+    return texts("a member", topics)
+
+
+def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
+    if not isinstance(counts, Mapping):
+        raise GroupException(f"The topics ({shown(counts)}) must be a mapping from names to numbers of partitions.")
+    return {topic: count_of(topic, count) for topic, count in counts.items()}
 
 
 @attrs.frozen
@@ -47,19 +42,14 @@ class GroupTopics:
         racks: topic -> racks that hold a replica, partition by partition; None, or a topic that is missing: not known.
 
     Raises:
-        GroupException: a number of partitions is negative, all of them are more than 50 million, or the racks are not
-            those of all partitions.
+        GroupException: a number of partitions is negative or none, all of them are more than 50 million, or the racks are
+            not those of all partitions.
     """
 
-    counts: Mapping[str, int]
+    counts: Mapping[str, int] = attrs.field(converter=_counts)
     racks: Mapping[str, Sequence[Iterable[str] | None]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        for topic, count in self.counts.items():
-            if type(count) is not int or count < 0:
-                raise GroupException(
-                    f"The number of partitions of the topic {topic!r} ({shown(count)}) must be an int, at least 0."
-                )
         total = sum(self.counts.values())
         if total > MOST_PARTITIONS:
             raise GroupException(f"The topics have {total} partitions; at most {MOST_PARTITIONS} can be placed.")
@@ -67,6 +57,11 @@ class GroupTopics:
             if len(racks) != self.counts.get(topic, -1):
                 raise GroupException(
                     f"The topic {topic!r} has {self.counts.get(topic, 0)} partitions, but racks of {len(racks)} are given."
+                )
+            # They would be taken for their letters.
+            if str in set(map(type, racks)):
+                raise GroupException(
+                    f"The racks of a partition of the topic {topic!r} must be several strings, or None, but are one text."
                 )
 
 
