@@ -66,21 +66,21 @@ class LocalStorage(Storage):
                 os.close(descriptor)
 
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
-        path = self._path(name)
-        if path.exists():
+        path = self._place(name)
+        if os.path.exists(path):  # noqa: PTH110
             # Mostly known before anything is written.
             raise self._exists(name)
         folder = self._temporary(path)
         try:
-            with naming(str(path)):
+            with naming(path):
                 descriptor = self._write(f"{folder}/{CONTENT}", data)
                 try:
                     if self._is_durable:
                         os.fsync(descriptor)
-                        _sync_folder(str(folder))
+                        _sync_folder(folder)
                 finally:
                     os.close(descriptor)
-            folder.rename(path)
+            os.rename(folder, path)  # noqa: PTH104
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -91,17 +91,17 @@ class LocalStorage(Storage):
     def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         file = self._file(name)
         try:
-            with pa.memory_map(str(file), "rb") as source:
+            with pa.memory_map(file, "rb") as source:
                 data = source.read_buffer()
                 return data.slice(start, (data.size if end is None else end) - start)
         except FileNotFoundError:
             raise _error(errno.ENOENT, file) from None
 
     def size(self, name: str) -> int:  # noqa: D102
-        return self._file(name).stat().st_size
+        return os.stat(self._file(name)).st_size  # noqa: PTH116
 
     def list(self, folder: str = "") -> list[str]:  # noqa: D102
-        path = self._path(folder) if folder else self.root
+        path = self._place(folder) if folder else self.address
         prefix = f"{folder}/" if folder else ""
         try:
             with os.scandir(path) as entries:
@@ -120,11 +120,11 @@ class LocalStorage(Storage):
 
     def delete(self, names: Iterable[str]) -> None:  # noqa: D102
         for name in names:
-            path = self._path(name)
+            path = Path(self._place(name))
             if path.is_dir():
                 if not (path / CONTENT).exists():
                     continue
-                gone = self._temporary(path)
+                gone = Path(self._temporary(str(path)))
                 # Gone at once for all who look, whatever happens to this process.
                 with suppress(FileNotFoundError):
                     path.rename(gone)
@@ -135,31 +135,29 @@ class LocalStorage(Storage):
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:  # noqa: D102
-        path = self._path(name)
+        path = Path(self._place(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
 
-    # Names.
+    # Names. Texts: they are made for every file of every batch, and paths take longer than the disk.
 
-    def _path(self, name: str) -> Path:
+    def _place(self, name: str) -> str:
         check_object_name(name)
-        return self.root / name
+        return f"{self.address}/{name}"
 
-    def _file(self, name: str) -> Path:
-        path = self._path(name)
-        return path / CONTENT if path.is_dir() else path
+    def _file(self, name: str) -> str:
+        path = self._place(name)
+        return f"{path}/{CONTENT}" if os.path.isdir(path) else path  # noqa: PTH112
 
-    def _temporary(self, path: Path) -> Path:
+    def _temporary(self, path: str) -> str:
         """A name beside `path` that nobody else uses."""
-        return path.with_name(self._temporary_name(path.name))
-
-    def _temporary_name(self, name: str) -> str:
-        return f"{_TEMPORARY}{name[:100]}-{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
+        folder, _, last = path.rpartition("/")
+        return f"{folder}/{_TEMPORARY}{last[:100]}-{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
 
     def _exists(self, name: str) -> OSError:
-        path = self._path(name)
+        path = Path(self._place(name))
         is_object = not path.is_dir() or (path / CONTENT).exists()
         return _error(errno.EEXIST if is_object else errno.EISDIR, path)
 
@@ -167,11 +165,8 @@ class LocalStorage(Storage):
 
     def _replace(self, name: str, data: Data, *, is_synced_first: bool) -> int:
         """Put a file in the place of the one that is there; gives its descriptor, which is open."""
-        check_object_name(name)
-        # Texts: this is done for every file of every batch, and paths take longer than the disk.
-        path = f"{self.address}/{name}"
-        folder, _, last = path.rpartition("/")
-        temporary = f"{folder}/{self._temporary_name(last)}"
+        path = self._place(name)
+        temporary = self._temporary(path)
         descriptor = self._write(temporary, data)
         try:
             if is_synced_first and self._is_durable:
@@ -179,7 +174,7 @@ class LocalStorage(Storage):
             try:
                 os.replace(temporary, path)  # noqa: PTH105
             except IsADirectoryError:
-                target = self._file(name)
+                target = Path(self._file(name))
                 if not target.exists():
                     raise self._exists(name) from None
                 Path(temporary).replace(target)
@@ -269,5 +264,5 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir() and not Path(entry.path, CONTENT).exists()
 
 
-def _error(number: int, path: Path) -> OSError:
+def _error(number: int, path: str | Path) -> OSError:
     return OSError(number, os.strerror(number), str(path))
