@@ -145,14 +145,18 @@ def test_a_client_that_has_left_by_itself_can_be_had_again(is_seen_first: bool) 
     assert started == ["b"]
 
 
-def test_a_fork_server_has_what_every_client_needs() -> None:
-    """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there."""
+def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:
+    """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there.
+    Polars has threads as soon as it is imported, which a fork loses."""
     program = (
         f"import importlib, sys\nfor name in {FORKED}: importlib.import_module(name)\n"
-        "import pyarrow\nbefore = set(sys.modules)\npyarrow.scalar(0)\nprint(*set(sys.modules) - before)"
+        "import pyarrow\nbefore = set(sys.modules)\npyarrow.scalar(0)\nprint(*set(sys.modules) - before)\n"
+        "print('polars' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
-    assert [name for name in done.stdout.split() if not name.startswith("pyarrow.")] == []
+    *later, polars = done.stdout.split()
+    assert [name for name in later if not name.startswith("pyarrow.")] == []
+    assert polars == "False"
 
 
 def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:

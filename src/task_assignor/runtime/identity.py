@@ -13,13 +13,13 @@ import hashlib
 import inspect
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import PurePath
 from typing import Any, Final
 
 import attrs
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -164,6 +164,12 @@ def _parameters(factory: object, topics: Mapping[str, TopicSpec]) -> Any:
     return _plain(factory, topics)
 
 
+def _expressions_of_polars() -> tuple[type, ...]:
+    """Their type; none where nobody has imported polars yet: that takes long, and a fork server must not."""
+    polars = sys.modules.get("polars")
+    return () if polars is None else (polars.Expr,)
+
+
 def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, ...] = ()) -> Any:
     """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type.
 
@@ -178,7 +184,7 @@ def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, 
         return value
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath, pl.Expr, pc.Expression)):
+    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath, pc.Expression, *_expressions_of_polars())):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
         return value.hex() if len(value) <= _LONGEST else hashlib.sha256(value).hexdigest()
