@@ -299,6 +299,18 @@ def test_any_other_exception_of_the_assignor_ends_the_group_with_its_name() -> N
         _leader().rebalance([_client(ONE)], {}, 0)
 
 
+def test_an_answer_that_cannot_be_read_is_refused() -> None:
+    """A class of the assignor's own, which forgot what it inherits: it was an `AttributeError` of ours."""
+
+    class Mine(TaskAssignment):
+        def __init__(self) -> None:
+            pass
+
+    Scripted.answer = lambda _: Mine()
+    with pytest.raises(AssignmentRejectedException, match="The answer of the assignor Scripted cannot be read: Attr"):
+        _leader().rebalance([_client(ONE)], {}, 0)
+
+
 def test_the_earliest_followup_deadline_counts() -> None:
     entries = [KafkaStreamsAssignment.of(ONE, _active(*TASKS)), KafkaStreamsAssignment.of(TWO)]
     answer = TaskAssignment([entries[0].with_followup_rebalance(900), entries[1].with_followup_rebalance(400)])

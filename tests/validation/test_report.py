@@ -71,7 +71,14 @@ def test_a_right_answer_has_no_findings() -> None:
     assert str(report) == "The assignment is valid: no findings. Kafka says NONE."
 
 
-@pytest.mark.parametrize("answer", [None, {}, [], GOOD.assignment, "0_0", 5])
+class Unprintable:
+    """An object of somebody else's."""
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("answer", [None, {}, [], GOOD.assignment, "0_0", 5, Unprintable()])
 def test_what_is_no_assignment_is_one_error(answer: TaskAssignment) -> None:
     report = report_violations(STATE, answer)
     assert found(report) == [("error", "NOT_A_TASK_ASSIGNMENT", None, None)]

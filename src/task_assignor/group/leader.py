@@ -171,10 +171,15 @@ class GroupLeader:
                 f"The assignor {name} returned a coroutine, not a TaskAssignment. Maybe write `def assign` in place of "
                 "`async def assign`."
             )
-        report = report_violations(state, answer)
-        # Made before anything else of the assignor runs: what the callback changes in its answer, nobody has looked at.
-        is_readable = report.kafka_error is not None and report.kafka_error not in _UNREADABLE
-        given = self._assignments(members, answer, ends) if is_readable else {}
+        try:
+            report = report_violations(state, answer)
+            # Made before anything else of the assignor runs: what the callback changes in its answer, nobody has looked at.
+            is_readable = report.kafka_error is not None and report.kafka_error not in _UNREADABLE
+            given = self._assignments(members, answer, ends) if is_readable else {}
+        except Exception as error:  # a class of the assignor's own, say without the `__init__` of what it inherits from
+            raise AssignmentRejectedException(
+                f"The answer of the assignor {name} cannot be read: {failure(error)}"
+            ) from error
         self._tell_and_check(assignor, members, given, report)
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)

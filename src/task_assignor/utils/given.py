@@ -133,7 +133,7 @@ def _task_assignment(assignments: Assignments) -> TaskAssignment:
         return TaskAssignment.of_columns(assignments)
     if not isinstance(assignments, Iterable):
         raise StateException(
-            f"The assignments ({assignments!r}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
+            f"The assignments ({shown(assignments)}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
             "TaskAssignment."
         )
     return TaskAssignment(assignments)

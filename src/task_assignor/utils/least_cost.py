@@ -17,6 +17,7 @@ from task_assignor.engine.weighted_places import Overload, place_weights, relaxe
 from task_assignor.sdk import ApplicationState, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, rows_of
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.text import shown
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.history import previous_actives
@@ -111,7 +112,7 @@ class _Question:
     @classmethod
     def of(cls, columns: StateColumns, costs: PlacementCosts) -> _Question:
         if not isinstance(costs, PlacementCosts):
-            raise CostModelException(f"A cost model must give PlacementCosts, not {costs!r}.")
+            raise CostModelException(f"A cost model must give PlacementCosts, not {shown(costs)}.")
         tasks, clients, racks = len(columns.tasks), len(columns.clients), len(columns.clients.racks)
         _shape("task_class", costs.task_class, (tasks,))
         declared = [len(given) for given in (costs.rack, costs.stay, costs.move) if given is not None]
@@ -356,7 +357,7 @@ def _exception_columns(
             raise CostModelException(f"There is an exception for client {each.process_id}, but no such client.")
         if type(each.task_class) is not int or each.task_class < 0 or (are_all_classes and each.task_class >= classes):
             raise CostModelException(
-                f"There is an exception for class {each.task_class!r}, but the classes are 0 to {classes - 1}."
+                f"There is an exception for class {shown(each.task_class)}, but the classes are 0 to {classes - 1}."
             )
         if (each.task_class, client) in rows:
             raise CostModelException(

@@ -105,10 +105,10 @@ def _exceptions(values: Iterable[ClientCost]) -> tuple[ClientCost, ...]:
         )
     for each in exceptions:
         if not isinstance(each, ClientCost):
-            raise CostModelException(f"An exception ({each!r}) must be a ClientCost.")
+            raise CostModelException(f"An exception ({shown(each)}) must be a ClientCost.")
         if each.cost is not None and (type(each.cost) is not int or not 0 <= each.cost <= LARGEST_COST):
             raise CostModelException(
-                f"The cost ({each.cost!r}) of class {each.task_class} on client {each.process_id} must be an int from 0 to "
+                f"The cost ({shown(each.cost)}) of class {each.task_class} on client {each.process_id} must be an int from 0 to "
                 f"2^40, or None (must not run there)."
             )
     return exceptions

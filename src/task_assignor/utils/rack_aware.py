@@ -190,7 +190,7 @@ def _optimized(
     """The tasks of the parameters optimised. As in Kafka, others may be active on several clients, and stay there."""
     if not isinstance(params, RackAwareOptimizationParams):
         raise StateException(
-            f"The optimization_params ({params!r}) must be RackAwareOptimizationParams. "
+            f"The optimization_params ({shown(params)}) must be RackAwareOptimizationParams. "
             "Maybe use RackAwareOptimizationParams.of(state)."
         )
     state, tasks = params.application_state, params.task_numbers()

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.sdk import ApplicationState, AssignedTask, ProcessId, Role, StateException, TaskAssignment, TaskId
+from task_assignor.sdk.text import shown
 
 Rows = npt.NDArray[np.int64]
 
@@ -98,7 +99,7 @@ def check_state(state: object) -> None:
     """
     if not isinstance(state, ApplicationState):
         raise StateException(
-            f"The application_state ({_short(state)}) must be an ApplicationState. Maybe the arguments are swapped."
+            f"The application_state ({shown(state)}) must be an ApplicationState. Maybe the arguments are swapped."
         )
 
 
@@ -109,9 +110,4 @@ def what_is_wrong_with_answer(answer: object) -> str | None:
     advice = "Maybe wrap it: TaskAssignment(...)."
     if answer is None:
         advice = "Maybe assign() lacks a return statement."
-    return f"The answer ({_short(answer)}) must be a TaskAssignment. {advice}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"The answer ({shown(answer)}) must be a TaskAssignment. {advice}"
