@@ -37,6 +37,15 @@ def test_a_quote_that_does_not_end_is_said(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "LOCALHOST"])
+def test_addresses_of_this_host_are_those_that_java_takes(tmp_path: Path, host: str) -> None:
+    """It was said that they are of another host, while Java asked there."""
+    file = tmp_path / "app.properties"
+    file.write_text(f"task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.address={host}:9\n")
+    (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert f"{host}:9: nobody answers" in error.message
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0"])
 def test_a_server_is_found_at_the_address_that_it_says(tmp_path: Path, address: str) -> None:
     file = tmp_path / "app.properties"

@@ -103,5 +103,11 @@ def test_random_bytes_are_refused(message: bytes) -> None:
     assert Worker().answer(message)[0] in (wire.ERROR, wire.WELCOME)
 
 
+def test_a_reason_that_is_no_text_of_unicode_arrives_all_the_same() -> None:
+    """Of a file whose name is no text, for example: the process died of it, and nobody learned the reason."""
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    assert wire.error_text(wire.error(f"no file {name}")) == "no file caf\\udce9"
+
+
 def test_roles_are_numbered_as_on_the_wire() -> None:
     assert [role.value for role in Role] == [0, 1]

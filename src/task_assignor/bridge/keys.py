@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +30,8 @@ JAVA_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 _HOST_AND_PORT: Final = re.compile(r"(.*):([0-9]{1,5})")
+# Numbers that begin with 0 are octal for some and decimal for others.
+_DECIMALS: Final = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){0,3}")
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
@@ -56,11 +60,18 @@ def _address_problem(value: object) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this host can reach the address."""
+    """Whether only this host can reach the address, as Java reads it: `127.1` is one, too.
+
+    Examples:
+        >>> [is_loopback(host) for host in ("127.0.0.1", "127.1", "::1", "LocalHost", "10.1", "127.0.0.256", "0177.1")]
+        [True, True, True, True, False, False, False]
+    """
+    with contextlib.suppress(OSError):
+        host = socket.inet_ntoa(socket.inet_aton(host)) if _DECIMALS.fullmatch(host) else host
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
 
 
 KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(

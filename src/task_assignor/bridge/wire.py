@@ -297,8 +297,8 @@ def _decision(reader: _Reader, columns: StateColumns) -> TaskAssignment:
 
 
 def text_bytes(text: str) -> bytes:
-    """A text as a field of a message."""
-    encoded = text.encode()
+    """A text as a field of a message; what UTF-8 cannot say, as of a file name that is no text, is written with backslashes."""
+    encoded = text.encode(errors="backslashreplace")
     return struct.pack(">i", len(encoded)) + encoded
 
 
