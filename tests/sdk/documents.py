@@ -118,15 +118,24 @@ def places(value: Any, start: Place = ()) -> list[Place]:
 
 def normal(state: dict[str, Any]) -> dict[str, Any]:
     """A document of a state as `state_to_json` writes it: sorted, and with the members that it always writes."""
-    whole = {"formatVersion": 1, "nowMs": 0, **copy.deepcopy(state)}
-    whole["tasks"].sort(key=lambda task: task["id"])
-    whole["clients"].sort(key=lambda client: client["processId"])
-    for task in whole["tasks"]:
-        task["stateStoreNames"].sort()
-        for partition in task["topicPartitions"]:
-            if partition["rackIds"] is not None:
-                partition["rackIds"].sort()
-    for client in whole["clients"]:
-        for tasks in (client["previousActiveTasks"], client["previousStandbyTasks"], *client["consumers"].values()):
-            tasks.sort()
+    whole = {"formatVersion": 1, "nowMs": 0, **state}
+    whole["tasks"] = [
+        {
+            **task,
+            "stateStoreNames": sorted(task["stateStoreNames"]),
+            "topicPartitions": [
+                {**partition, "rackIds": partition["rackIds"] and sorted(partition["rackIds"])}
+                for partition in task["topicPartitions"]
+            ],
+        }
+        for task in sorted(state["tasks"], key=lambda task: task["id"])
+    ]
+    whole["clients"] = [
+        {
+            **client,
+            **{name: sorted(client[name]) for name in ("previousActiveTasks", "previousStandbyTasks")},
+            "consumers": {name: sorted(tasks) for name, tasks in client["consumers"].items()},
+        }
+        for client in sorted(state["clients"], key=lambda client: client["processId"])
+    ]
     return whole

@@ -77,7 +77,10 @@ def few_and_many() -> list[Any]:
 
 @pytest.mark.parametrize(("group", "count"), few_and_many())
 def test_the_vectors_are_valid_as_they_stand(group: str, count: int | None) -> None:
-    for vector in vectors(group)[:count]:
+    """Some of middle size have all that a document can have; of the large ones a schema sees the same a thousand times."""
+    by_size = sorted(vectors(group), key=lambda vector: len(str(vector.json["state"])))
+    first = 0 if count is None else (len(by_size) - count) // 2
+    for vector in by_size[first:][:count]:
         STATE.validate(vector.json["state"])
         for placements in (vector.json.get("assignment"), (vector.json["expected"] or {}).get("assignment")):
             if placements is not None:
