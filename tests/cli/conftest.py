@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,17 @@ Runner = Callable[..., Run]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Runner:
-    """`run("plan", path, "--json", stdin=b"...")`, in a folder of its own."""
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Runner]:
+    """`run("plan", path, "--json", stdin=b"...")`, in a folder of its own; modules from there are forgotten.
+
+    A traceback is shown where `shows_traceback` says so, and nowhere else.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
 
-    def runner(*arguments: object, stdin: bytes = b"") -> Run:
+    def runner(*arguments: object, stdin: bytes = b"", shows_traceback: bool = False) -> Run:
         monkeypatch.setattr(sys, "argv", ["task-assignor", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
         capsys.readouterr()
@@ -46,10 +51,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             main()
         captured = capsys.readouterr()
         code = caught.value.code
-        assert "Traceback" not in captured.err + captured.out
+        assert ("Traceback" in captured.err + captured.out) == shows_traceback
         return Run(code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err)
 
-    return runner
+    yield runner
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture

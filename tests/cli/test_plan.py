@@ -388,30 +388,14 @@ def test_an_assignor_that_fails_is_an_error_of_that_state(
     ("mode", "line"), [("raises", 'return {}["key"]'), ("raises early", 'raise ValueError("too early")')]
 )
 def test_the_traceback_of_a_failing_assignor_is_shown_on_request(
-    written: Written, own: str, tmp_path: Path, mode: str, line: str
+    run: Runner, written: Written, own: str, mode: str, line: str
 ) -> None:
-    path = written("x.json", document())
-    command = [
-        sys.executable,
-        "-m",
-        "task_assignor",
-        "plan",
-        str(path),
-        "-a",
-        own,
-        "--set",
-        f"my.mode={mode}",
-        "--json",
-    ]
-    short, long = (
-        subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
-        for more in ([], ["--traceback"])
-    )
-    assert (short.returncode, long.returncode, short.stdout) == (2, 2, long.stdout)
-    assert "Traceback" not in short.stderr
-    assert "Traceback (most recent call last):\n" in long.stderr
-    assert line in long.stderr
-    assert "planning.py" not in long.stderr
+    command = ("plan", written("x.json", document()), "-a", own, "--set", f"my.mode={mode}", "--json")
+    short, long = run(*command), run(*command, "--traceback", shows_traceback=True)
+    assert (short.code, long.code, short.out) == (2, 2, long.out)
+    assert "Traceback (most recent call last):\n" in long.err
+    assert line in long.err
+    assert "planning.py" not in long.err
 
 
 def test_a_plan_that_is_not_valid_is_a_finding(run: Runner, written: Written, own: str) -> None:

@@ -108,7 +108,7 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on(
-    tmp_path: Path, number: signal.Signals, code: int
+    run: Runner, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     app = write_app(tmp_path, "long", rows=40_000, batch=5)
     process = start(tmp_path, str(app), "--json")
@@ -124,11 +124,9 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
     first = read_output(tmp_path / "run", "doubled").num_rows
     assert 0 < first < 40_000
 
-    out, _ = start(tmp_path, str(write_app(tmp_path, "long", rows=40_000, batch=5_000)), "--json").communicate(
-        timeout=600
-    )
+    done = run("run", write_app(tmp_path, "long", rows=40_000, batch=5_000), "--json")
 
-    (finished,) = (line for line in map(json.loads, out.splitlines()) if line["event"] == "RunFinished")
+    (finished,) = (line for line in done.lines if line["event"] == "RunFinished")
     assert finished["rowsIn"] == 40_000 - first
     values = read_output(tmp_path / "run", "doubled").column("value").to_pylist()
     assert sorted(values) == [2 * value for value in range(40_000)]
@@ -146,26 +144,23 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
     ],
 )
 def test_a_file_that_defines_no_application_is_told_what_is_expected(
-    tmp_path: Path, text: str, said: str, shown: str
+    run: Runner, tmp_path: Path, text: str, said: str, shown: str
 ) -> None:
     (tmp_path / "app.py").write_text(text)
-    process = start(tmp_path, "app.py")
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 2
-    assert said in err.splitlines()[-1]
-    assert ("Traceback" in err) == bool(shown)
-    assert shown in err
+    done = run("run", "app.py", shows_traceback=bool(shown))
+    assert done.code == 2
+    assert said in done.err.splitlines()[-1]
+    assert shown in done.err
 
 
-def test_a_wrong_setting_is_told_with_its_line_of_the_file(tmp_path: Path) -> None:
+def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path: Path) -> None:
     """As `plan` does it; what is given at the prompt is in no file."""
     (tmp_path / "app.properties").write_text("# ours\nmax.warmup.replicas=0\nnum.standby.replicas=x\n")
     app = write_app(tmp_path, "configured")
-    process = start(tmp_path, str(app), "--config", "app.properties", "--set", "num.standby.replicas=y")
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 2
-    assert "app.properties:2: The setting max.warmup.replicas ('0')" in err
-    assert "app.properties:3" not in err
+    done = run("run", app, "--config", "app.properties", "--set", "num.standby.replicas=y")
+    assert done.code == 2
+    assert "app.properties:2: The setting max.warmup.replicas ('0')" in done.err
+    assert "app.properties:3" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -199,8 +194,5 @@ def test_what_is_wrong_with_the_arguments_is_said(run: Runner, tmp_path: Path, a
         ("sc://localhost:15002", "is a server of Spark Connect, where the coordinator could not be in the driver"),
     ],
 )
-def test_a_master_that_cannot_be_is_refused(tmp_path: Path, master: str, said: str) -> None:
-    app = write_app(tmp_path, "doubling")
-    _, err = start(tmp_path, str(app), "--master", master).communicate(timeout=600)
-    assert said in err
-    assert "Traceback" not in err
+def test_a_master_that_cannot_be_is_refused(run: Runner, tmp_path: Path, master: str, said: str) -> None:
+    assert said in run("run", write_app(tmp_path, "doubling"), "--master", master).err
