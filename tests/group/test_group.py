@@ -26,7 +26,7 @@ from task_assignor.group import (
     plan_topics,
     spread_over_consumers,
 )
-from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.consumers import ConsumerMember, GroupTopics, RangeAssignor
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -348,6 +348,8 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
         (lambda: _offsets([STATEFUL]), r"The offset_sums of a client \(.*\) must be a mapping from TaskIds to ints"),
         (lambda: _offsets({STATEFUL: "1"}), r"The offset_sums of a client must be .* but one is TaskId\(0_0\): '1'"),
         (lambda: _offsets({STATEFUL: math.nan}), r"The offset_sums of a client must be .*: nan"),
+        (lambda: RangeAssignor().assign({"t": 1}, []), r"The topics \(\{'t': 1\}\) must be GroupTopics"),  # type: ignore[arg-type]
+        (lambda: RangeAssignor().assign(GroupTopics({}), {"m": 1}), r"The members .* must be a list of ConsumerMember"),  # type: ignore[dict-item]
         (lambda: GroupTopics(["t"]), r"The topics \(\['t'\]\) must be a mapping"),  # type: ignore[arg-type]
         (lambda: GroupTopics({"t": 1}, {"t": ["a"]}), "racks of a partition of the topic 't' must be several strings"),
     ],

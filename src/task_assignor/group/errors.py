@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from task_assignor.sdk import AssignmentError, StreamsException
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
+
+Kind = TypeVar("Kind")
 
 
 class GroupException(StreamsException, ValueError):
@@ -17,6 +20,18 @@ def check_text(what: str, value: object) -> None:
     """Raise GroupException if a value is no string."""
     if not isinstance(value, str):
         raise GroupException(f"{what} ({shown(value)}) must be a string.")
+
+
+def list_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
+    """The values as a tuple.
+
+    Raises:
+        GroupException: not a list, or one is of another kind.
+    """
+    found: tuple[Any, ...] = tuple(values) if isinstance(values, Iterable) else (None,)
+    if not all(isinstance(one, kind) for one in found):
+        raise GroupException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.")
+    return found
 
 
 def texts(whose: str, topics: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from task_assignor.group.errors import GroupException, check_text
+from task_assignor.group.errors import GroupException, check_text, list_of
 from task_assignor.sdk import HostInfo, ProcessId, TaskId
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
@@ -25,10 +25,7 @@ def _frozenset(tasks: Iterable[TaskId]) -> frozenset[TaskId]:
 
 
 def _consumers(consumers: Iterable[GroupConsumer]) -> tuple[GroupConsumer, ...]:
-    found = tuple(consumers) if isinstance(consumers, Iterable) else ()
-    if not isinstance(consumers, Iterable) or not all(isinstance(one, GroupConsumer) for one in found):
-        raise GroupException(f"The consumers of a client ({shown(consumers)}) must be a list of GroupConsumer.")
-    return found
+    return list_of("consumers of a client", GroupConsumer, consumers)
 
 
 def _offset_sums(sums: Mapping[TaskId, int]) -> Mapping[TaskId, int]:

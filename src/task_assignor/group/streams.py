@@ -14,10 +14,11 @@ from typing import Final
 
 import attrs
 
+from task_assignor.group.errors import list_of
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
-from task_assignor.group.topology import SubTopologyShape, checked_shapes, make_tasks
+from task_assignor.group.topology import SubTopologyShape, make_tasks
 from task_assignor.group.wire import (
     LATEST_STREAMS_VERSION,
     NO_REBALANCE,
@@ -141,7 +142,7 @@ class StreamsLeader:
         self._assignor_factory = assignor_factory
         self._fallback_factory = fallback_factory or assignor_factory
         self._configs = configs
-        self._shapes = checked_shapes(shapes)
+        self._shapes = list_of("sub-topologies", SubTopologyShape, shapes)
 
     def topics(self, partitions: Mapping[str, int]) -> TopicPlan:
         """Which topics there must be; the host creates those of `TopicPlan.create`, and looks up their end offsets.

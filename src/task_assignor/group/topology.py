@@ -80,18 +80,6 @@ class SubTopologyShape:
         return tuple(topic for topic in self.changelogs.values() if topic is not None)
 
 
-def checked_shapes(shapes: Iterable[SubTopologyShape]) -> tuple[SubTopologyShape, ...]:
-    """The sub-topologies as a tuple.
-
-    Raises:
-        GroupException: not a list of them.
-    """
-    found = tuple(shapes) if isinstance(shapes, Iterable) else ()
-    if not isinstance(shapes, Iterable) or not all(isinstance(shape, SubTopologyShape) for shape in found):
-        raise GroupException(f"The sub-topologies ({shown(shapes)}) must be a list of SubTopologyShape.")
-    return found
-
-
 def number_sub_topologies(found: Iterable[tuple[str | None, int | None]]) -> list[tuple[str | None, int]]:
     """For each sub-topology its topology and its number there: each named topology counts from 0.
 

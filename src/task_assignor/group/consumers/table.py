@@ -9,8 +9,10 @@ import attrs
 import numpy as np
 
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned, sorted_members
+from task_assignor.group.errors import GroupException
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.ids import java_string_key
+from task_assignor.sdk.text import shown
 
 NOBODY = -1
 
@@ -51,8 +53,12 @@ class GroupTable:
         """The table of a group.
 
         Raises:
-            GroupException: a member id is there twice.
+            GroupException: not topics, not a list of members, or a member id is there twice.
         """
+        if not isinstance(topics, GroupTopics):
+            raise GroupException(
+                f"The topics ({shown(topics)}) must be GroupTopics. Maybe use GroupTopics({{topic: number of partitions}})."
+            )
         found = sorted_members(members)
         wanted = set(chain.from_iterable({member.topics for member in found}))
         names = sorted((topic for topic in wanted if topics.counts.get(topic)), key=java_string_key)

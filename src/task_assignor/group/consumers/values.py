@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.group.errors import GroupException, check_text, count_of, texts
+from task_assignor.group.errors import GroupException, check_text, count_of, list_of, texts
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.columns import Int64Array, int64_column
@@ -211,9 +211,9 @@ def sorted_members(members: Iterable[ConsumerMember]) -> list[ConsumerMember]:
     """The members by id, as Java orders strings.
 
     Raises:
-        GroupException: an id is there twice.
+        GroupException: not a list of members, or an id is there twice.
     """
-    found = sorted(members, key=lambda member: java_string_key(member.member_id))
+    found = sorted(list_of("members", ConsumerMember, members), key=lambda member: java_string_key(member.member_id))
     for first, second in pairwise(found):
         if first.member_id == second.member_id:
             raise GroupException(f"The member id {first.member_id!r} is in the group twice.")
