@@ -65,11 +65,13 @@ def test_a_server_is_found_at_the_address_that_it_says(tmp_path: Path, address: 
     assert any(f"{said}: task-assignor" in one.message for one in found)
 
 
-def test_digits_that_are_no_number_are_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "consumer.", "main.consumer."])
+def test_digits_that_are_no_number_are_said(tmp_path: Path, prefix: str) -> None:
+    """With a prefix, too: Kafka's consumer does not start with it."""
     file = tmp_path / "app.properties"
-    file.write_text("task.assignor.class=taskassignor.RecordingTaskAssignor\nsession.timeout.ms=4²\n")
+    file.write_text(f"task.assignor.class=taskassignor.RecordingTaskAssignor\n{prefix}session.timeout.ms=4²\n")
     (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
-    assert error.message == "session.timeout.ms ('4²') must be an int from 1 to 2147483647."
+    assert error.message == f"{prefix}session.timeout.ms ('4²') must be an int from 1 to 2147483647."
 
 
 def test_nobody_is_asked_in_place_of_an_address_that_is_none(tmp_path: Path) -> None:

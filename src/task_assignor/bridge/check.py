@@ -32,12 +32,15 @@ from task_assignor.bridge.keys import (
 )
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
+from task_assignor.sdk.config_keys import KNOWN_KEYS
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import listed, nearest, shown
 
 _CLASS: Final = "task.assignor.class"
 _GROUP_PROTOCOL: Final = "group.protocol"
 _SESSION: Final = "session.timeout.ms"
+_SESSION_SPELLINGS: Final = (f"main.consumer.{_SESSION}", f"consumer.{_SESSION}", _SESSION)
+"""The first that is given counts, as in Kafka."""
 _SESSION_DEFAULT_MS: Final = 45_000
 _ADDRESS: Final = f"{PREFIX}address"
 _FOLDER: Final = f"{PREFIX}record.dir"
@@ -155,6 +158,11 @@ def _without_effect(settings: Mapping[str, str], chosen: str) -> Iterator[Findin
 
 
 def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str) -> Iterator[Finding]:
+    for key in (key for key in _SESSION_SPELLINGS[:-1] if key in settings):
+        try:
+            parse_value(KNOWN_KEYS[_SESSION], settings[key])
+        except ValueProblem as wrong:
+            yield Finding(Verdict.ERROR, f"{key} ({shown(settings[key])}) must be {wrong.expected}.")
     others = {key: value for key, value in settings.items() if not key.startswith(PREFIX) and key != _CLASS}
     if chosen in (PYTHON_CLASS, SHADOW_CLASS):
         others[_CLASS] = assignor
@@ -177,8 +185,8 @@ def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str
 
 
 def _times(settings: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Finding]:
-    prefixed = (settings.get(prefix + _SESSION) for prefix in ("main.consumer.", "consumer.", ""))
-    session = next((int(value) for value in prefixed if value and _MILLISECONDS.fullmatch(value)), _SESSION_DEFAULT_MS)
+    given = map(settings.get, _SESSION_SPELLINGS)
+    session = next((int(value) for value in given if value and _MILLISECONDS.fullmatch(value)), _SESSION_DEFAULT_MS)
     timeout = values[f"{PREFIX}timeout.ms"]
     if timeout > session // 3:
         yield Finding(
