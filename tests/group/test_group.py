@@ -280,6 +280,15 @@ def test_a_task_that_two_clients_say_is_theirs_stays_with_one(
     }
 
 
+def test_a_task_without_changelog_is_kept_as_active_only() -> None:
+    """Of two clients that say it is theirs one keeps it; the other would get a standby that nothing keeps up to date."""
+    Scripted.answer = _raise(TaskAssignmentException("no rack yet"))
+    tasks = make_tasks([SubTopologyShape("unlogged", ("t",), {"s": None})], {"t": 1})
+    clients = [GroupClient(one, (GroupConsumer(str(one), [STATEFUL]),), [STATEFUL]) for one in (ONE, TWO)]
+    kept = GroupLeader(Scripted, AssignmentConfigs(), tasks).rebalance(clients, {}, 0).assignments
+    assert [(found.active, found.standby) for found in kept.values()] == [((STATEFUL,), ()), ((), ())]
+
+
 def test_goals_that_were_perhaps_not_reached_are_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assignments = [KafkaStreamsAssignment.of(ONE, _active(*TASKS))]
     caplog.set_level(logging.INFO, logger="task_assignor.group")

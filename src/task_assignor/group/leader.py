@@ -276,7 +276,7 @@ class GroupLeader:
             had = {task for consumer in client.consumers for task in consumer.previous_tasks if task in self._tasks}
             own = {task for task in client.previous_active if owner[task] == client.process_id}
             active = tuple(sorted(task for task in own if task in self._tasks))
-            standby = tuple(sorted(task for task in had - set(active) if task in self._stateful))
+            standby = tuple(sorted(task for task in had - set(active) if task in self._logged))
             # All as it is: where a consumer names a task as its own, there it stays.
             consumers = spread_over_consumers(client.consumers, active, standby, frozenset(self._tasks))
             result[client.process_id] = ClientAssignment(active, standby, consumers)
