@@ -130,7 +130,7 @@ class PlacementCosts:
     """What it costs to have which task where, how much fits, and what is fixed. Numbers are whole and at least 0.
 
     The cost of a task on a client is the rack's cost for its class + the client's cost, or the exception's cost if there is
-    one; plus the class's staying cost on the client that owned it, or its moving cost anywhere else.
+    one; plus, for a task that a client owned, the class's staying cost there, or its moving cost anywhere else.
 
     Args:
         task_class: (T,) class of each task, by task number. Tasks of one class cost the same everywhere. Any numbers from 0 to
