@@ -1,15 +1,26 @@
-"""Processes of this machine: whether one is there, and servers that do not outlast the tests."""
+"""Processes of this machine: whether one is there, others that start quickly, and servers that do not outlast the tests."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import IO, Final
 
 _GUARD: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 """Nobody writes to it: its standard input ends with the process that has the other end."""
+
+from task_assignor.runtime.shells.local import FORKED
+
+
+def quick_context() -> ForkServerContext:
+    """Makes processes that need not import everything: forked from the fork server of the clients."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(FORKED))
+    return context
 
 
 def alive(pid: int) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import PARTS
 from task_assignor.sdk import TaskId
 from tests.budget import examples
+from tests.processes import quick_context
 
 disk = pytest.importorskip(
     "task_assignor.runtime.stores.disk", reason="needs the extra `rocksdb`", exc_type=ImportError
@@ -320,25 +321,6 @@ def test_a_store_on_disk_is_what_one_in_memory_is(steps: list[tuple[str, Any, An
 # Crashes.
 
 NUMBERS = KeyValueStoreSpec("s", pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]), on_disk=True)
-_WRITER = """
-import sys
-from pathlib import Path
-from tests.runtime.test_stores_on_disk import NUMBERS, model_changes
-store = NUMBERS.create(Path(sys.argv[1]))
-batch = int(store.kept or 0)
-print("ready", batch, flush=True)
-while True:
-    batch += 1
-    put, gone = model_changes(batch)
-    store.put_table(put)
-    for key in gone:
-        store.delete(key)
-    store.drain_changes()
-    store.keep(str(batch))
-    print("kept", batch, flush=True)
-    if batch % 7 == 0:
-        store.save()
-"""
 
 
 def model_changes(batch: int) -> tuple[pa.Table, list[int]]:
@@ -347,24 +329,44 @@ def model_changes(batch: int) -> tuple[pa.Table, list[int]]:
     return pa.table({"k": keys, "n": [batch * 1_000 + number for number in range(300)]}), keys[::11]
 
 
+def _write_for_ever(folder: Path, said: Connection) -> None:
+    store = NUMBERS.create(folder)
+    batch = int(store.kept or 0)
+    said.send(batch)
+    while True:
+        batch += 1
+        put, gone = model_changes(batch)
+        store.put_table(put)
+        for key in gone:
+            store.delete(key)
+        store.drain_changes()
+        store.keep(str(batch))
+        said.send(batch)
+        if batch % 7 == 0:
+            store.save()
+
+
 def test_after_kill_9_the_state_is_exactly_that_of_its_name(tmp_path: Path) -> None:
     """A real process is killed in the middle, again and again; the next one goes on where the last was kept."""
+    context = quick_context()
     model: dict[int, int] = {}
     at = 0
     for round_ in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"ready {at}\n"
+        heard, said = context.Pipe(duplex=False)
+        process = context.Process(target=_write_for_ever, args=(tmp_path, said))
+        process.start()
+        said.close()
+        assert heard.recv() == at
         told = at
         for _ in range(9 + 5 * round_):
-            told = int(process.stdout.readline().split()[1])
-        os.kill(process.pid, signal.SIGKILL)
+            told = heard.recv()
+        process.kill()
         # What it was about to say when it was killed may be cut off.
-        told = max([told, *(int(line.split()[1]) for line in process.stdout if line.endswith("\n"))])
-        process.wait()
-        process.stdout.close()
+        with suppress(EOFError):
+            while True:
+                told = heard.recv()
+        process.join()
+        heard.close()
         store = NUMBERS.create(tmp_path)
         kept = int(store.kept)
         assert kept >= told, "what it was told to be kept is there"

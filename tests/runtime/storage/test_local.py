@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.task import failure_of
 from task_assignor.sdk import TaskId
+from tests.processes import quick_context
 
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(), reason="asks the kernel for the names of open files"
@@ -207,7 +207,7 @@ def _write_for_ever(root: str, number: int, started: Any) -> None:
 
 
 def test_a_kill_leaves_whole_objects(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = quick_context()
     started = [context.Event() for _ in range(3)]
     writers = [
         context.Process(target=_write_for_ever, args=(str(tmp_path), number, event))
@@ -241,7 +241,7 @@ def _claim(root: str, together: Any, number: int, won: Any) -> None:
 
 
 def test_of_many_processes_one_wins(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = quick_context()
     together, won = context.Barrier(4), context.Queue()
     processes = [context.Process(target=_claim, args=(str(tmp_path), together, n, won)) for n in range(4)]
     for process in processes:
