@@ -10,10 +10,10 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import IO, Final
 
+from task_assignor.runtime.shells.local import FORKED
+
 _GUARD: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 """Nobody writes to it: its standard input ends with the process that has the other end."""
-
-from task_assignor.runtime.shells.local import FORKED
 
 
 def quick_context() -> ForkServerContext:

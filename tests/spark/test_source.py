@@ -29,7 +29,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import ConfigException
 from task_assignor.spark import SparkSessionError, read_results, read_topic, register_source
-from task_assignor.spark.source import TaskAssignorSource, rows_of_output, rows_of_topic
+from task_assignor.spark.source import TaskAssignorSource, check_files, rows_of_output, rows_of_topic
 from tests.runtime.support import Watch, application, in_order, join_topology, stream, write_streams
 from tests.runtime.test_compaction import TASKS, Run
 
@@ -179,6 +179,19 @@ def test_deleted_rows_are_passed_over_by_what_begins_and_told_to_what_wants_them
     delete_records(root, "numbers", dict(enumerate(Topic.open(root, "numbers").end_offsets())))
     with pytest.raises(Exception, match="they were deleted"):
         stream("read")
+
+
+def test_rows_that_are_deleted_while_they_are_looked_for_are_not_said_to_be_lost(tmp_path: Path) -> None:
+    write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
+    first, second, last = rows_of_topic(tmp_path, "numbers").parts["0"]
+    delete_records(tmp_path, "numbers", {0: 15})
+    with pytest.raises(TopicException, match="the rows from offset 0 to 14 are wanted, but they were deleted"):
+        check_files([first, second, last])
+    with pytest.raises(TopicException, match="they were deleted"):
+        first.open()
+    (tmp_path / last.name).unlink()
+    with pytest.raises(CorruptLogException, match="offset 20 cannot be read"):
+        last.open()
 
 
 def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(

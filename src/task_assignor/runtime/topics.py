@@ -164,7 +164,7 @@ class Topic:
             TopicException: other rows are where those were that were read, or rows are deleted that are wanted.
         """
         for partition, start in enumerate(starts or ()):
-            self._check_not_deleted(partition, start)
+            self.check_not_deleted(partition, start)
         for partition, (start, seal) in enumerate(zip(starts or (), seals, strict=True) if seals else ()):
             if seal and start > self._version.starts[partition] and seal != self.seal_before(partition, start):
                 raise TopicException(
@@ -204,7 +204,12 @@ class Topic:
         start, segments = self._version.starts[partition], self._segments[partition]
         return min(start, segments[0].base) if segments else start
 
-    def _check_not_deleted(self, partition: int, start: int) -> None:
+    def check_not_deleted(self, partition: int, start: int) -> None:
+        """Make sure that no rows of a partition from `start` on are deleted.
+
+        Raises:
+            TopicException: some are.
+        """
         first = self._version.starts[partition]
         if start < first:
             raise TopicException(
@@ -313,7 +318,7 @@ class Topic:
         except CorruptLogException:
             # Maybe they were deleted meanwhile, or another thread knows that they are.
             self.refresh()
-            self._check_not_deleted(partition, start)
+            self.check_not_deleted(partition, start)
             raise
         return pa.concat_tables([piece.select(schema.names) for piece in slices])
 
@@ -323,7 +328,7 @@ class Topic:
 
     def _slices(self, partition: int, start: int, end: int) -> Iterator[pa.Table]:
         segments = self.segments(partition, start)
-        self._check_not_deleted(partition, start)
+        self.check_not_deleted(partition, start)
         for number in range(bisect_right(segments, start, key=lambda one: one.end), len(segments)):
             segment = segments[number]
             if segment.base >= end:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from task_assignor.runtime import Topic, TopicException, output_schema, read_output
+from task_assignor.runtime import CorruptLogException, Topic, TopicException, output_schema, read_output
 from task_assignor.runtime.frames import retyped
 from task_assignor.runtime.outputs import committed_outputs
 from task_assignor.runtime.run_folder import RunLayout, read_application
@@ -114,17 +115,31 @@ class Piece:
 
         Raises:
             CorruptLogException: it is not.
+            TopicException: its rows are deleted.
         """
-        check_size(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        with self._unless_deleted():
+            check_size(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
 
     def open(self) -> pa.Table:
         """The rows.
 
         Raises:
             CorruptLogException: the file is missing, or is not the file that was sealed.
+            TopicException: its rows are deleted.
         """
-        table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        with self._unless_deleted():
+            table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
         return table.slice(self.start, self.stop - self.start)
+
+    @contextmanager
+    def _unless_deleted(self) -> Iterator[None]:
+        """Say of a file that is missing if its rows were deleted since the topic was looked at."""
+        try:
+            yield
+        except CorruptLogException:
+            if self.what == "topic":
+                Topic.open(self.root, self.log).check_not_deleted(self.partition, self.base + self.start)
+            raise
 
     @property
     def storage(self) -> Storage:
@@ -142,6 +157,7 @@ def check_files(pieces: Iterable[Piece]) -> None:
 
     Raises:
         CorruptLogException: one is not.
+        TopicException: its rows are deleted.
     """
     pieces = list(pieces)
     if pieces:
