@@ -187,6 +187,17 @@ def test_what_process_gives_instead_of_rows_is_told(policy: LeftOut, given: Any)
     assert context.record == ("orders", 101)
 
 
+def test_what_a_record_brings_into_the_log_is_no_command_for_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    class Names(Shares):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+            raise ValueError("no such name: \x1b[31m\x07\nor it is new")
+
+    context = _context("skip", Names)
+    Names().process_batch({"orders": ROWS.slice(0, 1)}, context)
+    assert "no such name: \\x1b[31m\\x07\nor it is new" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
 def test_an_error_that_tells_of_half_a_surrogate_pair_is_kept_aside() -> None:
     """Arrow took no such text, so the run ended at a record that was to be left out."""
 

@@ -30,7 +30,7 @@ from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.times import FARTHEST_MS, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
-from task_assignor.sdk.text import counted, shown
+from task_assignor.sdk.text import counted, printable_lines, shown
 
 _log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Store)
@@ -255,7 +255,7 @@ class TaskContext:
             self.task_id,
             counted(len(places), "late record" if is_late else "record"),
             told,
-            texts[0],
+            printable_lines(texts[0]),
         )
         if isinstance(policy, DeadLetters):
             letters = pa.table(
