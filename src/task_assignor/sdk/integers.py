@@ -12,6 +12,7 @@ INT64_MAX: Final = 2**63 - 1
 
 def plain_int(value: Any) -> Any:
     """An integer of numpy, or of an enum, as an int; anything else, true and false too, as it is."""
-    if value is True or value is False:
+    # An abstract class is slow to ask, and most are of this kind.
+    if type(value) is int or value is True or value is False:
         return value
     return int(value) if isinstance(value, numbers.Integral) else value
