@@ -371,6 +371,25 @@ def test_bounds_of_windows_have_the_type_of_the_timestamp() -> None:
         assert starts == [moment - dt.timedelta(milliseconds=7_500 * hop) for hop in reversed(range(8))]
 
 
+@pytest.mark.parametrize("windows", [TimeWindows(60_000), TimeWindows(60_000, 7_500), SessionWindows(1)], ids=str)
+def test_a_time_whose_window_its_type_cannot_hold_is_bad(windows: TimeWindows | SessionWindows) -> None:
+    """The run ended when the window was closed, and each run after it, whatever `bad_records` said."""
+    spec = TopicSpec("s", 1, pa.schema([("k", pa.string()), ("at", pa.timestamp("ns"))]), ("k",), "at")
+    rows = pa.table([["a"] * 3, pa.array([-(2**63), 0, 10**15], pa.timestamp("ns"))], schema=spec.schema)
+    counts = {"n": Aggregate.count()}
+    plan = WindowedAggregation(source="s", windows=windows, aggregates=counts, bad_records="skip")
+    task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
+    task.process({"s": rows})
+    hops = 8 if windows == TimeWindows(60_000, 7_500) else 1
+    assert ([row["n"] for row in task.outputs["out"]], task.counters) == ([1] * hops, {"bad_records": 1})
+    plan = WindowedAggregation(source="s", windows=windows, aggregates=counts)
+    task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
+    with pytest.raises(
+        BadRecordException, match=r"offset 0 is in a window with bounds that timestamp\[ns\] does not have"
+    ):
+        task.process({"s": rows})
+
+
 def test_a_sum_that_does_not_fit_is_an_error() -> None:
     """It would go round and be negative."""
     schema = SCHEMA.set(2, pa.field("v", pa.int64()))

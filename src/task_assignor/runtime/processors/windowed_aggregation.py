@@ -44,6 +44,7 @@ from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Output, SubTopology
+from task_assignor.sdk.integers import INT64_MAX
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,6 +55,7 @@ _MOST_WINDOWS: Final = 10_000
 """In so many may a record be: a batch takes time for each of its rows in each."""
 _AT_ONCE: Final = 1 << 20
 """So many rows, each counted once for each of its windows, are put into groups at a time."""
+_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _SESSION, _FIRST_END = own("session"), own("first_end")
 
 
@@ -124,7 +126,8 @@ class WindowedAggregation:
         by: columns that make a group, the key columns among them; None: the key columns.
         grace_ms: by how much records may be out of order within a partition, ms.
         late_records: what becomes of records that come too late.
-        bad_records: of those without a time, or with a null in a column that makes a group.
+        bad_records: of those without a time, with one whose window has bounds that the type of the timestamp does not have
+            (the first and the last of nanoseconds, 1677 and 2262), or with a null in a column that makes a group.
         late_limit_ms: by how much a record may be too late and still be left out, ms; beyond that it is an error, since a
             single time in the far future makes everything after it late. None: no limit.
 
@@ -263,6 +266,7 @@ class _Windowed(Processor):
         topic = self._plan.source
         before = self._store.stream_time
         times, keep = with_times(topic, rows, self._timestamp, context)
+        times, keep = self._with_windows(topic, times, keep, context)
         keep = both(keep, with_keys(topic, rows, self._factory.by, context, among=keep))
         newest = newest_so_far(times, before)
         if newest[-1] == NO_TIME:
@@ -278,6 +282,26 @@ class _Windowed(Processor):
         now = self._store.stream_time
         assert now is not None
         return self._close(before, now)
+
+    def _with_windows(
+        self, topic: str, times: Int64Array, keep: BoolArray | None, context: TaskContext
+    ) -> tuple[Int64Array, BoolArray | None]:
+        """The times, and which rows count; those with a window that ends where their type ends, as 1677 with ns, are bad records."""
+        kind = self._schema.field(START).type
+        if not pa.types.is_timestamp(kind):
+            return times, keep
+        limit = INT64_MAX // _PER_MS[kind.unit]
+        first, last = self._span(times)
+        beyond = ((first < -limit) | (last > limit)) & (times != NO_TIME)
+        if not beyond.any():
+            return times, keep
+        places = np.flatnonzero(beyond)
+        context.leave_out(topic, places, [f"is in a window with bounds that {kind} does not have"] * len(places))
+        return np.where(beyond, NO_TIME, times), both(keep, ~beyond)
+
+    @abstractmethod
+    def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Where the first window of each record begins, and where its last one ends."""
 
     @abstractmethod
     def _leave_out_late(
@@ -328,10 +352,14 @@ class _InTimeWindows(_Windowed):
         super().__init__(factory)
         self._size, self._advance = windows.size_ms, windows.advance_ms or windows.size_ms
 
+    def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        oldest_start = ((times - self._size) // self._advance + 1) * self._advance
+        return oldest_start, times // self._advance * self._advance + self._size
+
     def _leave_out_late(
         self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
     ) -> BoolArray | None:
-        oldest_start = ((times - self._size) // self._advance + 1) * self._advance
+        oldest_start, _ = self._span(times)
         late = oldest_start + self._size + self._plan.grace_ms <= newest
         leave_out_late(topic, times, newest, self._plan.grace_ms, self._plan.late_limit_ms, context, late)
         # They still count in windows that are open.
@@ -403,6 +431,9 @@ class _InSessions(_Windowed):
     def __init__(self, factory: _Factory, windows: SessionWindows) -> None:
         super().__init__(factory)
         self._gap = windows.gap_ms
+
+    def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        return times, times
 
     def _leave_out_late(
         self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
