@@ -301,6 +301,30 @@ def test_a_topic_of_an_older_version_is_read_and_written_as_before(tmp_path: Pat
     assert delete_records(tmp_path, "t", {1: 3}).now.document().starts == (0, 3)
 
 
+@pytest.mark.usefixtures("_short")
+def test_who_deletes_while_many_others_append_is_told_nothing_false(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that names files to delete goes when no version that is kept names it."""
+    _write(tmp_path, 40, partitions=1)
+    for number in range(4, 10):
+        append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
+    monkeypatch.setattr(versions, "KEPT_VERSIONS", 2)
+    monkeypatch.setattr(changes, "KEPT_VERSIONS", 2)
+    look = changes.change_topic
+
+    def change(*given: Any) -> Topic:
+        topic = look(*given)
+        monkeypatch.setattr(changes, "change_topic", look)
+        for number in range(10, 22):
+            append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
+        return topic
+
+    monkeypatch.setattr(changes, "change_topic", change)
+    delete_records(tmp_path, "t", {0: 20})
+    assert _files(tmp_path, 0) == {one.file for one in Topic.open(tmp_path, "t").segments(0)}
+
+
 # Runs.
 
 

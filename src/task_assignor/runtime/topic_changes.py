@@ -142,8 +142,8 @@ def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> To
 
     with disk_errors(TopicException, f"Rows of topic {name!r} in {root} cannot be deleted", "Maybe try it again."):
         topic = change_topic(root, name, topic.topic_id, following)
-        _delete_files(root, topic)
-    return topic
+        # Once more for the files; so many others may be quicker that a list of them has gone.
+        return change_topic(root, name, topic.topic_id, following)
 
 
 def _delete_files(root: str | Path, topic: Topic) -> None:
