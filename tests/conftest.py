@@ -14,8 +14,10 @@ import importlib.util
 import os
 import shutil
 import signal
+from collections.abc import Generator
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, Verbosity, settings
 
 from tests.bridge.streams import java
@@ -64,6 +66,13 @@ def pytest_configure() -> None:
     """A shell has what it starts with `&` ignore Ctrl-C, and so would all that tests start to interrupt it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """No examples are looked for in the docstrings of tests: none has any, and it takes each worker over a second."""
+    found = yield
+    return [collector for collector in found if not isinstance(collector, DoctestModule)]
 
 
 def pytest_collection_finish() -> None:
