@@ -12,6 +12,7 @@ from task_assignor.engine.copies import Copies
 from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyProblem, Room, Rows, Total
 from task_assignor.engine.items import Pairs
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.columns import Int64Array
 
 NOTHING = Pairs.of([], [])
@@ -46,7 +47,7 @@ def problems(draw: st.DrawFn, shape: Shape) -> CopyProblem:
     if draw(st.booleans()):
         costs = draw(st.sampled_from([(10, 1), (1, 0), (0, 1), (3, 2)]))
         table = column(0, 2, 9).reshape(3, 3)
-        prices = Prices(column(0, 2, items), column(0, 2, owners), table, *costs, costs)
+        prices = Prices(RowCosts.of_table(column(0, 2, items), table), column(0, 2, owners), *costs, costs)
     return CopyProblem(
         main_owner=main,
         room=Room.even(main, wanted, column(1, draw(st.sampled_from([1, 3])), owners)),

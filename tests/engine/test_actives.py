@@ -15,6 +15,7 @@ from task_assignor.engine import actives
 from task_assignor.engine.actives import allocate
 from task_assignor.engine.items import Pairs, quotas
 from task_assignor.engine.problem import Bearers, ItemGoal, Problem, RackCosts
+from task_assignor.engine.row_costs import RowCosts
 from tests.budget import examples
 
 
@@ -35,12 +36,16 @@ def problems(draw: st.DrawFn, several_claims: bool) -> Problem:
         rows, number = draw(st.integers(1, 3)), draw(st.integers(1, 3))
         local = np.array(draw(st.lists(st.booleans(), min_size=rows * number, max_size=rows * number)))
         entry = np.flatnonzero(local)
-        racks = RackCosts(
+        costs = RowCosts(
             np.array(draw(st.lists(st.integers(0, rows - 1), min_size=items, max_size=items)), dtype=np.int64),
             np.full(rows, draw(st.integers(1, 3))),
             entry // number,
             entry % number,
             np.zeros(len(entry), dtype=np.int64),
+            number,
+        )
+        racks = RackCosts(
+            costs,
             draw(st.integers(0, 2)),
             np.array(draw(st.lists(st.integers(0, number - 1), min_size=owners, max_size=owners)), dtype=np.int64),
         )
@@ -88,7 +93,7 @@ def _goals(problem: Problem, owner: np.ndarray) -> tuple[Fraction | int, ...]:
     cost = lost
     if problem.racks is not None:
         racks = problem.racks
-        cost = racks.move * lost + int(racks.costs(racks.row, racks.rack[owner]).sum())
+        cost = racks.move * lost + int(racks.costs.at(racks.costs.row, racks.rack[owner]).sum())
     outside = int((np.maximum(floor - counts, 0) + np.maximum(counts - ceil, 0)).sum())
     pairs = zip(problem.state.item.tolist(), problem.state.owner.tolist(), strict=True)
     state = dict(zip(pairs, problem.state.rank.tolist(), strict=True))

@@ -11,6 +11,7 @@ from task_assignor.engine.items import Pairs
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.problem import Allocation, ItemGoal, Problem, RackCosts
+from task_assignor.engine.row_costs import RowCosts
 
 
 def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
@@ -19,12 +20,16 @@ def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
     near = np.argsort(draws.random((items, racks)), axis=1)[:, :2]
     near.sort(axis=1)
     claims = np.unique(draws.integers(0, [items, owners], (items, 2)), axis=0)
-    costs = RackCosts(
+    costs = RowCosts(
         np.arange(items),
         np.full(items, 20),
         np.repeat(np.arange(items), 2),
         near.reshape(-1),
         draws.integers(0, 20, 2 * items),
+        racks,
+    )
+    rack_costs = RackCosts(
+        costs,
         3,
         draws.integers(0, max(racks * 2 // 3, 1), owners),
     )
@@ -33,7 +38,7 @@ def _allocation(seed: int, items: int, owners: int, racks: int) -> Problem:
         draws.integers(1, 4, owners),
         Pairs.of(claims[:, 0], claims[:, 1]),
         Pairs.of([], []),
-        racks=costs,
+        racks=rack_costs,
     )
 
 
@@ -42,7 +47,7 @@ def _cost(problem: Problem, found: Allocation) -> int:
     assert racks is not None
     kept = claims.have(np.arange(len(owner)), owner)
     lost = int(((np.bincount(claims.item, minlength=len(owner)) > 0) & ~kept).sum())
-    return racks.move * lost + int(racks.costs(racks.row, racks.rack[owner]).sum())
+    return racks.move * lost + int(racks.costs.at(racks.costs.row, racks.rack[owner]).sum())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -72,14 +77,12 @@ def _problem(seed: int, *, tight: bool) -> PlacesProblem:
     move = draws.integers(0, 4, rows)
     least, most = items // places, -(-items // places)
     slack = 0 if tight else draws.integers(0, 5, places)
+    item_row, owner = draws.integers(0, rows, items), draws.integers(-1, places, items)
+    cost = draws.integers(0, default[entries[:, 0]] + 1)
     return PlacesProblem(
-        item_row=draws.integers(0, rows, items),
-        item_owner=draws.integers(-1, places, items),
-        default_cost=default,
+        costs=RowCosts(item_row, default, entries[:, 0], entries[:, 1], cost, cells),
+        item_owner=owner,
         row_hub=np.zeros(rows),
-        entry_row=entries[:, 0],
-        entry_cell=entries[:, 1],
-        entry_cost=draws.integers(0, default[entries[:, 0]] + 1),
         move_cost=move,
         stay_cost=draws.integers(0, move + 1),
         cell_hub=np.zeros(cells),

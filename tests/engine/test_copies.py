@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import copies, copy_cells
+from task_assignor.engine import cells_first, copies, copy_cells
+from task_assignor.engine.cells_first import MOST_ENTRIES
 from task_assignor.engine.copies import Copies, place_copies
-from task_assignor.engine.copy_flow import MOST_PAIRS, Prices
+from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows
 from task_assignor.engine.items import Pairs
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples
 from tests.engine.copies_cases import NOTHING, Shape, again, best, check, problems, total
@@ -29,12 +31,12 @@ def ask(
     return CopyProblem(main_owner=main, room=room, claims=claims, tags=none if tags is None else tags)
 
 
-def answer(problem: CopyProblem, by_cells: bool = False, cell_pairs: int = MOST_PAIRS) -> Copies:
-    """The checked answer; `by_cells`: by the path for large sizes, with so many pairs of row and zone at once."""
+def answer(problem: CopyProblem, by_cells: bool = False, entries: int = MOST_ENTRIES) -> Copies:
+    """The checked answer; `by_cells`: by the path for large sizes, by a flow for so many pairs of row and zone at most."""
     with pytest.MonkeyPatch.context() as patch:
         if by_cells:
             patch.setattr(copies, "MOST_PAIRS", -1)
-            patch.setattr(copy_cells, "MOST_PAIRS", cell_pairs)
+            patch.setattr(cells_first, "MOST_ENTRIES", entries)
         found = place_copies(problem)
     check(problem, found)
     return found
@@ -73,7 +75,7 @@ def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool) -> 
 def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds_nothing() -> None:
     """Where no copy was before the flow finds nothing cheaper that can be dealt out; from where the copies are now it does."""
     table = np.array([[2, 0], [1, 0], [1, 2]])
-    prices = Prices(np.array([2, 0]), np.array([0, 1, 1, 1, 0]), table, 2, 2, (2, 2))
+    prices = Prices(RowCosts.of_table(np.array([2, 0]), table), np.array([0, 1, 1, 1, 0]), 2, 2, (2, 2))
     problem = attrs.evolve(ask(np.array([4, 1]), 2, np.array([2, 1, 2, 2, 2])), prices=prices)
     found = answer(problem, by_cells=True)
 
@@ -93,10 +95,10 @@ def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(probl
 
 
 @settings(max_examples=examples(60))
-@given(problems(Shape(items=12, owners=7, keys=2, copies=3)), st.integers(1, 6))
-def test_rows_in_parts_have_copies_too_and_a_bound_that_never_lies(problem: CopyProblem, cell_pairs: int) -> None:
-    """With more different costs than one flow should have; each part is then no better than what is exact."""
-    exact, found = answer(problem), answer(problem, by_cells=True, cell_pairs=cell_pairs)
+@given(problems(Shape(items=12, owners=7, keys=2, copies=3)), st.integers(0, 6))
+def test_zones_without_a_flow_have_a_bound_that_never_lies(problem: CopyProblem, entries: int) -> None:
+    """With more different costs than one flow should have."""
+    exact, found = answer(problem), answer(problem, by_cells=True, entries=entries)
 
     if exact.exact == frozenset(CopyGoal):
         assert total(problem, exact) <= total(problem, found)
@@ -107,13 +109,13 @@ def test_rows_in_parts_have_copies_too_and_a_bound_that_never_lies(problem: Copy
 
 
 def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be() -> None:
-    """2800 items, each with partitions on racks of its own, in 30 racks: as if that were too many for one flow, by two parts."""
+    """2800 items, each with partitions on racks of its own, in 30 racks of one owner each, where copies meet."""
     items, racks, random = 2_800, 30, np.random.default_rng(1)
     table = random.permuted(np.tile(np.repeat([1, 2, 3], [3, 9, 18]), (items, 1)), axis=1)
-    prices = Prices(np.arange(items), np.arange(racks), table, 10, 1, (10, 1))
+    prices = Prices(RowCosts.of_table(np.arange(items), table), np.arange(racks), 10, 1, (10, 1))
     main = np.arange(items) % racks
     problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), prices=prices)
-    found = answer(problem, by_cells=True, cell_pairs=MOST_PAIRS // 5)
+    found = answer(problem, by_cells=True)
 
     assert CopyGoal.COST not in found.exact
     assert found.bound is not None
@@ -163,7 +165,7 @@ def test_of_several_claims_on_a_copy_the_cheap_one_is_kept() -> None:
         room=Room(one, np.zeros(3, dtype=np.int64), np.full(3, 4)),
         claims=Pairs.of([0, 0, 1, 1, 2, 2, 3, 3], [1, 2] * 4, [0, 1] * 4),
         tags=np.zeros((3, 0), dtype=np.int64),
-        prices=Prices(main, np.array([0, 0, 1]), np.array([[1, 0]]), 10, 1, (10, 1)),
+        prices=Prices(RowCosts.of_table(main, np.array([[1, 0]])), np.array([0, 0, 1]), 10, 1, (10, 1)),
     )
 
     assert copy_cells._kept(Rows(problem)).tolist() == [False, True] * 4

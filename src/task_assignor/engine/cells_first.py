@@ -16,6 +16,7 @@ from task_assignor.engine.even import even_counts
 from task_assignor.engine.items import NOBODY, Pairs
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.problem import Problem, RackCosts
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.transport import MOST_PLACES, PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers
 from task_assignor.sdk.columns import Int64Array
@@ -26,7 +27,7 @@ MOST_ENTRIES: Final = 400_000
 
 def racks_come_first(racks: RackCosts) -> bool:
     """Whether so many items cost differently on so few racks."""
-    return len(racks.entry_row) > MOST_ENTRIES and racks.racks <= MOST_PLACES
+    return len(racks.costs.entry_row) > MOST_ENTRIES and racks.costs.cells <= MOST_PLACES
 
 
 def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
@@ -40,10 +41,8 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
     number = np.bincount(pool, share).astype(np.int64)
     # One claimant in the rack is enough.
     item, place = np.divmod(distinct(claims.item * len(used) + pool[claims.owner]), len(used))
-    cheaper = racks.default_cost[racks.entry_row] - racks.entry_cost
     kept = item, place, np.full(len(item), racks.move)
-    to = _numbers_of(used, racks.racks)[racks.entry_rack]
-    rack = cheapest_places(PlaceGains.of(racks.row, (racks.entry_row, to, cheaper), kept), number, number)
+    rack = cheapest_places(PlaceGains.of(racks.costs, used, kept), number, number)
 
     def within(pairs: Pairs) -> Pairs:
         return pairs.where(rack[pairs.item] == pool[pairs.owner])
@@ -62,7 +61,7 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
 def cells_come_first(problem: PlacesProblem) -> bool:
     """Whether the problem is large, and places of a cell differ in bounds and owned items alone."""
     return (
-        len(problem.entry_row) > MOST_ENTRIES
+        len(problem.costs.entry_row) > MOST_ENTRIES
         and len(problem.cell_hub) <= MOST_PLACES
         and problem.ties_stay
         and problem.item_weight is None
@@ -72,7 +71,7 @@ def cells_come_first(problem: PlacesProblem) -> bool:
         and not len(problem.exception_row)
         and not problem.cell_hub.any()
         and bool((problem.upper >= problem.lower).all())
-        and int(problem.lower.sum()) <= len(problem.item_row) <= int(_upper(problem).sum())
+        and int(problem.lower.sum()) <= len(problem.costs.row) <= int(_upper(problem).sum())
     )
 
 
@@ -83,27 +82,21 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     them can stay, that cost is reached, with the fewest moves.
     """
     cells, cell = distinct_and_numbers(problem.place_cell)
-    row, owner, saved = problem.item_row, problem.item_owner, problem.move_cost - problem.stay_cost
+    row, owner, saved = problem.costs.row, problem.item_owner, problem.move_cost - problem.stay_cost
     low, high = (np.bincount(cell, part).astype(np.int64) for part in (problem.lower, _upper(problem)))
     # Of equal costs fewer moves are better. A simple cycle moves at most one item per cell.
     hairs = len(cells) + 2
     owned = np.flatnonzero(owner >= 0)
-    cheaper = hairs * (problem.default_cost[problem.entry_row] - problem.entry_cost)
     stay = owned, cell[owner[owned]], hairs * saved[row[owned]] + 1
-    to = _numbers_of(cells, len(problem.cell_hub))[problem.entry_cell]
-    target = cheapest_places(PlaceGains.of(row, (problem.entry_row, to, cheaper), stay), low, high)
+    target = cheapest_places(PlaceGains.of(problem.costs.times(hairs), cells, stay), low, high)
     is_near = (owner >= 0) & (cell[owner] == target)
     extra = np.where(owner < 0, 0, np.where(is_near, problem.stay_cost[row], problem.move_cost[row]))
-    bound = int((problem.cell_costs(row, cells[target]) + extra).sum())
+    bound = int((problem.costs.at(row, cells[target]) + extra).sum())
     kinds, kind = distinct_and_numbers(np.where(is_near, saved[row], 0) * len(cells) + target)
     left = PlacesProblem(
-        item_row=kind,
+        costs=RowCosts.of_table(kind, np.zeros((len(kinds), len(cells)), dtype=np.int64)),
         item_owner=np.where(is_near, owner, NOBODY),
-        default_cost=np.zeros(len(kinds)),
         row_hub=kinds % len(cells),
-        entry_row=[],
-        entry_cell=[],
-        entry_cost=[],
         move_cost=kinds // len(cells),
         stay_cost=np.zeros(len(kinds)),
         cell_hub=np.arange(len(cells)),
@@ -115,11 +108,4 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
 
 
 def _upper(problem: PlacesProblem) -> Int64Array:
-    return np.minimum(problem.upper, len(problem.item_row))
-
-
-def _numbers_of(used: Int64Array, cells: int) -> Int64Array:
-    """(cells,) the place of each cell among those that are used; -1: it is not."""
-    number = np.full(cells, -1, dtype=np.int64)
-    number[used] = np.arange(len(used))
-    return number
+    return np.minimum(problem.upper, len(problem.costs.row))

@@ -10,9 +10,8 @@ import itertools
 import numpy as np
 
 from task_assignor.engine.claims import most_kept
-from task_assignor.engine.copy_deal import GOLDEN, deal
+from task_assignor.engine.copy_deal import deal
 from task_assignor.engine.copy_flow import (
-    MOST_PAIRS,
     Cells,
     Freed,
     FreedFlow,
@@ -24,7 +23,9 @@ from task_assignor.engine.copy_flow import (
 from task_assignor.engine.copy_goals import Rows, copies_of
 from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
-from task_assignor.sdk.arrays import order_by, values_of
+from task_assignor.engine.places import min_cost_places
+from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.sdk.arrays import distinct_and_numbers, order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 
@@ -42,7 +43,7 @@ def place_by_cells(rows: Rows) -> tuple[Int64Array, int | None] | None:
 def _kept(rows: Rows) -> BoolArray:
     """(P,) which claims are kept: most of them; first, of one item and of one owner, the cheap ones of least rank."""
     room, item, owner = rows.problem.room, rows.claim_row, rows.claim_owner
-    traffic = rows.prices.table[rows.cost_row[item], rows.zone[owner]]
+    traffic = rows.prices.costs.at(rows.cost_row[item], rows.zone[owner])
     order = order_by(item, traffic, rows.claim_rank, owner)
     best = order[rank_within(item[order]) < rows.needs[item[order]]]
     best = best[order_by(owner[best], traffic[best], rows.claim_rank[best], item[best])]
@@ -164,7 +165,7 @@ class _Tags:
 
 
 def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | None]:
-    """Copies change zones among owners of equal tags, by flows in which copies of one item know nothing of each other."""
+    """Copies change zones among owners of equal tags, as if copies of one item knew nothing of each other."""
     if not (rows.prices.traffic or rows.prices.move):
         return holders, 0
     # If there were places where no copy is any more, to go back there would cost less than the bound thinks.
@@ -192,28 +193,19 @@ class _Zones:
         self.kind = np.zeros(rows.owners, dtype=np.int64) if kinds is None else kinds.of_owner
 
     def bound(self, holders: Int64Array) -> int:
-        """No placement costs less: the cheapest by zones alone, or, of too many different copies, of each copy alone."""
-        row, _, owner = copies_of(holders)
-        rows, prices = self.rows, self.rows.prices
-        is_away = rows.claim_of(row, owner) < 0
-        own = prices.table[rows.cost_row[row], rows.zone[owner]]
-        zones = np.unique(rows.zone)
-        if _parts(rows.cost_row[row], len(zones)).any():
-            least = prices.table[:, zones].min(axis=1)[rows.cost_row[row]]
-            stays, moves = own * prices.traffic + is_away * prices.move, least * prices.traffic + prices.move
-            return int(np.minimum(stays, moves).sum())
+        """No placement costs less: the cheapest by zones alone."""
+        rows, prices, (row, _, owner) = self.rows, self.rows.prices, copies_of(holders)
         target = self._targets(row, owner)
-        away = int((is_away | (target != rows.zone[owner])).sum())
-        return int(prices.table[rows.cost_row[row], target].sum()) * prices.traffic + away * prices.move
+        away = int(((rows.claim_of(row, owner) < 0) | (target != rows.zone[owner])).sum())
+        return int(prices.costs.at(rows.cost_row[row], target).sum()) * prices.traffic + away * prices.move
 
     def improved(self, holders: Int64Array) -> Int64Array | None:
         """The cheapest placement, dealt out; None: copies would meet."""
         rows, room = self.rows, self.rows.problem.room
         row, column, owner = copies_of(holders)
-        target = self._targets(row, owner)
-        zones = int(rows.zone.max()) + 1
-        of_owner = self.kind * zones + rows.zone
+        zones, target = rows.prices.costs.cells, self._targets(row, owner)
         cell, is_away = self.kind[owner] * zones + target, rows.claim_of(row, owner) < 0
+        of_owner = self.kind * zones + rows.zone
         return _dealt(rows, holders, (row, column), cell, is_away, of_owner, (room.low, room.high))
 
     def _targets(self, row: Int64Array, owner: Int64Array) -> Int64Array:
@@ -221,40 +213,27 @@ class _Zones:
         target = np.empty_like(owner)
         for kind in np.unique(self.kind[owner]).tolist():
             chosen = np.flatnonzero(self.kind[owner] == kind)
-            target[chosen] = self._of_kind(row[chosen], owner[chosen], kind)
+            target[chosen] = self._of_kind(row[chosen], owner[chosen], np.flatnonzero(self.kind == kind))
         return target
 
-    def _of_kind(self, row: Int64Array, owner: Int64Array, kind: int) -> Int64Array:
-        rows, room = self.rows, self.rows.problem.room
-        zones, zone = np.unique(rows.zone[self.kind == kind], return_inverse=True)
-        members = np.flatnonzero(self.kind == kind)
-        number = np.zeros(rows.owners, dtype=np.int64)
-        number[members] = zone.reshape(-1)
-        cells = Cells(of_owner=zone.reshape(-1), zone=zones)
-        # What these owners have together stays.
-        least, most = (
-            np.bincount(number[members], part[members], len(zones)).astype(np.int64) for part in (room.low, room.high)
+    def _of_kind(self, row: Int64Array, owner: Int64Array, members: Int64Array) -> Int64Array:
+        """(E,) the cheapest zone of each copy; what the members have together in a zone stays within their room."""
+        rows, prices, room = self.rows, self.rows.prices, self.rows.problem.room
+        zones, number = np.unique(rows.zone[members], return_inverse=True)
+        low, high = (np.bincount(number.reshape(-1), part[members]) for part in (room.low, room.high))
+        (traffic, move), is_away = prices.in_flows, rows.claim_of(row, owner) < 0
+        pair, of_copy = distinct_and_numbers(rows.cost_row[row] * 2 + is_away)
+        costs = prices.costs.of_rows(pair // 2, of_copy).times(traffic)
+        problem = PlacesProblem(
+            costs=costs,
+            item_owner=np.searchsorted(zones, rows.zone[owner]),
+            row_hub=np.zeros(len(pair)),
+            move_cost=np.full(len(pair), move),
+            # What is away pays for that wherever it is.
+            stay_cost=pair % 2 * move,
+            cell_hub=np.zeros(costs.cells),
+            place_cell=zones,
+            lower=low,
+            upper=high,
         )
-        # Part after part has the room that all others leave where they are.
-        cell, part = number[owner], _parts(rows.cost_row[row], len(zones))
-        for one in range(int(part.max()) + 1):
-            chosen = np.flatnonzero(part == one)
-            others = np.bincount(cell[part != one], minlength=len(zones))
-            # Each may leave the cell of its owner.
-            is_away = rows.claim_of(row[chosen], owner[chosen]) < 0
-            special = Special(cell=number[owner[chosen]], is_away=is_away)
-            freed = Freed(cost_row=rows.cost_row[row[chosen]], special=special)
-            left = np.maximum(least - others, 0), most - others
-            placed, found = FreedFlow(freed, cells, rows.prices, max(MOST_PAIRS, len(zones))).pairs(*left)
-            cell[chosen[placed]] = found
-        return zones[cell]
-
-
-def _parts(cost_row: Int64Array, zones: int) -> Int64Array:
-    """(E,) part of each copy, so that no part has too many pairs of row and zone: rows of all sorts are in each part."""
-    rows, number = np.unique(cost_row, return_inverse=True)
-    parts = -(-len(rows) // max(MOST_PAIRS // zones, 1))
-    order = order_by((np.arange(len(rows)) * GOLDEN) % (1 << 32))
-    part = np.empty_like(order)
-    part[order] = np.arange(len(rows)) % max(parts, 1)
-    return part[number.reshape(-1)]
+        return zones[min_cost_places(problem).place]

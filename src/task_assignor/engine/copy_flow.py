@@ -15,6 +15,7 @@ import numpy.typing as npt
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import NOBODY, rank_within
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
@@ -42,7 +43,7 @@ class Cells:
 
     Args:
         of_owner: (C,) cell of each owner.
-        zone: (Q,) column of the table of costs.
+        zone: (Q,) zone of each cell, which says what copies cost there.
         bits: (Q, W) tag values of its owners, a bit for each.
         value: (Q, G) number of the tag value of each key; different keys have different numbers.
     """
@@ -88,7 +89,7 @@ class Freed:
     """R rows: items of which copies are to be placed.
 
     Args:
-        cost_row: (R,) row of the table of costs.
+        cost_row: (R,) row of the costs.
         special: where a copy costs less.
         supply: (R,) number of copies to place.
         present: (R, W) tag values of the other holders, a bit for each.
@@ -113,17 +114,15 @@ class Prices:
     """What copies cost.
 
     Args:
-        row: (N,) row of the table of each item.
-        zone: (C,) column of each owner.
-        table: (K, Z) traffic of a row of the table in a zone.
+        costs: traffic of items by zone: cells are zones.
+        zone: (C,) zone of each owner.
         traffic: cost of a unit of it.
         move: cost of a copy where none was before.
         in_flows: two smaller numbers that order all changes on a simple cycle as these two do.
     """
 
-    row: Int64Array
+    costs: RowCosts
     zone: Int64Array
-    table: Int64Array
     traffic: int
     move: int
     in_flows: tuple[int, int]
@@ -131,8 +130,7 @@ class Prices:
     @classmethod
     def nothing(cls, items: int = 0, owners: int = 0) -> Prices:
         """All is free."""
-        row, zone = np.zeros(items, dtype=np.int64), np.zeros(owners, dtype=np.int64)
-        return cls(row, zone, np.zeros((1, 1), dtype=np.int64), 0, 0, (0, 0))
+        return cls(RowCosts.nothing(items), np.zeros(owners, dtype=np.int64), 0, 0, (0, 0))
 
 
 def bit_count(bits: Bits) -> Int64Array:
@@ -183,7 +181,7 @@ class FreedFlow:
             room[known, column[known]] -= 1
         self.capacity = self.count[:, None] * np.clip(room, 0, self.supply[:, None])
         traffic, self.move = prices.in_flows
-        self.cost = traffic * prices.table[freed.cost_row[first]][:, cells.zone] + self.move
+        self.cost = traffic * prices.costs.table(freed.cost_row[first])[:, cells.zone] + self.move
 
     def _classify(self) -> None:
         freed, special = self.freed, self.freed.special

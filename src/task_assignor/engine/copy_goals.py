@@ -145,7 +145,7 @@ class Rows:
             else np.full(len(self.item), self.value.shape[1] * (self.most + 1))
         )
         self.prices = problem.prices or Prices.nothing(len(problem.main_owner), self.owners)
-        self.cost_row, self.zone = self.prices.row[self.item], self.prices.zone
+        self.cost_row, self.zone = self.prices.costs.row[self.item], self.prices.zone
 
     def present(self, holders: Int64Array) -> Bits:
         """(R, W) tag values of the holders."""
@@ -164,7 +164,7 @@ class Rows:
         row, _, owner = copies_of(holders)
         claim = self.claim_of(row, owner)
         away = int((claim < 0).sum())
-        traffic = int(self.prices.table[self.cost_row[row], self.zone[owner]].sum())
+        traffic = int(self.prices.costs.at(self.cost_row[row], self.zone[owner]).sum())
         cost = traffic * self.prices.traffic + away * self.prices.move
         return Total(self.missing(holders), cost, away, int(self.claim_place[claim[claim >= 0]].sum()))
 

@@ -74,17 +74,14 @@ def prices_to_add(numerator: Int64Array, weight: Int64Array) -> Int64Array:
     return prices - int(prices.min())
 
 
-def even_counts(
-    weight: Int64Array, least: Int64Array, most: Int64Array, total: int, demand: Int64Array | None = None
-) -> Int64Array:
+def even_counts(weight: Int64Array, least: Int64Array, most: Int64Array, total: int) -> Int64Array:
     """Whole numbers between `least` and `most` that add up to `total`, with the least sum of number² / weight.
 
     Args:
         weight: (C,) weights, at least 1.
         least: (C,) lower bounds.
         most: (C,) upper bounds; together they must allow `total`.
-        total: the sum.
-        demand: (C,) among equally even answers, owners with more demand get more; then smaller numbers do.
+        total: the sum. Among equally even answers owners of smaller numbers get more.
     """
     if not len(weight):
         return np.zeros(0, dtype=np.int64)
@@ -96,9 +93,8 @@ def even_counts(
         missing = total - int(counts.sum())
         owner = np.repeat(np.arange(len(weight)), np.minimum(most - counts, at_once))
         step = rank_within(owner)
-        tie = owner if demand is None else order_by(-demand, np.arange(len(weight))).argsort()[owner]
         price = order_of_prices(2 * (counts[owner] + step) + 1, weight[owner])
-        taken = np.bincount(owner[order_by(price, tie)[:missing]], minlength=len(weight))
+        taken = np.bincount(owner[order_by(price, owner)[:missing]], minlength=len(weight))
         if int(taken.sum()) == missing and not (taken[most - counts > taken] >= at_once).any():
             return counts + taken
         at_once *= 4

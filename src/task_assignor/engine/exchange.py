@@ -182,6 +182,6 @@ class _Costs:
         lost = (self.is_claimed[items] & ~kept).astype(np.int64)
         if self.racks is None:
             return lost * _FIRST + behind
-        cost = self.racks.costs(self.racks.row[items], self.racks.rack[owner])
+        cost = self.racks.costs.at(self.racks.costs.row[items], self.racks.rack[[owner]])
         # Claims are the last goal there.
         return (cost + lost * self.racks.move) * _FIRST + 2 * behind + lost

@@ -23,7 +23,7 @@ from task_assignor.engine.even import Steps, even_counts, order_of_prices, price
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs, sums
 from task_assignor.engine.problem import Bearers, Problem, RackCosts
-from task_assignor.sdk.arrays import csr_pairs, numbered, offsets_of, order_by
+from task_assignor.sdk.arrays import numbered, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -67,12 +67,12 @@ class Nodes:
         item_pool, owner_pool = problem.pools()
         hubs = KINDS * (1 + max(int(item_pool.max(initial=0)), int(owner_pool.max(initial=0))))
         item_hub = item_pool * KINDS + kind
-        row = numbered((racks.row * hubs + item_hub) * 2 + is_claimed)
+        row = numbered((racks.costs.row * hubs + item_hub) * 2 + is_claimed)
         rack_row, hub, claimed = (np.zeros(int(row.max(initial=-1)) + 1, dtype=np.int64) for _ in range(3))
-        rack_row[row], hub[row], claimed[row] = racks.row, item_hub, is_claimed
+        rack_row[row], hub[row], claimed[row] = racks.costs.row, item_hub, is_claimed
         cell = (racks.rack * hubs + owner_pool * KINDS)[:, None] + np.arange(KINDS)
         bearers = 0 if problem.bearers is None else len(problem.bearers.weight)
-        ends = np.cumsum([len(hub), hubs, hubs * racks.racks, KINDS * owners]).tolist()
+        ends = np.cumsum([len(hub), hubs, hubs * racks.costs.cells, KINDS * owners]).tolist()
         ends += [ends[-1] + (owners if bearers else 0), ends[-1] + owners + bearers]
         return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
 
@@ -100,24 +100,24 @@ def _trunk(nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> tuple[Int64Ar
         racks: what items cost.
         may_move: (R,) rows whose items may leave all claimants.
     """
-    hubs = nodes.first_cell - nodes.first_hub
+    hubs, costs = nodes.first_cell - nodes.first_hub, racks.costs
     rows = np.flatnonzero(may_move)
     moved = np.where(nodes.is_claimed, racks.move, 0)
     # Arcs of their own to racks that are cheaper than the others.
-    cheap = np.flatnonzero(racks.entry_cost < racks.default_cost[racks.entry_row])
-    position, entry = csr_pairs(offsets_of(racks.entry_row[cheap], len(racks.default_cost)), nodes.rack_row[rows])
-    of_row, entry = rows[position], cheap[entry]
+    position, entry = costs.entries_of(nodes.rack_row[rows])
+    is_cheap = costs.saved[entry] > 0
+    of_row, entry = rows[position[is_cheap]], entry[is_cheap]
     cells = np.unique(nodes.cell)
-    to_cell = nodes.first_cell + racks.entry_rack[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
+    to_cell = nodes.first_cell + costs.entry_cell[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
     has_owners = np.isin(to_cell, cells)
     of_row, entry, to_cell = of_row[has_owners], entry[has_owners], to_cell[has_owners]
     places = nodes.first_place + np.arange(nodes.cell.size)
     of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
-    by_hub = racks.default_cost[nodes.rack_row[rows]] + moved[rows]
+    by_hub = costs.default[nodes.rack_row[rows]] + moved[rows]
     return (
         np.concatenate([of_row, rows, of_hub, nodes.cell.reshape(-1)]),
         np.concatenate([to_cell, nodes.hub[rows], cells, places]),
-        np.concatenate([racks.entry_cost[entry] + moved[of_row], by_hub, np.zeros_like(cells), np.zeros_like(places)]),
+        np.concatenate([costs.entry_cost[entry] + moved[of_row], by_hub, np.zeros_like(cells), np.zeros_like(places)]),
     )
 
 
@@ -265,7 +265,7 @@ class ActivesNetwork:
         of_class = self.claims.item
         node = np.zeros(len(classes), dtype=np.int64)
         node[self.shared] = nodes.first_class + np.arange(len(self.shared))
-        cost = self.racks.costs(nodes.rack_row[row[of_class]], self.racks.rack[self.claims.owner])
+        cost = self.racks.costs.at(nodes.rack_row[row[of_class]], self.racks.rack[self.claims.owner])
         kept = arcs.add(
             np.where(self.is_shared, node[of_class], row[of_class]),
             nodes.place(self.claims.owner, kind[of_class]),

@@ -55,7 +55,7 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
         InfeasibleFlowError: the items do not fit.
         FlowError: more arcs than allowed, or costs too large for exact arithmetic.
     """
-    if not len(problem.item_row):
+    if not len(problem.costs.row):
         if int(problem.lower.max(initial=0)) > 0:
             raise FlowError("There are no items, but places that must have some.")
         return Placed(np.zeros(0, dtype=np.int64), 0)
@@ -79,8 +79,8 @@ class _Graph:
 
     def __init__(self, problem: PlacesProblem) -> None:
         self.problem = problem
-        rows, places = len(problem.default_cost), len(problem.place_cell)
-        key = problem.item_row * (places + 1) + problem.item_owner + 1
+        rows, places = len(problem.costs), len(problem.place_cell)
+        key = problem.costs.row * (places + 1) + problem.item_owner + 1
         keys, self.item_class = np.unique(key, return_inverse=True)
         self.item_class = self.item_class.reshape(-1)
         weight = np.ones(len(key), dtype=np.int64) if problem.item_weight is None else problem.item_weight
@@ -88,7 +88,7 @@ class _Graph:
         counts = sums(self.item_class, weight, len(keys))
         class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
         classes_of_row = np.bincount(class_row, minlength=rows)
-        row_supply = sums(problem.item_row, weight, rows)
+        row_supply = sums(problem.costs.row, weight, rows)
         # A row with one class needs no node of its own; items that nobody has start at their row.
         alone = classes_of_row[class_row] == 1
         at_row = alone | (class_owner < 0)
@@ -114,7 +114,7 @@ class _Graph:
         # Goals: cost, moves.
         self.arcs = Arcs(goals=2)
         owned = class_owner >= 0
-        stay_cost = problem.costs(class_row, np.maximum(class_owner, 0))
+        stay_cost = problem.place_costs(class_row, np.maximum(class_owner, 0))
         stays = np.flatnonzero(owned & (stay_cost >= 0))
         self._add(
             node_of_class[stays],
@@ -145,27 +145,27 @@ class _Graph:
 
     def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
         """Arcs from rows to cells, to the hub, and to single places."""
-        problem = self.problem
+        problem, costs = self.problem, self.problem.costs
         move, tie = moving * problem.move_cost, moving * problem.ties_stay
         split, whole_row, whole_cell, direct_row, direct_place, direct_cost = _exceptions(problem, used)
         # Cells of a row: entries cheaper than its dearest cell; a row that has an entry for every cell needs no hub arc.
         cells_of_hub = np.bincount(problem.cell_hub, minlength=self.first_cell - self.first_hub)
-        dearest = problem.default_cost.copy()
-        has_all = np.bincount(problem.entry_row, minlength=len(dearest)) == cells_of_hub[problem.row_hub]
+        dearest = costs.default.copy()
+        has_all = np.bincount(costs.entry_row, minlength=len(dearest)) == cells_of_hub[problem.row_hub]
         if has_all.any():
             highest = np.zeros_like(dearest)
-            np.maximum.at(highest, problem.entry_row, problem.entry_cost)
+            np.maximum.at(highest, costs.entry_row, costs.entry_cost)
             dearest[has_all] = highest[has_all]
         chosen = np.flatnonzero(
-            (supply[problem.entry_row] > 0)
-            & (problem.entry_cost < dearest[problem.entry_row])
-            & ~np.isin(problem.entry_row, split)
+            (supply[costs.entry_row] > 0)
+            & (costs.entry_cost < dearest[costs.entry_row])
+            & ~np.isin(costs.entry_row, split)
         )
         by_hub = used[~are_in(used, split)]
-        row = np.concatenate([direct_row, problem.entry_row[chosen], whole_row, by_hub])
-        to_cells = self.first_cell + np.concatenate([problem.entry_cell[chosen], whole_cell])
+        row = np.concatenate([direct_row, costs.entry_row[chosen], whole_row, by_hub])
+        to_cells = self.first_cell + np.concatenate([costs.entry_cell[chosen], whole_cell])
         head = np.concatenate([self.first_place + direct_place, to_cells, self.first_hub + problem.row_hub[by_hub]])
-        in_cells = np.concatenate([problem.entry_cost[chosen], problem.cell_costs(whole_row, whole_cell)])
+        in_cells = np.concatenate([costs.entry_cost[chosen], costs.at(whole_row, whole_cell)])
         cost = np.concatenate([direct_cost, in_cells, dearest[by_hub]])
         self._add(row, head, supply[row], cost + move[row], tie[row])
 
@@ -216,7 +216,7 @@ def _exceptions(
     """
     live = np.flatnonzero(np.isin(problem.exception_row, used))
     row, place, cost = problem.exception_row[live], problem.exception_place[live], problem.exception_cost[live]
-    usual = problem.cell_costs(row, problem.place_cell[place]) + problem.place_cost[place]
+    usual = problem.costs.at(row, problem.place_cell[place]) + problem.place_cost[place]
     usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
     dearer = (cost < 0) | (cost > usual)
     keep = (cost >= 0) & (cost < usual)
@@ -233,7 +233,7 @@ def _exceptions(
         )
     of_apart, member = csr_pairs(of_cell, apart_cell)
     members, places = apart_row[of_apart], by_cell[member]
-    costs = problem.costs(members, places)
+    costs = problem.place_costs(members, places)
     fine = costs >= 0
     known = row[keep] * len(problem.place_cell) + place[keep]
     fine &= ~np.isin(members * len(problem.place_cell) + places, known)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import values_of
 from task_assignor.sdk.columns import Int64Array
 
@@ -32,15 +33,11 @@ class PlacesProblem:
     The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`).
 
     Args:
-        item_row: (N,) row of each item.
+        costs: what items cost in cells, by their rows (K).
         item_owner: (N,) place that has the item now; -1: nobody.
         item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
             costs are per unit of weight, and what is solved is a relaxation in which items can be split.
-        default_cost: (K,) cost of a row's item in cells without an entry; at least the cost of its entries.
         row_hub: (K,) the row's items may go to cells of this hub.
-        entry_row: (E,) row, with `entry_cell` strictly ascending.
-        entry_cell: (E,) cell.
-        entry_cost: (E,) cost of the row's items in that cell.
         move_cost: (K,) on top, for an item that is placed away from its owner.
         stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
         cell_hub: (A,) hub of each cell.
@@ -56,14 +53,10 @@ class PlacesProblem:
         exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
     """
 
-    item_row: Int64Array = attrs.field(converter=_numbers)
+    costs: RowCosts
     item_owner: Int64Array = attrs.field(converter=_numbers)
     item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    default_cost: Int64Array = attrs.field(converter=_numbers)
     row_hub: Int64Array = attrs.field(converter=_numbers)
-    entry_row: Int64Array = attrs.field(converter=_numbers)
-    entry_cell: Int64Array = attrs.field(converter=_numbers)
-    entry_cost: Int64Array = attrs.field(converter=_numbers)
     move_cost: Int64Array = attrs.field(converter=_numbers)
     stay_cost: Int64Array = attrs.field(converter=_numbers)
     cell_hub: Int64Array = attrs.field(converter=_numbers)
@@ -87,15 +80,9 @@ class PlacesProblem:
         """(J,) pool of each place."""
         return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
 
-    def cell_costs(self, rows: Int64Array, cells: Int64Array) -> Int64Array:
-        """Cost of items of the rows in the cells."""
-        of_all = len(self.cell_hub)
-        keys = self.entry_row * of_all + self.entry_cell
-        return values_of(keys, self.entry_cost, rows * of_all + cells, self.default_cost[rows])
-
-    def costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
+    def place_costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
         """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
-        costs = self.cell_costs(rows, self.place_cell[places]) + self.place_cost[places]
+        costs = self.costs.at(rows, self.place_cell[places]) + self.place_cost[places]
         wrong_hub = self.cell_hub[self.place_cell[places]] != self.row_hub[rows]
         costs = np.where(wrong_hub, FORBIDDEN, costs)
         count = len(self.place_cell)
@@ -104,11 +91,11 @@ class PlacesProblem:
 
     def item_costs(self, places: Int64Array) -> Int64Array:
         """(N,) cost of each item at its place, with staying and moving; -1: not allowed there."""
-        return self.costs_of(np.arange(len(self.item_row)), places)
+        return self.costs_of(np.arange(len(self.costs.row)), places)
 
     def costs_of(self, items: Int64Array, places: Int64Array) -> Int64Array:
         """The same for some items."""
-        rows, owners = self.item_row[items], self.item_owner[items]
-        costs = self.costs(rows, places)
+        rows, owners = self.costs.row[items], self.item_owner[items]
+        costs = self.place_costs(rows, places)
         extra = np.where(owners == places, self.stay_cost[rows], np.where(owners >= 0, self.move_cost[rows], 0))
         return np.where(costs < 0, FORBIDDEN, costs + extra)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import enum
-from functools import cached_property
 
 import attrs
 import numpy as np
 
 from task_assignor.engine.items import Pairs, quotas
-from task_assignor.sdk.arrays import values_of
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.columns import BoolArray, Int32Array, Int64Array
 
 
@@ -26,46 +25,22 @@ class ItemGoal(enum.Enum):
 
 @attrs.frozen(eq=False)
 class RackCosts:
-    """What items cost on racks, in place of lost claims alone. Items of one row cost the same everywhere.
+    """What items cost on racks, in place of lost claims alone.
 
     Args:
-        row: (N,) row of each item.
-        default_cost: (K,) cost of the row's items on racks without an entry; at least the cost of its entries.
-        entry_row: (E,) row, with `entry_rack` strictly ascending.
-        entry_rack: (E,) rack.
-        entry_cost: (E,) cost of the row's items there.
+        costs: what items cost on racks: cells are racks.
         move: cost of an item that is with none of its claimants.
         rack: (C,) rack of each owner.
     """
 
-    row: Int64Array
-    default_cost: Int64Array
-    entry_row: Int64Array
-    entry_rack: Int64Array
-    entry_cost: Int64Array
+    costs: RowCosts
     move: int
     rack: Int64Array
 
     @classmethod
     def nothing(cls, items: int, owners: int) -> RackCosts:
         """One rack, where only lost claims cost."""
-        none = np.zeros(0, dtype=np.int64)
-        one_row = np.zeros(1, dtype=np.int64)
-        return cls(np.zeros(items, dtype=np.int64), one_row, none, none, none, 1, np.zeros(owners, dtype=np.int64))
-
-    @cached_property
-    def racks(self) -> int:
-        """Number of racks."""
-        return 1 + max(int(self.rack.max(initial=0)), int(self.entry_rack.max(initial=0)))
-
-    def costs(self, row: Int64Array, rack: Int64Array) -> Int64Array:
-        """(M,) cost of items of the rows on the racks."""
-        return values_of(self._entries, self.entry_cost, row * self.racks + rack, self.default_cost[row])
-
-    @cached_property
-    def _entries(self) -> Int64Array:
-        """(E,) a number for each pair of row and rack."""
-        return self.entry_row * self.racks + self.entry_rack
+        return cls(RowCosts.nothing(items), 1, np.zeros(owners, dtype=np.int64))
 
 
 @attrs.frozen(eq=False)

@@ -16,6 +16,7 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within, sums
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -24,7 +25,6 @@ MOST_PLACES: Final = 1_000
 _NO_WAY: Final = 2**60
 _AT_ONCE: Final = 100_000
 """Of so many items what they ask is counted at once."""
-Gains = tuple[Int64Array, Int64Array, Int64Array]
 
 
 @attrs.frozen(eq=False)
@@ -44,27 +44,25 @@ class PlaceGains:
     gain: Int64Array
 
     @classmethod
-    def of(cls, row: Int64Array, by_row: Gains, by_item: Gains) -> PlaceGains:
-        """What items gain because of their rows, and by themselves, added up.
+    def of(
+        cls, costs: RowCosts, place_cell: Int64Array, by_item: tuple[Int64Array, Int64Array, Int64Array]
+    ) -> PlaceGains:
+        """What items gain in cells where they cost less than by default, and by themselves, added up.
 
         Args:
-            row: (N,) row of each item.
-            by_row: rows, ascending, places (-1: there is no such place), and what items of the row gain there.
+            costs: what items cost in cells.
+            place_cell: (P,) cell of each place.
             by_item: items, places, and what they gain there.
         """
-        entry_row, entry_place, entry_gain = by_row
-        item, place, gain = by_item
-        of_row = offsets_of(entry_row, 1 + max(int(row.max(initial=-1)), int(entry_row.max(initial=-1))))
-        of_entry, entry = csr_pairs(of_row, row)
-        known = entry_place[entry] >= 0
-        of_entry, entry = of_entry[known], entry[known]
-        width = 1 + max(int(entry_place.max(initial=0)), int(place.max(initial=0)))
-        pairs, number = distinct_and_numbers(
-            np.concatenate([of_entry * width + entry_place[entry], item * width + place])
-        )
-        gains = sums(number, np.concatenate([entry_gain[entry], gain]), len(pairs))
+        by_cell = order_by(place_cell)
+        entry, member = csr_pairs(offsets_of(place_cell[by_cell], costs.cells), costs.entry_cell)
+        of_item, pair = csr_pairs(offsets_of(costs.entry_row[entry], len(costs)), costs.row)
+        (item, place, gain), width = by_item, len(place_cell)
+        keys = np.concatenate([of_item * width + by_cell[member][pair], item * width + place])
+        pairs, number = distinct_and_numbers(keys)
+        gains = sums(number, np.concatenate([costs.saved[entry][pair], gain]), len(pairs))
         items, places = np.divmod(pairs[gains > 0], width)
-        return cls(len(row), items, places, gains[gains > 0])
+        return cls(len(costs.row), items, places, gains[gains > 0])
 
 
 def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array:

@@ -18,6 +18,7 @@ from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.packing import MOST_PACKED, NoPackingError, packed
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -89,11 +90,10 @@ def _per_unit(
     With as many kinds as weights there is a place for every owner and weight, so that an owner's own cost per unit is
     exact; with one kind it is that of the heaviest, so that the bound stays one.
     """
-    rows, row = distinct_and_numbers(problem.item_row * len(weights) + of_item)
+    rows, row = distinct_and_numbers(problem.costs.row * len(weights) + of_item)
     base, of_row = rows // len(weights), rows % len(weights)
-    units, kind = weights[of_row], of_row % kinds
-    entry_row, entry = csr_pairs(offsets_of(problem.entry_row, len(problem.default_cost)), base)
-    exception_row, exception = csr_pairs(offsets_of(problem.exception_row, len(problem.default_cost)), base)
+    units, kind, costs = weights[of_row], of_row % kinds, problem.costs.of_rows(base, row)
+    exception_row, exception = csr_pairs(offsets_of(problem.exception_row, len(problem.costs)), base)
     owners = np.repeat(np.arange(len(problem.upper)), kinds)
 
     def scaled(costs: Int64Array, units: Int64Array) -> Int64Array:
@@ -102,14 +102,17 @@ def _per_unit(
 
     cost = problem.exception_cost[exception]
     return PlacesProblem(
-        item_row=row,
+        costs=RowCosts(
+            row,
+            scaled(costs.default, units),
+            costs.entry_row,
+            costs.entry_cell * kinds + kind[costs.entry_row],
+            scaled(costs.entry_cost, units[costs.entry_row]),
+            costs.cells * kinds,
+        ),
         item_owner=np.where(problem.item_owner < 0, NOBODY, problem.item_owner * kinds + of_item % kinds),
         item_weight=weights[of_item],
-        default_cost=scaled(problem.default_cost[base], units),
         row_hub=kind,
-        entry_row=entry_row,
-        entry_cell=problem.entry_cell[entry] * kinds + kind[entry_row],
-        entry_cost=scaled(problem.entry_cost[entry], units[entry_row]),
         move_cost=scaled(problem.move_cost[base], units),
         stay_cost=scaled(problem.stay_cost[base], units),
         cell_hub=np.tile(np.arange(kinds), len(problem.cell_hub)),
@@ -172,10 +175,10 @@ class _Fitting:
 
     def _cost(self, item: int) -> Int64Array:
         """(C,) true cost of the item at every owner; where it must not be: very much."""
-        problem, row, owner = self.problem, int(self.problem.item_row[item]), int(self.problem.item_owner[item])
+        problem, row, owner = self.problem, int(self.problem.costs.row[item]), int(self.problem.item_owner[item])
         cost = self._rows.get(row)
         if cost is None:
-            cost = problem.costs(np.full(len(self.load), row), np.arange(len(self.load)))
+            cost = problem.place_costs(np.full(len(self.load), row), np.arange(len(self.load)))
             cost = np.where(cost == FORBIDDEN, _NEVER, cost)
             if len(self._rows) * len(cost) < MOST_KEPT:
                 self._rows[row] = cost
@@ -188,7 +191,7 @@ class _Fitting:
 
     def fit(self) -> None:
         """Items that are too many for their owners, or nowhere, go to the cheapest owner with room."""
-        at = self.problem.costs(self.problem.item_row, np.maximum(self.place, 0))
+        at = self.problem.place_costs(self.problem.costs.row, np.maximum(self.place, 0))
         self._settle(np.where(at == FORBIDDEN, NOBODY, self.place))
         items = order_by(self.place, self.weight)
         stops = np.searchsorted(self.place[items], np.arange(len(self.load) + 1)).tolist()

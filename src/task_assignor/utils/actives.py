@@ -8,7 +8,6 @@ from task_assignor.engine.actives import allocate
 from task_assignor.engine.exchange import are_surely_even, exchanged
 from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
-from task_assignor.sdk.columns import Int64Array
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
@@ -76,13 +75,4 @@ def _rack_costs(columns: StateColumns, configs: AssignmentConfigs) -> RackCosts 
     tasks, clients, racks = (len(part) for part in (columns.tasks, columns.clients, columns.clients.racks))
     rows = rack_rows(columns, np.arange(tasks), "all")
     traffic, move = solver_costs(*costs, rows, 2 * clients, racks)
-    remote: Int64Array = rows.partitions[rows.entry_row] - rows.entry_local
-    return RackCosts(
-        rows.row,
-        traffic * rows.partitions,
-        rows.entry_row,
-        rows.entry_rack,
-        traffic * remote,
-        move,
-        columns.clients.rack.astype(np.int64),
-    )
+    return RackCosts(rows.times(traffic), move, columns.clients.rack.astype(np.int64))

@@ -13,6 +13,7 @@ from task_assignor.engine.flow import FlowError, InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.places import Placed, min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
 from task_assignor.sdk import ApplicationState, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, rows_of
@@ -156,7 +157,8 @@ class _Question:
 
     def problem(self, tasks: Int64Array) -> PlacesProblem:
         """The flow model of some tasks, without weights, within all capacities."""
-        return attrs.evolve(self._of_all, item_row=self.task_class[tasks], item_owner=self.owner[tasks])
+        costs = attrs.evolve(self._of_all.costs, row=self.task_class[tasks])
+        return attrs.evolve(self._of_all, costs=costs, item_owner=self.owner[tasks])
 
     @cached_property
     def _of_all(self) -> PlacesProblem:
@@ -165,18 +167,13 @@ class _Question:
         cell = np.where(clients.rack < 0, racks, clients.rack).astype(np.int64)
         used = distinct(cell)
         # Without a copy, if all racks are used: there may be millions of rows.
-        costs = self.rack[:, : len(used)] if int(used.max(initial=-1)) == len(used) - 1 else self.rack[:, used]
-        dearest = costs.max(axis=1, initial=0)
-        entry_row, entry = np.nonzero(costs < dearest[:, None])
+        table = self.rack[:, : len(used)] if int(used.max(initial=-1)) == len(used) - 1 else self.rack[:, used]
+        costs = RowCosts.of_table(self.task_class, table)
         row, place, cost = self.exceptions
         return PlacesProblem(
-            item_row=self.task_class,
+            costs=attrs.evolve(costs, entry_cell=used[costs.entry_cell], cells=racks + 1),
             item_owner=self.owner,
-            default_cost=dearest,
-            row_hub=np.zeros(len(dearest)),
-            entry_row=entry_row,
-            entry_cell=used[entry],
-            entry_cost=costs[entry_row, entry],
+            row_hub=np.zeros(len(costs)),
             move_cost=self.move,
             stay_cost=self.stay,
             cell_hub=np.zeros(racks + 1),
@@ -193,7 +190,7 @@ class _Question:
         """The problem with the capacities that pinned tasks leave."""
         fixed = np.flatnonzero(self.pinned != NOBODY)
         taken = sums(self.pinned[fixed], self.weight[fixed], len(self.upper))
-        forbidden = problem.costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
+        forbidden = problem.place_costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
         if forbidden.any():
             task = int(fixed[np.flatnonzero(forbidden)[0]])
             raise CostModelException(
@@ -250,16 +247,15 @@ class _Question:
     def _explained(self, problem: PlacesProblem, free: Int64Array) -> CostModelException:
         """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
         unknown = CostModelException("The capacities and exceptions leave no room for all tasks.")
-        rows, cells = len(problem.default_cost), len(problem.cell_hub)
+        rows, cells = len(problem.costs), len(problem.cell_hub)
         if rows * cells > MOST_CELLS_TO_EXPLAIN:
             return unknown
         never = problem.exception_cost == FORBIDDEN
+        table = np.zeros((rows, cells + 1), dtype=np.int64)
+        table[:, -1] = 1
         relaxed = attrs.evolve(
             problem,
-            default_cost=np.ones(rows),
-            entry_row=np.repeat(np.arange(rows), cells),
-            entry_cell=np.tile(np.arange(cells), rows),
-            entry_cost=np.zeros(rows * cells),
+            costs=RowCosts.of_table(problem.costs.row, table),
             move_cost=np.zeros(rows),
             stay_cost=np.zeros(rows),
             cell_hub=np.zeros(cells + 1),

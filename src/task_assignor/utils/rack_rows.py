@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from functools import cached_property
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes, labels_of_lists
-from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct_and_numbers, offsets_of
+from task_assignor.engine.row_costs import RowCosts
+from task_assignor.sdk.arrays import csr_pairs, csr_rows, offsets_of
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.sdk.errors import StateException
@@ -98,62 +99,29 @@ def strategy_problem(strategy: str, traffic_cost: int | None, non_overlap_cost: 
 
 
 @attrs.frozen(eq=False)
-class RackRows:
-    """Tasks grouped into rows: tasks of one row have the same cross-rack partitions on every rack.
+class RackRows(RowCosts):
+    """Tasks grouped into rows: tasks of one row have the same cross-rack partitions on every rack, which are their costs."""
 
-    Args:
-        row: (N,) row of each task given.
-        partitions: (K,) number of partitions that count; all are cross-rack on a rack without any of their replicas.
-        entry_row: (E,) row, ascending; entries are the racks on which something is local.
-        entry_rack: (E,) rack, ascending within a row.
-        entry_local: (E,) number of partitions with a replica there, at least 1.
-        racks: number of racks.
-    """
+    @property
+    def partitions(self) -> Int64Array:
+        """(K,) number of partitions that count; all are cross-rack on a rack without any of their replicas."""
+        return self.default
 
-    row: Int64Array
-    partitions: Int64Array
-    entry_row: Int64Array
-    entry_rack: Int64Array
-    entry_local: Int64Array
-    racks: int
-
-    def __len__(self) -> int:
-        return len(self.partitions)
+    @property
+    def racks(self) -> int:
+        """Number of racks."""
+        return self.cells
 
     @cached_property
     def local(self) -> npt.NDArray[np.integer]:
         """(K, racks) number of partitions with a replica in each rack, in as few bytes as will do."""
-        local = np.zeros((len(self), self.racks), dtype=np.min_scalar_type(int(self.entry_local.max(initial=0))))
-        local[self.entry_row, self.entry_rack] = self.entry_local
+        local = np.zeros((len(self), self.racks), dtype=np.min_scalar_type(int(self.saved.max(initial=0))))
+        local[self.entry_row, self.entry_cell] = self.saved
         return local
-
-    def table(self) -> Int64Array:
-        """(K, racks) number of cross-rack partitions of the tasks of each row on each rack."""
-        table: Int64Array = self.partitions[:, None] - self.local
-        return table
 
     def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
         """Number of cross-rack partitions of tasks of the given rows on the given racks."""
-        return cast(Int64Array, self.partitions[rows] - self.local[rows, racks])
-
-
-def grouped(rows: RackRows, group: Int64Array, groups: int) -> tuple[RackRows, Int64Array]:
-    """Split rows by the group of their items; racks become cells, `rack * groups + group`.
-
-    Args:
-        rows: the rows.
-        group: (N,) group of each item.
-        groups: number of groups.
-
-    Returns:
-        The split rows, and (K,) the group of each.
-    """
-    pair, row = distinct_and_numbers(rows.row * groups + group)
-    base, of_group = pair // groups, pair % groups
-    entry_row, entry = csr_pairs(offsets_of(rows.entry_row, len(rows)), base)
-    cell = rows.entry_rack[entry] * groups + of_group[entry_row]
-    split = RackRows(row, rows.partitions[base], entry_row, cell, rows.entry_local[entry], rows.racks * groups)
-    return split, of_group
+        return self.at(rows, racks)
 
 
 def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RackRows:
@@ -182,7 +150,8 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions 
     of_member, entries = csr_pairs(set_offsets, members)
     keys, local = np.unique(of_row[of_member] * racks + set_racks[entries], return_counts=True)
     partitions_of = np.bincount(of_row, minlength=len(alike))
-    return RackRows(alike.of, partitions_of, keys // racks, keys % racks, local.astype(np.int64), racks)
+    row, rack = np.divmod(keys, racks)
+    return RackRows(alike.of, partitions_of, row, rack, partitions_of[row] - local, racks)
 
 
 def _alike(items: int, item: Int64Array, value: Int64Array) -> tuple[Classes, Int64Array, Int64Array]:

@@ -77,7 +77,7 @@ def optimize_standbys(
             prices=prices,
         )
     )
-    traffic_before = int(prices.table[prices.row[held.item], prices.zone[held.owner]].sum())
+    traffic_before = int(prices.costs.at(prices.costs.row[held.item], prices.zone[held.owner]).sum())
     # Pairs are sorted by task, then client, as the ones in `held` are by task.
     client = before.standby_client.copy()
     client[movable] = found.owner

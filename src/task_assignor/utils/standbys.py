@@ -141,5 +141,4 @@ def prices_of(
     # Each client is met at most once on a simple cycle, by two arcs.
     most = 2 * (clients + 1)
     small = small_costs(*costs, int(rows.partitions.max(initial=1)) * most, most)
-    rack = columns.clients.rack.astype(np.int64)
-    return Prices(rows.row, rack, rows.table(), *costs, min(costs, small, key=max))
+    return Prices(rows, columns.clients.rack.astype(np.int64), *costs, min(costs, small, key=max))

@@ -20,7 +20,7 @@ from task_assignor.engine.transport import PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs
-from task_assignor.utils.rack_rows import RackRows, grouped
+from task_assignor.utils.rack_rows import RackRows
 
 MOST_TASKS: Final = 50_000
 MOST_SHARES: Final = 50_000
@@ -88,10 +88,7 @@ class Subtopologies:
         # pool. Of equal costs the one with more moves has less traffic.
         hairs = pools + 1
         traffic, move = traffic * hairs, move * hairs + (1 if self.ties_stay else -1)
-        local = self.rows.local[:, rack]
-        row, pool = np.nonzero(local)
-        by_row = row, pool, traffic * local[row, pool].astype(np.int64)
-        gains = PlaceGains.of(self.rows.row, by_row, (np.arange(len(own)), own, np.full(len(own), move)))
+        gains = PlaceGains.of(self.rows.times(traffic), rack, (np.arange(len(own)), own, np.full(len(own), move)))
         numbers = np.bincount(own, minlength=pools)
         return cheapest_places(gains, numbers, numbers)
 
@@ -105,19 +102,15 @@ class Subtopologies:
             most: (P, G) most tasks of each group in each pool.
         """
         pools, groups = most.shape
-        racks = self.rows.racks
+        racks, numbers = self.rows.racks, np.bincount(own, minlength=pools)
         traffic, move = solver_costs(*self.costs, self.rows, most.size + pools, racks * groups)
-        (rows, group_of_row), numbers = grouped(self.rows, group, groups), np.bincount(own, minlength=pools)
+        costs, group_of_row = self.rows.times(traffic).split(group, groups)
         problem = PlacesProblem(
-            item_row=rows.row,
+            costs=costs,
             item_owner=own * groups + group,
-            default_cost=traffic * rows.partitions,
             row_hub=group_of_row,
-            entry_row=rows.entry_row,
-            entry_cell=rows.entry_rack,
-            entry_cost=traffic * (rows.partitions[rows.entry_row] - rows.entry_local),
-            move_cost=np.full(len(rows), move),
-            stay_cost=np.zeros(len(rows)),
+            move_cost=np.full(len(costs), move),
+            stay_cost=np.zeros(len(costs)),
             cell_hub=np.tile(np.arange(groups), racks),
             place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
             place_upper=most.reshape(-1),
