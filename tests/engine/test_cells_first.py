@@ -82,10 +82,8 @@ def _problem(seed: int, *, tight: bool) -> PlacesProblem:
     return PlacesProblem(
         costs=RowCosts(item_row, default, entries[:, 0], entries[:, 1], cost, cells),
         item_owner=owner,
-        row_hub=np.zeros(rows),
         move_cost=move,
         stay_cost=draws.integers(0, move + 1),
-        cell_hub=np.zeros(cells),
         place_cell=draws.integers(0, cells, places),
         lower=np.maximum(np.full(places, least) - slack, 0),
         upper=np.full(places, most) + slack,

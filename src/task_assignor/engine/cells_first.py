@@ -98,7 +98,6 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
         item_owner=np.where(is_near, owner, NOBODY),
         row_hub=kinds % len(cells),
         move_cost=kinds // len(cells),
-        stay_cost=np.zeros(len(kinds)),
         cell_hub=np.arange(len(cells)),
         place_cell=cell,
         lower=problem.lower,

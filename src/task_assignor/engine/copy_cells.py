@@ -12,7 +12,6 @@ import numpy as np
 from task_assignor.engine.claims import most_kept
 from task_assignor.engine.copy_deal import deal
 from task_assignor.engine.copy_flow import (
-    Cells,
     Freed,
     FreedFlow,
     Prices,
@@ -171,11 +170,11 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     # If there were places where no copy is any more, to go back there would cost less than the bound thinks.
     row, _, owner = copies_of(holders)
     is_known = int((rows.claim_of(row, owner) >= 0).sum()) == len(rows.claim_row)
-    bound = _Zones(rows, None).bound(holders) if is_known else None
+    bound = _bound(rows, holders) if is_known else None
     best = rows.total(holders)
     current, as_second = rows, is_known and not best.away and not rows.claim_rank.any()
     while bound is None or best.cost > bound:
-        found = _Zones(current, rows.of_kinds(rows.value.shape[1])).improved(holders)
+        found = _in_cheapest_zones(current, holders)
         if found is not None and current.total(found) < current.total(holders):
             holders, best = found, rows.total(found)
         elif as_second:
@@ -185,55 +184,40 @@ def _in_cheap_zones(rows: Rows, holders: Int64Array) -> tuple[Int64Array, int | 
     return holders, bound
 
 
-class _Zones:
-    """Copies, each by itself, on cells of owners of one kind in one zone."""
+def _bound(rows: Rows, holders: Int64Array) -> int:
+    """No placement costs less: the cheapest by zones alone."""
+    prices, (row, _, owner) = rows.prices, copies_of(holders)
+    zone = _cheapest_zones(rows, row, owner, np.arange(rows.owners))
+    away = int(((rows.claim_of(row, owner) < 0) | (zone != rows.zone[owner])).sum())
+    return int(prices.costs.at(rows.cost_row[row], zone).sum()) * prices.traffic + away * prices.move
 
-    def __init__(self, rows: Rows, kinds: Cells | None) -> None:
-        self.rows = rows
-        self.kind = np.zeros(rows.owners, dtype=np.int64) if kinds is None else kinds.of_owner
 
-    def bound(self, holders: Int64Array) -> int:
-        """No placement costs less: the cheapest by zones alone."""
-        rows, prices, (row, _, owner) = self.rows, self.rows.prices, copies_of(holders)
-        target = self._targets(row, owner)
-        away = int(((rows.claim_of(row, owner) < 0) | (target != rows.zone[owner])).sum())
-        return int(prices.costs.at(rows.cost_row[row], target).sum()) * prices.traffic + away * prices.move
+def _in_cheapest_zones(rows: Rows, holders: Int64Array) -> Int64Array | None:
+    """The cheapest placement in which copies stay with owners of equal tags, dealt out; None: copies would meet."""
+    zones, kind, room = rows.prices.costs.cells, rows.of_kinds(rows.value.shape[1]).of_owner, rows.problem.room
+    row, column, owner = copies_of(holders)
+    cell = kind[owner] * zones
+    for one in np.unique(kind[owner]).tolist():
+        chosen = np.flatnonzero(kind[owner] == one)
+        cell[chosen] += _cheapest_zones(rows, row[chosen], owner[chosen], np.flatnonzero(kind == one))
+    is_away = rows.claim_of(row, owner) < 0
+    return _dealt(rows, holders, (row, column), cell, is_away, kind * zones + rows.zone, (room.low, room.high))
 
-    def improved(self, holders: Int64Array) -> Int64Array | None:
-        """The cheapest placement, dealt out; None: copies would meet."""
-        rows, room = self.rows, self.rows.problem.room
-        row, column, owner = copies_of(holders)
-        zones, target = rows.prices.costs.cells, self._targets(row, owner)
-        cell, is_away = self.kind[owner] * zones + target, rows.claim_of(row, owner) < 0
-        of_owner = self.kind * zones + rows.zone
-        return _dealt(rows, holders, (row, column), cell, is_away, of_owner, (room.low, room.high))
 
-    def _targets(self, row: Int64Array, owner: Int64Array) -> Int64Array:
-        """(E,) zone of each copy, kind by kind."""
-        target = np.empty_like(owner)
-        for kind in np.unique(self.kind[owner]).tolist():
-            chosen = np.flatnonzero(self.kind[owner] == kind)
-            target[chosen] = self._of_kind(row[chosen], owner[chosen], np.flatnonzero(self.kind == kind))
-        return target
-
-    def _of_kind(self, row: Int64Array, owner: Int64Array, members: Int64Array) -> Int64Array:
-        """(E,) the cheapest zone of each copy; what the members have together in a zone stays within their room."""
-        rows, prices, room = self.rows, self.rows.prices, self.rows.problem.room
-        zones, number = np.unique(rows.zone[members], return_inverse=True)
-        low, high = (np.bincount(number.reshape(-1), part[members]) for part in (room.low, room.high))
-        (traffic, move), is_away = prices.in_flows, rows.claim_of(row, owner) < 0
-        pair, of_copy = distinct_and_numbers(rows.cost_row[row] * 2 + is_away)
-        costs = prices.costs.of_rows(pair // 2, of_copy).times(traffic)
-        problem = PlacesProblem(
-            costs=costs,
-            item_owner=np.searchsorted(zones, rows.zone[owner]),
-            row_hub=np.zeros(len(pair)),
-            move_cost=np.full(len(pair), move),
-            # What is away pays for that wherever it is.
-            stay_cost=pair % 2 * move,
-            cell_hub=np.zeros(costs.cells),
-            place_cell=zones,
-            lower=low,
-            upper=high,
-        )
-        return zones[min_cost_places(problem).place]
+def _cheapest_zones(rows: Rows, row: Int64Array, owner: Int64Array, members: Int64Array) -> Int64Array:
+    """(E,) the cheapest zone of each copy; what the members have together in a zone stays within their room."""
+    prices, room = rows.prices, rows.problem.room
+    zones, number = np.unique(rows.zone[members], return_inverse=True)
+    (traffic, move), is_away = prices.in_flows, rows.claim_of(row, owner) < 0
+    pair, of_copy = distinct_and_numbers(rows.cost_row[row] * 2 + is_away)
+    problem = PlacesProblem(
+        costs=prices.costs.of_rows(pair // 2, of_copy).times(traffic),
+        item_owner=np.searchsorted(zones, rows.zone[owner]),
+        move_cost=np.full(len(pair), move),
+        # What is away pays for that wherever it is.
+        stay_cost=pair % 2 * move,
+        place_cell=zones,
+        lower=np.bincount(number.reshape(-1), room.low[members]),
+        upper=np.bincount(number.reshape(-1), room.high[members]),
+    )
+    return zones[min_cost_places(problem).place]

@@ -27,11 +27,6 @@ WORD: Final = 62
 _LARGEST: Final = 2**62
 
 
-def _none_each(column: str, dtype: type[np.integer]) -> Any:
-    """A default of `Cells` and `Freed`: a table without columns, of as many rows as that column has."""
-    return attrs.Factory(lambda self: np.zeros((len(getattr(self, column)), 0), dtype=dtype), takes_self=True)
-
-
 def _alike(column: str, value: int) -> Any:
     """A default: that number in every row of that column."""
     return attrs.Factory(lambda self: np.full(len(getattr(self, column)), value), takes_self=True)
@@ -50,8 +45,8 @@ class Cells:
 
     of_owner: Int64Array
     zone: Int64Array
-    bits: Bits = _none_each("zone", np.uint64)
-    value: Int64Array = _none_each("zone", np.int64)
+    bits: Bits
+    value: Int64Array
 
     @property
     def size(self) -> Int64Array:
@@ -91,20 +86,20 @@ class Freed:
     Args:
         cost_row: (R,) row of the costs.
         special: where a copy costs less.
-        supply: (R,) number of copies to place.
         present: (R, W) tag values of the other holders, a bit for each.
         wanted: (R,) tag values that are wanted in addition.
         blocked: (R, B) cells in which a holder takes the room of a copy; -1: none.
+        supply: (R,) number of copies to place.
         cover_key: (R,) with several copies: the tag key that counts; -1: none.
         is_new: nothing is placed yet: copies of equal items are spread over the owners.
     """
 
     cost_row: Int64Array
     special: Special
+    present: Bits
+    wanted: Int64Array
+    blocked: Int64Array
     supply: Int64Array = _alike("cost_row", 1)
-    present: Bits = _none_each("cost_row", np.uint64)
-    wanted: Int64Array = _alike("cost_row", 0)
-    blocked: Int64Array = _none_each("cost_row", np.int64)
     cover_key: Int64Array = _alike("cost_row", NOBODY)
     is_new: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -26,6 +27,11 @@ def _none() -> Int64Array:
     return np.zeros(0, dtype=np.int64)
 
 
+def _zeros(count: Callable[[Any], int]) -> Any:
+    """A default: so many zeros."""
+    return attrs.Factory(lambda self: np.zeros(count(self), dtype=np.int64), takes_self=True)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class PlacesProblem:
     """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
@@ -37,9 +43,9 @@ class PlacesProblem:
         item_owner: (N,) place that has the item now; -1: nobody.
         item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
             costs are per unit of weight, and what is solved is a relaxation in which items can be split.
-        row_hub: (K,) the row's items may go to cells of this hub.
+        row_hub: (K,) the row's items may go to cells of this hub; by default there is one hub.
         move_cost: (K,) on top, for an item that is placed away from its owner.
-        stay_cost: (K,) on top, for an item that stays; at most `move_cost`.
+        stay_cost: (K,) on top, for an item that stays; at most `move_cost`; by default 0.
         cell_hub: (A,) hub of each cell.
         place_cell: (J,) cell of each place.
         place_cost: (J,) on top, for every item at the place; by default 0.
@@ -56,12 +62,12 @@ class PlacesProblem:
     costs: RowCosts
     item_owner: Int64Array = attrs.field(converter=_numbers)
     item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    row_hub: Int64Array = attrs.field(converter=_numbers)
+    row_hub: Int64Array = attrs.field(default=_zeros(lambda self: len(self.costs)), converter=_numbers)
     move_cost: Int64Array = attrs.field(converter=_numbers)
-    stay_cost: Int64Array = attrs.field(converter=_numbers)
-    cell_hub: Int64Array = attrs.field(converter=_numbers)
+    stay_cost: Int64Array = attrs.field(default=_zeros(lambda self: len(self.costs)), converter=_numbers)
+    cell_hub: Int64Array = attrs.field(default=_zeros(lambda self: self.costs.cells), converter=_numbers)
     place_cell: Int64Array = attrs.field(converter=_numbers)
-    place_cost: Int64Array = attrs.field(converter=_numbers)
+    place_cost: Int64Array = attrs.field(default=_zeros(lambda self: len(self.place_cell)), converter=_numbers)
     place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
     place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
     lower: Int64Array = attrs.field(converter=_numbers)
@@ -70,10 +76,6 @@ class PlacesProblem:
     exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
     exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
-
-    @place_cost.default
-    def _nothing(self) -> Int64Array:
-        return np.zeros(len(self.place_cell), dtype=np.int64)
 
     @property
     def pools(self) -> Int64Array:

@@ -173,10 +173,8 @@ class _Question:
         return PlacesProblem(
             costs=attrs.evolve(costs, entry_cell=used[costs.entry_cell], cells=racks + 1),
             item_owner=self.owner,
-            row_hub=np.zeros(len(costs)),
             move_cost=self.move,
             stay_cost=self.stay,
-            cell_hub=np.zeros(racks + 1),
             place_cell=cell,
             place_cost=self.client,
             lower=self.lower,
