@@ -57,23 +57,15 @@ class Subtopologies:
 
     def balanced(self) -> tuple[Int64Array, int]:
         """(N,) new clients, and how many moves there may be too many; 0: it is the optimum."""
-        # Of several tasks that could go, those go first of which their client has too many.
-        order = order_by(~_Kinds.of(self).are_above(self.client, self.client >= 0))
-        kinds = _Kinds.of(self._in_order(order))
+        kinds = _Kinds.of(self)
         target = kinds.target()
         placed = kinds.dealt(target)
-        within = int(((placed != kinds.tasks.client) & (target == kinds.kind[kinds.tasks.client])).sum())
+        within = int(((placed != self.client) & (target == kinds.kind[self.client])).sum())
         pairs = len(self.rack) * len(kinds.group_size)
         if within and pairs <= MOST_SHARES and len(self.client) <= MOST_TASKS:
             clients, groups = np.arange(len(self.rack)), np.arange(len(kinds.group_size))
             return self.flow(self.rack, self.client, self.group, kinds.most(clients[:, None], groups)), 0
-        result = np.empty_like(placed)
-        result[order] = placed
-        return result, within
-
-    def _in_order(self, order: Int64Array) -> Subtopologies:
-        rows = attrs.evolve(self.rows, row=self.rows.row[order])
-        return attrs.evolve(self, rows=rows, group=self.group[order], client=self.client[order])
+        return placed, within
 
     def swapped(self, rack: Int64Array, own: Int64Array) -> Int64Array:
         """(N,) the cheapest pool of each task, without shares: pools keep their number of tasks.
@@ -110,7 +102,6 @@ class Subtopologies:
             item_owner=own * groups + group,
             row_hub=group_of_row,
             move_cost=np.full(len(costs), move),
-            stay_cost=np.zeros(len(costs)),
             cell_hub=np.tile(np.arange(groups), racks),
             place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
             place_upper=most.reshape(-1),
