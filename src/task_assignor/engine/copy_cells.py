@@ -207,7 +207,7 @@ def _in_cheapest_zones(rows: Rows, holders: Int64Array) -> Int64Array | None:
 def _cheapest_zones(rows: Rows, row: Int64Array, owner: Int64Array, members: Int64Array) -> Int64Array:
     """(E,) the cheapest zone of each copy; what the members have together in a zone stays within their room."""
     prices, room = rows.prices, rows.problem.room
-    zones, number = np.unique(rows.zone[members], return_inverse=True)
+    zones, number = distinct_and_numbers(rows.zone[members])
     (traffic, move), is_away = prices.in_flows, rows.claim_of(row, owner) < 0
     pair, of_copy = distinct_and_numbers(rows.cost_row[row] * 2 + is_away)
     problem = PlacesProblem(
@@ -217,7 +217,7 @@ def _cheapest_zones(rows: Rows, row: Int64Array, owner: Int64Array, members: Int
         # What is away pays for that wherever it is.
         stay_cost=pair % 2 * move,
         place_cell=zones,
-        lower=np.bincount(number.reshape(-1), room.low[members]),
-        upper=np.bincount(number.reshape(-1), room.high[members]),
+        lower=np.bincount(number, room.low[members]),
+        upper=np.bincount(number, room.high[members]),
     )
     return zones[min_cost_places(problem).place]

@@ -16,7 +16,7 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk.arrays import distinct_and_numbers, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 Bits = npt.NDArray[np.uint64]
@@ -262,8 +262,7 @@ class FreedFlow:
         """The first copy of an item in a value that it has not yet counts; what brings nothing new goes by a detour."""
         if not len(chosen):
             return
-        values, of_cell = np.unique(self.cells.value[:, key], return_inverse=True)
-        of_cell = of_cell.reshape(-1)
+        values, of_cell = distinct_and_numbers(self.cells.value[:, key])
         spare = self.nodes + np.arange(len(chosen))
         through = self.nodes + len(chosen) + np.arange(len(chosen) * len(values)).reshape(len(chosen), len(values))
         self.nodes += len(chosen) * (1 + len(values))

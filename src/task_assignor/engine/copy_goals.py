@@ -12,7 +12,7 @@ import numpy as np
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
 from task_assignor.engine.even import even_levels
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
-from task_assignor.sdk.arrays import order_by, rows_of
+from task_assignor.sdk.arrays import distinct_and_numbers, order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 
 
@@ -256,11 +256,10 @@ def _numbered(tags: Int64Array) -> Int64Array:
     """The values with numbers that no two keys share. Keys that tell no two owners apart, or all of them, are left out."""
     columns, number = [], 0
     for column in tags.T:
-        values, of_owner = np.unique(column, return_inverse=True)
+        values, of_owner = distinct_and_numbers(column)
         if len(values) <= 1 or (len(values) == len(column) and values[0] >= 0):
             continue
-        of_owner = of_owner.reshape(-1) - int(values[0] < 0)
-        columns.append(np.where(column >= 0, of_owner + number, NOBODY))
+        columns.append(np.where(column >= 0, of_owner - int(values[0] < 0) + number, NOBODY))
         number += len(values)
     return np.stack(columns, axis=1) if columns else np.zeros((len(tags), 0), dtype=np.int64)
 

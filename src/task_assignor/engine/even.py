@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.items import quotas, rank_within
-from task_assignor.sdk.arrays import distinct, order_by
+from task_assignor.sdk.arrays import distinct, numbered, order_by
 from task_assignor.sdk.columns import Int64Array
 
 _HALF: Final = 32
@@ -33,10 +33,8 @@ def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
         numerator: (N,) from 0 to 2^62.
         weight: (N,) from 1 to 2^31 - 1.
     """
-    if not len(numerator):
-        return np.zeros(0, dtype=np.int64)
-    if int(weight.min()) == int(weight.max()):
-        return np.unique(numerator, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    if not len(numerator) or int(weight.min()) == int(weight.max()):
+        return numbered(numerator)
     # 64 binary digits after the point tell fractions of denominators below 2^31 apart.
     whole, rest = np.divmod(numerator, weight)
     high, rest = np.divmod(rest << _HALF, weight)

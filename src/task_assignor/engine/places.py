@@ -22,7 +22,7 @@ from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, offsets_of, order_by
+from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_ARCS: Final = 40_000_000
@@ -81,8 +81,7 @@ class _Graph:
         self.problem = problem
         rows, places = len(problem.costs), len(problem.place_cell)
         key = problem.costs.row * (places + 1) + problem.item_owner + 1
-        keys, self.item_class = np.unique(key, return_inverse=True)
-        self.item_class = self.item_class.reshape(-1)
+        keys, self.item_class = distinct_and_numbers(key)
         weight = np.ones(len(key), dtype=np.int64) if problem.item_weight is None else problem.item_weight
         self.weight = weight
         counts = sums(self.item_class, weight, len(keys))

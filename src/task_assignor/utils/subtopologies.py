@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.along import along
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
@@ -155,11 +156,9 @@ class _Kinds:
         """
         tasks = np.flatnonzero(chosen)
         tasks = tasks[order_by(client[tasks] != self.tasks.client[tasks])]
-        keys = client[tasks] * len(self.group_size) + self.tasks.group[tasks]
-        order = order_by(keys)
-        tasks, keys = tasks[order], keys[order]
+        rank = rank_within(client[tasks] * len(self.group_size) + self.tasks.group[tasks])
         above = np.zeros(len(client), dtype=np.bool_)
-        above[tasks] = rank_within(keys) >= self.most(client[tasks], self.tasks.group[tasks])
+        above[tasks] = rank >= self.most(client[tasks], self.tasks.group[tasks])
         return above
 
     def target(self) -> Int64Array:
@@ -211,19 +210,11 @@ class _Kinds:
         stay = arcs.add(source, kinds * groups + of_client, staying, 0)
         come = arcs.add(source, kinds * groups + of_client, most - staying, 1)
         flows = solve(Network(np.concatenate([supply, -self.counts]), arcs))
-        staying, coming = flows[stay], flows[come]
-        placed = tasks.client.copy()
-        key = tasks.client * groups + tasks.group
-        items = np.flatnonzero(stays)
-        items = items[order_by(key[items])]
-        is_mover = ~stays
-        is_mover[items[rank_within(key[items]) >= staying[key[items]]]] = True
-        movers = np.flatnonzero(is_mover)
-        movers = movers[order_by(target[movers], tasks.group[movers])]
-        used = np.flatnonzero(coming)
-        used = used[order_by(source[used])]
-        placed[movers] = np.repeat(of_client[used], coming[used])
-        return placed
+        key, items = tasks.client * groups + tasks.group, np.flatnonzero(stays)
+        at = target * groups + tasks.group
+        items = items[rank_within(key[items]) < flows[stay][key[items]]]
+        at[items] = kinds * groups + tasks.client[items]
+        return along(at, source, kinds * groups + of_client, flows[come]) - kinds * groups
 
     def _within_shares(self, placed: Int64Array, movers: Int64Array) -> Int64Array:
         """The placement after tasks above a share have changed places with others of their kind; movers first."""
