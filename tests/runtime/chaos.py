@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -48,8 +48,8 @@ from task_assignor.runtime import (
     Topology,
     write_topic,
 )
-from task_assignor.runtime.storage.local import CONTENT
 from task_assignor.sdk import StreamsException
+from tests.runtime.chaos_files import Damage, lose
 from tests.runtime.chaos_markers import AskedMarkers, GrowingTopic
 from tests.runtime.support import settings
 
@@ -331,8 +331,7 @@ class Chaos:
             self._topic.grow(self._random.randint(1, ROWS))
             return None, None
         except PowerFailed:
-            self._lose_what_is_not_synced()
-            return None, None
+            return None, self._lose_what_is_not_synced()
         except DriverDied:
             return None, None
         except (StreamsException, OSError) as error:
@@ -445,12 +444,20 @@ class Chaos:
             _signal(pid, signal.SIGCONT)
         self._stopped = []
 
-    def _lose_what_is_not_synced(self) -> None:
-        """Whatever no commit names may be gone, torn, or full of zeros, and of the snapshots of clients anything."""
+    def _lose_what_is_not_synced(self) -> StreamsException | None:
+        """Whatever no commit names may be gone, torn, or full of zeros, and of the snapshots of clients anything.
+
+        Returns:
+            None; or why nobody can say what the commits name: the file that is damaged is one of the log.
+        """
         run = self.root / "run"
         commits = CommitLog(run)
-        named = {*commits.output_files().paths(), *commits.checkpoint().replaced}
-        for record in commits.records():
+        try:
+            named = {*commits.output_files().paths(), *commits.checkpoint().replaced}
+            records = list(commits.records())
+        except StreamsException as error:
+            return error
+        for record in records:
             named.update(path for snapshot in record.snapshots.values() for path in snapshot.paths.values())
             for commit in record.tasks.values():
                 named.update(file.path for file in (*commit.outputs.values(), *commit.changelogs.values()))
@@ -459,17 +466,18 @@ class Chaos:
             for path in sorted((run / folder).rglob("*")):
                 if path.is_file() and str(path.relative_to(run)) not in named and self._random.random() < 0.7:
                     lost += 1
-                    _lose(path, self._random)
+                    lose(path, self._random)
         self.happened.append(f"{lost} files lost")
+        return None
 
     # Damage between two lives.
 
-    def _damage(self, life: int) -> _Damage:
+    def _damage(self, life: int) -> Damage:
         if life == 0 or self._random.random() < 0.6:
-            return _Damage(None, self._random)
+            return Damage(None, self._random)
         files = (path for folder in ("run", "topics") for path in (self.root / folder).rglob("*"))
         victim = self._random.choice(sorted(path for path in files if path.is_file() and path.stat().st_size))
-        damage = _Damage(victim, self._random)
+        damage = Damage(victim, self._random)
         self._note("damage", str(damage))
         return damage
 
@@ -484,65 +492,6 @@ class Chaos:
         check_owners(CommitLog(self.root / "run"))
 
 
-class _Damage:
-    """While it lasts, a file is gone or torn, or has a flipped bit; then it is as it was, if nobody has written or removed it."""
-
-    def __init__(self, victim: Path | None, chance: random.Random) -> None:
-        self._victim = victim
-        self._whole = b"" if victim is None else victim.read_bytes()
-        kinds = ("flipped", "torn", "gone")
-        # Without its newest version a topic is what it was before: nobody can tell that from one that has not grown.
-        self._what = chance.choice(kinds[:2] if victim is not None and "versions" in victim.parts else kinds)
-        self._spoilt = self._spoil(chance)
-
-    def __bool__(self) -> bool:
-        return self._victim is not None
-
-    def __str__(self) -> str:
-        return f"{self._what}: {self._victim}"
-
-    def is_named_in(self, text: str) -> bool:
-        """The file, or the topic that it is of, can be found by what an error says."""
-        if self._victim is None:
-            return False
-        if "topics" in self._victim.parts and "'left'" in text:
-            return True
-        # What was put if absent is a folder with one file.
-        name = self._victim.parent.name if self._victim.name == CONTENT else self._victim.name
-        return name in text
-
-    def __enter__(self) -> Self:
-        if self._victim is not None:
-            self._leave(self._victim, self._spoilt)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._victim is not None and self._victim.parent.exists() and self._found(self._victim) == self._spoilt:
-            self._leave(self._victim, self._whole)
-
-    def _spoil(self, chance: random.Random) -> bytes | None:
-        """What is left of it; None: nothing."""
-        match self._what:
-            case "flipped" if self._whole:
-                spoilt = bytearray(self._whole)
-                spoilt[chance.randrange(len(spoilt))] ^= 1 << chance.randrange(8)
-                return bytes(spoilt)
-            case "torn":
-                return self._whole[: len(self._whole) // 2]
-        return None
-
-    @staticmethod
-    def _leave(path: Path, data: bytes | None) -> None:
-        if data is None:
-            path.unlink()
-        else:
-            path.write_bytes(data)
-
-    @staticmethod
-    def _found(path: Path) -> bytes | None:
-        return path.read_bytes() if path.exists() else None
-
-
 def check_owners(commits: CommitLog) -> None:
     """Every committed batch ran where the assignment of its generation said."""
     assignments: dict[int, Mapping[str, Any]] = {}
@@ -553,17 +502,6 @@ def check_owners(commits: CommitLog) -> None:
             client, tasks = assignments[commit.generation][commit.member_id]
             assert client == commit.client
             assert commit.task in tasks.active
-
-
-def _lose(path: Path, chance: random.Random) -> None:
-    size = path.stat().st_size
-    match chance.choice(("gone", "torn", "zeros")):
-        case "gone":
-            path.unlink()
-        case "torn":
-            os.truncate(path, size // 2)
-        case "zeros":
-            path.write_bytes(bytes(size))
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
