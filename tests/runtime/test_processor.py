@@ -149,6 +149,29 @@ def test_rows_are_as_they_were_when_they_were_given() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.map_(pa.string(), pa.list_(pa.int64())), [("a", [1]), ("b", None)]),
+        (pa.list_(pa.map_(pa.string(), pa.int64())), [[("a", 1)], None]),
+        (pa.month_day_nano_interval(), pa.MonthDayNano([1, 2, 3])),
+    ],
+)
+def test_pairs_of_maps_and_intervals_stay_what_arrow_takes(kind: pa.DataType, value: object) -> None:
+    """They became lists: a record with such a column could not be given on."""
+
+    class Declared(Gives):
+        def output_schema(self) -> pa.Schema:
+            return pa.schema([("v", kind)])
+
+    context = TaskContext("app", TaskId(0, 0), {}, (), {})
+    context.begin(0, {"a": (0, 1)})
+    rows = pa.table({"v": pa.array([value], kind)})
+    found = Declared(lambda record: [record]).process_batch({"a": rows}, context)
+    assert found is not None
+    assert found.equals(rows)
+
+
 def test_tables_are_as_they_were_when_they_were_forwarded() -> None:
     """Arrow takes columns of numpy and pandas where they are: what was written there later was in the output."""
     context = TaskContext("app", TaskId(0, 0), {}, ("one", "other"), {})

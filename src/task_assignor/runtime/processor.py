@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -113,8 +114,12 @@ def _kept(value: Any) -> Any:
     """What a user's code gives, as it is now: it may go on with the same dictionaries and lists, and change them."""
     if type(value) is dict or isinstance(value, Mapping):
         return {name: found if type(found) in _NEVER_CHANGED else _kept(found) for name, found in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return [_kept(found) for found in value]
+    if isinstance(value, tuple):
+        # A map is a list of pairs, an interval a tuple of its own kind: Arrow takes no lists for them.
+        found = tuple(map(_kept, value))
+        return value if all(map(operator.is_, value, found)) else found
     return value.copy() if isinstance(value, (np.ndarray, bytearray, set)) else value
 
 
