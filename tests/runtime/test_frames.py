@@ -190,6 +190,13 @@ def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
     assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2).to_pylist() == rows.to_pylist()
 
 
+def test_tensors_are_columns_like_others(tmp_path: Path) -> None:
+    """Arrow makes none of Python's values, not even one without rows, and its error came out."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12).reshape(3, 2, 2))
+    rows = pa.table({"k": [1, 1, 1], "v": tensors})
+    assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 3).equals(rows)
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

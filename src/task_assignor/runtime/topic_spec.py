@@ -85,8 +85,9 @@ class TopicSpec:
                     f"Topic {self.name} has no column {column!r}. Its columns are {self.schema.names}."
                 )
         for field in self.schema:
+            kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
             try:
-                pa.array([], field.type).take(pa.array([], pa.int64()))
+                pa.array([], kind).take(pa.array([], pa.int64()))
             except pa.ArrowException:
                 raise TopicException(
                     f"The column {field.name!r} of topic {self.name} has type {field.type}, of which Arrow cannot take single rows. "
