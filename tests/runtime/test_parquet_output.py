@@ -61,6 +61,18 @@ def test_every_engine_reads_exactly_the_committed_rows(tmp_path: Path) -> None:
     assert not list((tmp_path / "run" / "output").rglob("*.arrow"))
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\u2028"])
+def test_a_folder_that_would_break_the_lines_of_the_manifest_is_refused(tmp_path: Path, end: str) -> None:
+    """Its list had no path that there is."""
+    write_streams(tmp_path / "topics", rows=20, keys=5)
+    run_dir = tmp_path / f"a{end}b"
+    with pytest.raises(
+        CommitLogException, match=r"The run folder '.*' cannot have the output 'o' in Parquet: .* the end of a line"
+    ):
+        application(tmp_path, same(Output("o", SCHEMA, format="parquet"))).evolve(run_dir=run_dir).run()
+    assert not any(run_dir.glob("*.json"))
+
+
 def test_rows_come_back_in_the_types_that_were_declared(tmp_path: Path) -> None:
     """Parquet has others in their place."""
     kinds = [pa.timestamp("s", "UTC"), pa.list_(pa.time32("s")), pa.date64(), pa.dictionary(pa.int8(), pa.string())]

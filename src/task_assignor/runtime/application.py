@@ -519,6 +519,12 @@ class StreamsApplication:
                         f"The output {output.name!r} cannot be in Parquet, which does not have its column {wrong}. Maybe give it in "
                         "another type."
                     )
+                address = self._layout.storage.address
+                if output.format == "parquet" and address.splitlines() != [address]:
+                    raise CommitLogException(
+                        f"The run folder {address!r} cannot have the output {output.name!r} in Parquet: the list of its files has a path a "
+                        "line, and this one has the end of a line in it. Maybe use another run_dir."
+                    )
         return found
 
 
