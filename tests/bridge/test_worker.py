@@ -58,6 +58,19 @@ class Hangs(TaskAssignor):
     def assign(self, state):
         threading.Event().wait()
 
+class Reads(TaskAssignor):
+    def assign(self, state):
+        import subprocess
+        print("read", subprocess.run(["cat"], stdout=subprocess.PIPE).stdout, sys.stdin.buffer.read(), flush=True)
+        from task_assignor.builtin_assignors import StickyTaskAssignor
+        return StickyTaskAssignor().assign(state)
+
+class LeavesThread(TaskAssignor):
+    def assign(self, state):
+        threading.Thread(target=threading.Event().wait).start()
+        from task_assignor.builtin_assignors import StickyTaskAssignor
+        return StickyTaskAssignor().assign(state)
+
 class Forks(TaskAssignor):
     config_keys = (ConfigKey(name="forks.hangs", type="boolean", default=False),)
     def configure(self, configs):
@@ -176,6 +189,21 @@ def test_what_an_assignor_prints_does_not_get_between_the_answers(child: Child) 
     assert child.ask(question(settings={"prints.what": "so there"}))[0] == wire.ANSWER
     assert child.ask(question())[0] == wire.ANSWER
     assert b"to standard output so there" in child.process.communicate(timeout=60)[1]
+
+
+def test_what_an_assignor_reads_is_none_of_the_questions(child: Child) -> None:
+    """Nor what it starts: both had waited for the next question, and had taken it."""
+    child.ask(hello("bad.Reads"))
+    assert child.ask(question(timeout_ms=20_000))[0] == wire.ANSWER
+    assert child.ask(question(timeout_ms=20_000))[0] == wire.ANSWER
+    assert child.process.communicate(timeout=60)[1].count(b"read b'' b''") == 2
+
+
+def test_a_thread_that_an_assignor_has_left_does_not_keep_the_child(child: Child) -> None:
+    child.ask(hello("bad.LeavesThread"))
+    assert child.ask(question())[0] == wire.ANSWER
+    assert child.process.communicate(timeout=20)[0] == b""
+    assert child.process.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from task_assignor import __version__
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _ENDED: Final = None
 _GRACE_S: Final = 1.0
+_STRANGE: Final = 2
+"""Exit code: who speaks on standard input is not the bridge's Java side."""
 
 
 class Worker:
@@ -156,18 +159,26 @@ class _Reader:
 
 
 def serve_standard_streams(allowed: frozenset[str] | None = None) -> bool:
-    """`serve` on standard input and output. What code of an assignor prints goes to standard error instead.
+    """`serve` on standard input and output, which an assignor and what it starts have no part in.
+
+    What they print goes to standard error instead, and there is nothing for them to read.
 
     It is a process group of its own: Ctrl-C in a terminal is for the application, which may need it until it has ended,
-    and processes that an assignor started end with it.
+    and processes and threads that an assignor started end with it.
     """
-    sink = os.fdopen(os.dup(1), "wb")
+    if os.getpgrp() != os.getpid() and not os.isatty(0):
+        os.setpgid(0, 0)
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    if os.getpgrp() != os.getpid() and not sys.stdin.isatty():
-        os.setpgid(0, 0)
-    is_right = serve(sys.stdin.buffer, sink, allowed)
+    is_right = serve(source, sink, allowed)
     _end_group()
+    # Python waits for threads that the assignor has left, for ever.
+    last = threading.Timer(_GRACE_S, os._exit, (0 if is_right else _STRANGE,))
+    last.daemon = True
+    last.start()
     return is_right
 
 
