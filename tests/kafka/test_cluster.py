@@ -148,6 +148,23 @@ def test_what_is_not_there_is_named(kafka_cluster: KafkaCluster, unique: Unique)
     consumer.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "protocol_type", "said"),
+    [
+        ("classic", "connect", "of protocol type 'connect': its members share no partitions"),
+        ("", "sr", "of protocol type 'sr': its members share no partitions"),
+        ("consumer", "consumer", "of kind 'consumer': its brokers decide"),
+        ("streams", "streams", "of kind 'streams': its brokers decide"),
+    ],
+)
+def test_a_group_that_cannot_be_looked_into_is_told_as_such(kind: str, protocol_type: str, said: str) -> None:
+    """That of Kafka Connect was taken for consumers whose bytes cannot be read."""
+    cluster = object.__new__(room.Cluster)
+    cluster.groups = lambda: [room.GroupListing("workers", "Stable", kind, protocol_type)]
+    with pytest.raises(room.KafkaClusterException, match=said):
+        cluster.describe_group("workers")
+
+
 @pytest.mark.parametrize("is_silent", [False, True], ids=["nobody listens", "somebody never answers"])
 def test_a_cluster_that_cannot_be_reached_is_told_in_time(is_silent: bool) -> None:
     with socket.socket() as server:

@@ -22,6 +22,7 @@ from task_assignor.sdk.text import counted, listed, nearest
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _UNKNOWN_TOPIC: Final = 3
+_CONSUMERS: Final = "consumer"
 # What else begins so is somebody's, such as the heartbeats of connectors.
 _KAFKAS_OWN: Final = frozenset(
     {"__cluster_metadata", "__consumer_offsets", "__remote_log_metadata", "__share_group_state", "__transaction_state"}
@@ -148,18 +149,25 @@ class Cluster:
 
         Raises:
             UnknownGroupException: there is no such group.
-            KafkaClusterException: it is of a kind that its brokers assign (`group.protocol` consumer or streams).
+            KafkaClusterException: it is of a kind that its brokers assign (`group.protocol` consumer or streams), or of
+                another protocol type than consumers, such as the workers of Kafka Connect.
         """
         listing = {each.name: each for each in self.groups()}
         if group not in listing:
             close = nearest(group, listing)
             advice = f"Maybe {close!r}." if close else f"There are: {listed(listing) if listing else 'none'}."
             raise UnknownGroupException(f"The cluster has no group {group!r}. {advice}")
-        kind = listing[group].kind
+        kind, protocol_type = listing[group].kind, listing[group].protocol_type
         if kind not in {"", "classic"}:
             raise KafkaClusterException(
                 f"The group {group!r} is of kind {kind!r}: its brokers decide, and task.assignor.class has no effect "
                 f"there. Only groups with group.protocol=classic can be looked into."
+            )
+        # Of a group without members brokers may not say it.
+        if protocol_type not in {"", _CONSUMERS}:
+            raise KafkaClusterException(
+                f"The group {group!r} is of protocol type {protocol_type!r}: its members share no partitions of topics. Only "
+                f"groups of protocol type {_CONSUMERS!r} can be looked into."
             )
         found = self._ask(f"describe the group {group!r}", lambda: self._admin.describe_groups([group]))[group]
         if found["error"]:
