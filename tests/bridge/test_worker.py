@@ -319,6 +319,25 @@ def test_a_server_outlives_a_time_without_processes(server: BridgeServer) -> Non
         assert read(stream)[0] == wire.WELCOME
 
 
+def test_a_server_outlives_a_time_without_threads(server: BridgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end was the first connection for whose process no thread could be started to await its end."""
+    start, is_full = threading.Thread.start, True
+
+    def refuse(thread: threading.Thread) -> None:
+        if is_full:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with connect(server) as refused, contextlib.suppress(ConnectionResetError):
+        assert refused.recv(1) == b""
+    is_full = False
+    with connect(server) as connection, connection.makefile("rwb") as stream:
+        connection.settimeout(30)
+        write(stream, hello())
+        assert read(stream)[0] == wire.WELCOME
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [([], "this is not the bridge's Java side"), (["--allow", "sticky"], "Error: --allow is for --listen")],

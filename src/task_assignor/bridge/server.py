@@ -90,8 +90,8 @@ class BridgeServer:
         while not self._closing.is_set():
             try:
                 self._serve(self._socket.accept()[0])
-            except OSError as error:
-                # Too many open files or processes: others may end, and who has asked asks again.
+            except (OSError, RuntimeError) as error:
+                # Too many open files, processes or threads: others may end, and who has asked asks again.
                 if not self._closing.wait(_PAUSE_S):
                     logger.warning("A connection is not served: %s", error)
 
@@ -102,7 +102,12 @@ class BridgeServer:
             )
         self._workers.add(worker)
         logger.info("Process %d serves a new connection.", worker.pid)
-        threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
+        try:
+            threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()
+        except RuntimeError:
+            worker.kill()
+            self._await_end(worker)
+            raise
 
     def _await_end(self, worker: subprocess.Popen[bytes]) -> None:
         code = worker.wait()
