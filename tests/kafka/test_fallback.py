@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor import TopicPartition
+from task_assignor import StreamsConfig, TopicPartition
+from task_assignor.group import SubTopologyShape
 from task_assignor.group.consumers import ConsumerAssignment, ConsumerMember, GroupTopics, RoundRobinAssignor
 from task_assignor.group.consumers.table import Claim
 
@@ -130,3 +131,25 @@ def test_columns_that_say_something_else_than_is_sent_are_refused(
     assert len(sent) == len(set(sent)) == 4
     (said,) = plugin.failures
     assert message in said
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("InconsistentGroupProtocolError", "application.id is wrong"),
+        ("InvalidSessionTimeoutError", "group.max.session"),
+    ],
+)
+def test_a_leader_that_may_not_join_says_what_to_do(monkeypatch: pytest.MonkeyPatch, error: str, advice: str) -> None:
+    """It said the name of the error and its number."""
+    streams_group = pytest.importorskip("task_assignor.kafka.streams_group")
+
+    def refuse(**settings: object) -> None:
+        raise getattr(streams_group, error)
+
+    monkeypatch.setattr(streams_group, "KafkaConsumer", refuse)
+    monkeypatch.setattr(streams_group._LeaderPlugin, "look_up", lambda plugin, creates: None)
+    config = StreamsConfig({"application.id": "a", "bootstrap.servers": "b:1", "task.assignor.class": "sticky"})
+    leader = streams_group.StreamsGroupLeader(config, [SubTopologyShape("s", ("clicks",))])
+    with pytest.raises(streams_group.GroupStateException, match=f"{error}.*{advice}"):
+        leader.__enter__()

@@ -14,7 +14,7 @@ from typing import Final, NoReturn, Self
 
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
-from kafka.errors import FencedInstanceIdError, KafkaError
+from kafka.errors import FencedInstanceIdError, InconsistentGroupProtocolError, InvalidSessionTimeoutError, KafkaError
 
 from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember
@@ -34,6 +34,15 @@ _SESSION_MS: Final = 45_000
 _POLL_MS: Final = 100
 # Members may take as long as Kafka's default of max.poll.interval.ms to join again.
 _JOIN_S: Final = 330
+_ADVICE: Final[dict[type[Exception], str]] = {
+    InconsistentGroupProtocolError: (
+        "The group has members that are none of Kafka Streams with group.protocol=classic. Maybe application.id is wrong."
+    ),
+    InvalidSessionTimeoutError: (
+        "Maybe session.timeout.ms is below group.min.session.timeout.ms of the brokers, or above group.max.session.timeout.ms."
+    ),
+}
+"""What the errors of brokers do not say."""
 
 
 class StreamsGroupLeader:
@@ -145,7 +154,8 @@ class StreamsGroupLeader:
             # The static member is the other one now: it stays.
             self._instance = None
         except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
-            self._reason = str(error) if isinstance(error, GroupException) else failure(error)
+            said = str(error) if isinstance(error, GroupException) else failure(error)
+            self._reason = " ".join(filter(None, (said, _ADVICE.get(type(error)))))
         finally:
             if self._reason:
                 _log.error("It does not lead the group %r any more: %s", self._group, self._reason)
