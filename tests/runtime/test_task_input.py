@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import attrs
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,6 +21,7 @@ from task_assignor.runtime import (
     KeyValueStoreSpec,
     Output,
     Processor,
+    ProcessorException,
     RecordProcessor,
     SubTopology,
     TaskContext,
@@ -170,17 +175,20 @@ class Ticks(Processor):
         """Nothing else."""
 
 
-def test_the_clock_on_the_wall_is_looked_at_before_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hours", [0, -1, 1])
+def test_schedules_by_the_clock_are_looked_at_before_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Also when somebody sets the clock on the wall: set back by an hour, it was silent for an hour."""
     bench = Bench(tmp_path, {"a": [1, 2, 3, 4, 5]})
-    import attrs
-    import msgspec
-
     bench.sub = attrs.evolve(bench.sub, processor=Ticks)
     bench.task = bench.new_task()
     times = {0: 1_000, 1: 30_999, 2: 31_000, 3: 200_000, 4: 229_999}
     outputs = []
-    for batch, now in times.items():
-        monkeypatch.setattr(StreamTask, "_now_ms", staticmethod(lambda now=now: now))
+    for batch, elapsed in times.items():
+        set_by, seconds = 3_600 * hours * (batch > 0), elapsed / 1_000
+        clocks = {"monotonic": lambda now=seconds: now, "time": lambda now=10_000 + seconds + set_by: now}
+        monkeypatch.setattr("task_assignor.runtime.task.time", SimpleNamespace(**{**vars(time), **clocks}))
         base = bench.progress.position(TASK)
         order = TaskOrder(
             TASK,
@@ -192,7 +200,24 @@ def test_the_clock_on_the_wall_is_looked_at_before_each_batch(tmp_path: Path, mo
         result = bench.task.process(order)
         for file in result.outputs.values():
             outputs += pa.ipc.open_file(str(tmp_path / "run" / file.path)).read_all().column("number").to_pylist()
-    assert outputs == [31_000, 200_000]
+    assert outputs == [10_031_000 + 3_600_000 * hours, 10_200_000 + 3_600_000 * hours]
+
+
+class NeverReady(Ticks):
+    """Cannot begin."""
+
+    def init(self, context: TaskContext) -> None:
+        """A mistake."""
+        raise ValueError("no licence")
+
+
+def test_a_processor_that_cannot_begin_has_failed_before_its_rows(tmp_path: Path) -> None:
+    """There stood an empty pair of brackets."""
+    bench = Bench(tmp_path, {"a": [1]})
+    bench.sub = attrs.evolve(bench.sub, processor=NeverReady)
+    bench.task = bench.new_task()
+    with pytest.raises(ProcessorException, match=r"task 0_0, batch 0 \(before its rows\): ValueError: no licence"):
+        bench.step(1)
 
 
 def test_what_cannot_be_scheduled_is_refused() -> None:

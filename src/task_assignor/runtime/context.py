@@ -311,8 +311,8 @@ class TaskContext:
         after the record that did it and before the next; the first record does it too. Several multiples at once are one
         call. It depends on the records alone: whatever the batches were and however often one is tried.
 
-        "wall_clock_time": called before a batch when the interval has passed on the client's clock since the last call,
-        or since the task came to the client. Where no rows come, a run that goes on (`until`) makes batches without rows for
+        "wall_clock_time": called before a batch, with the time on the client's clock, when the interval has passed since the last
+        call, or since the task came to the client, also if somebody has set the clock meanwhile. Where no rows come, a run that goes on (`until`) makes batches without rows for
         it, looked for with every heartbeat; a run that ends when all is read does not. Another try of a batch may call at
         another time, or not at all. Only what the try that is committed did counts.
 
@@ -345,24 +345,24 @@ class TaskContext:
         """Called by the runtime: add the rows of a ready-made processor to its output; nobody else knows their memory."""
         self._forwarded.append((self._output(None), rows))
 
-    def renew(self, now_ms: int) -> None:
-        """Called by the runtime before `Processor.init`, with the time on the client's clock."""
-        self.schedules, self._may_schedule, self._began_ms = [], True, now_ms
+    def renew(self, elapsed_ms: int) -> None:
+        """Called by the runtime before `Processor.init`, with the time of a clock that nobody sets."""
+        self.schedules, self._may_schedule, self._began_ms = [], True, elapsed_ms
         self._called_ms = {}
 
-    def due_by_clock(self, now_ms: int) -> list[tuple[int, Schedule]]:
+    def due_by_clock(self, elapsed_ms: int) -> list[tuple[int, Schedule]]:
         """Called by the runtime: the schedules by the clock that are due, with their numbers."""
         return [
             (number, schedule)
             for number, schedule in enumerate(self.schedules)
             if schedule.kind == "wall_clock_time"
-            and now_ms - self._called_ms.get(number, self._began_ms) >= schedule.interval_ms
+            and elapsed_ms - self._called_ms.get(number, self._began_ms) >= schedule.interval_ms
         ]
 
-    def punctuate_by_clock(self, now_ms: int) -> None:
-        """Called by the runtime before the rows of a batch."""
-        for number, schedule in self.due_by_clock(now_ms):
-            self._called_ms[number] = now_ms
+    def punctuate_by_clock(self, elapsed_ms: int, now_ms: int) -> None:
+        """Called by the runtime before the rows of a batch; the schedules are told what the clock on the wall says."""
+        for number, schedule in self.due_by_clock(elapsed_ms):
+            self._called_ms[number] = elapsed_ms
             self.punctuate([schedule], now_ms)
 
     def punctuate(self, due: Sequence[Schedule], time_ms: int | None) -> None:

@@ -255,7 +255,7 @@ class StreamTask:
         """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
         if self._processor is None:
             return may_schedule(self._sub_topology)
-        return bool(self._context.due_by_clock(self._now_ms()))
+        return bool(self._context.due_by_clock(self._elapsed_ms()))
 
     def process(self, order: TaskOrder) -> TaskResult:
         """Process one micro-batch and write its files; nothing of it is visible to readers yet.
@@ -344,12 +344,12 @@ class StreamTask:
             step()
             if self._processor is None:
                 processor = self._sub_topology.processor()
-                context.renew(self._now_ms())
+                context.renew(self._elapsed_ms())
                 processor.init(context)
                 self._processor = processor
             context.begin(order.batch, batch.offsets, batch.rows, batch.row_offsets)
             context.stream_time = order.base.stream_time
-            context.punctuate_by_clock(self._now_ms())
+            context.punctuate_by_clock(self._elapsed_ms(), round(time.time() * 1_000))
             for part in batch.parts(order.base.stream_time, context.schedules):
                 context.turn_to(part.offsets, part.rows, part.row_offsets)
                 rows = self._processor.process_batch(part.rows, context)
@@ -370,8 +370,8 @@ class StreamTask:
         return fitted, counters
 
     @staticmethod
-    def _now_ms() -> int:
-        return int(time.time() * 1_000)
+    def _elapsed_ms() -> int:
+        return round(time.monotonic() * 1_000)
 
     def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
         schema = next(found.schema for found in self._sub_topology.outputs if found.name == output)
@@ -402,7 +402,7 @@ class StreamTask:
             ranges += f"; at the record {topic}, partition {self.task.partition}, offset {offset}"
         return (
             f"The processor {processor_name(self._sub_topology.processor)} of sub-topology {self._sub_topology.name!r} "
-            f"failed in task {self.task}, batch {order.batch} ({ranges}): {text_of(error)}"
+            f"failed in task {self.task}, batch {order.batch} ({ranges or 'before its rows'}): {text_of(error)}"
         )
 
     def _drain_changes(self) -> dict[str, pa.Table]:
