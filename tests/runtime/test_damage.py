@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import shutil
@@ -32,6 +33,7 @@ from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START
 from task_assignor.runtime.run_folder import APPLICATION, RunLayout, read_application
+from task_assignor.runtime.storage.content import corrupt
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
@@ -334,3 +336,12 @@ def test_a_checkpoint_without_its_commit_is_told(finished: Path, tmp_path: Path)
         shutil.rmtree(root / "run" / "commits")
         with pytest.raises(CommitLogException, match=r"a checkpoint of commit \d+, but not the commit: .* is missing"):
             application(root, _topology(), clients=1).run()
+
+
+def test_a_file_that_this_user_may_not_read_is_not_called_damaged() -> None:
+    """It was said to be cut off, changed or deleted. Root may read all files, so it is not tried with one."""
+    error = corrupt("t/0/a.arrow", "topic", "t", 0, 5, OSError(errno.EACCES, "Permission denied"))
+    assert str(error) == (
+        "The topic file of t, partition 0, offset 5 cannot be read: t/0/a.arrow ([Errno 13] Permission denied). Maybe let this user "
+        "read it. Else restore the file from a copy, or write the topic again."
+    )

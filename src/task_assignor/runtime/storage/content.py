@@ -178,6 +178,8 @@ def corrupt(place: str, what: str, topic: str, partition: int, offset: int, erro
     is_missing = isinstance(error, FileNotFoundError)
     reason = "it is missing" if is_missing else str(error) or type(error).__name__
     why = "Maybe it was cut off, changed or deleted: restore"
+    if isinstance(error, PermissionError):
+        why = "Maybe let this user read it. Else restore"
     if is_missing and what == "output":
         why = (
             "Maybe it was listed more than output_retention_ms ago, as in a DataFrame that is collected again, and its rows are in a "
