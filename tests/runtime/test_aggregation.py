@@ -507,6 +507,14 @@ def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str
         WindowedAggregation(**given).sub_topology("a", "out", [SPEC])
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.json_()])
+def test_values_without_an_order_have_no_least_one(kind: pa.DataType) -> None:
+    """Of JSON the run ended with the first batch."""
+    spec = TopicSpec("s", 4, SCHEMA.append(pa.field("x", kind)), ("k",), "at")
+    with pytest.raises(TopologyException, match="'m' needs values with an order, not"):
+        Aggregation(source="s", aggregates={"m": Aggregate.min("x")}).sub_topology("a", "out", [spec])
+
+
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 1), pa.month_day_nano_interval(), pa.list_(pa.decimal256(50, 1))])
 def test_types_that_polars_does_not_have_are_refused_beforehand(kind: pa.DataType) -> None:
     spec = TopicSpec(

@@ -143,7 +143,7 @@ class Group:
         assert found.column is not None
         kind = plain(self._spec.schema.field(found.column)).type
         if found.kind in ("min", "max"):
-            if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            if pa.types.is_nested(kind) or pa.types.is_null(kind) or isinstance(kind, pa.JsonType):
                 raise TopologyException(f"{self._where}: {name!r} needs values with an order, not {kind}.")
             return kind
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
