@@ -507,7 +507,7 @@ def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str
         WindowedAggregation(**given).sub_topology("a", "out", [SPEC])
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.json_()])
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), *([pa.json_()] if hasattr(pa, "json_") else [])])
 def test_values_without_an_order_have_no_least_one(kind: pa.DataType) -> None:
     """Of JSON the run ended with the first batch."""
     spec = TopicSpec("s", 4, SCHEMA.append(pa.field("x", kind)), ("k",), "at")

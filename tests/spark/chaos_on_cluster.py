@@ -32,7 +32,7 @@ OPTIONS: RuntimeOptions = attrs.evolve(
 )
 ACTS = (
     *("kill", "stop", "executor", "executor", "decommission", "scale", "sigterm", "driver", "drain", "power"),
-    *("grow", "marker"),
+    *("grow", "shed", "marker"),
 )
 """Those of clients are done to the Python of their executors. `executor`: its JVM is killed with -9."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
