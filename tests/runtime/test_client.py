@@ -142,6 +142,17 @@ def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
     machine.validate_state()
 
 
+def test_an_active_task_is_restored_before_standbys() -> None:
+    """Nobody processes it until then; standbys that came at the same time made it wait for theirs."""
+    machine = a_member()
+    target = Position(3, 2, 40)
+    assert machine.handle(Received(assign(4, {B: target}, {A: target}))) == [
+        RunJob(Job(JobKind.RESTORE, B, restore=restore_to(target)))
+    ]
+    assert machine.handle(Received(Process((an_order(B, 4, 4, target),)))) == []
+    machine.validate_state()
+
+
 def test_a_new_task_is_ready_without_a_job() -> None:
     machine = a_member()
     told = machine.handle(Received(assign(1, {A: START}, {B: START})))

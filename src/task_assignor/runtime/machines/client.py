@@ -451,8 +451,10 @@ class ClientMachine:
             return self._last_snapshot(free)
         if self._phase is not ClientPhase.MEMBER:
             return None
-        # In turn: where there always is another order, standbys would never get theirs.
-        for task in sorted(free, key=lambda task: task.waits_since):
+        # In turn: where there always is another order, standbys would never get theirs. But while an active task waits for its
+        # state nobody processes it at all.
+        waits = any(task.state is TaskState.ACTIVE and task.wants_restore for task in free)
+        for task in sorted(free, key=lambda task: (waits and task.state is TaskState.STANDBY, task.waits_since)):
             if not self._may_begin(task):
                 continue
             if task.order is not None and task.is_current:
@@ -460,7 +462,7 @@ class ClientMachine:
                 if self._snapshot_is_due(task):
                     return Job(JobKind.SNAPSHOT, task.task)
                 return Job(JobKind.PROCESS, task.task, order=task.order)
-            if task.role and not task.is_current and not task.awaits_commit and task.can_be_restored:
+            if task.wants_restore:
                 return Job(JobKind.RESTORE, task.task, restore=task.restore)
         return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
 

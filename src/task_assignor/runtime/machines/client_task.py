@@ -193,6 +193,11 @@ class ClientTask:
         return self.position is not None and self.position.is_same_try(self.committed)
 
     @property
+    def wants_restore(self) -> bool:
+        """Its state is to be made the committed one, and can be."""
+        return bool(self.role) and not self.is_current and not self.awaits_commit and self.can_be_restored
+
+    @property
     def is_closing(self) -> bool:
         """What it has in memory is about to go."""
         return self.state is TaskState.CLOSING or (self.job is not None and self.job.kind is JobKind.CLOSE)
