@@ -94,7 +94,7 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     bound = int((problem.costs.at(row, cells[target]) + extra).sum())
     kinds, kind = distinct_and_numbers(np.where(is_near, saved[row], 0) * len(cells) + target)
     left = PlacesProblem(
-        costs=RowCosts.of_table(kind, np.zeros((len(kinds), len(cells)), dtype=np.int64)),
+        costs=RowCosts.nothing(kind, len(kinds), len(cells)),
         item_owner=np.where(is_near, owner, NOBODY),
         row_hub=kinds % len(cells),
         move_cost=kinds // len(cells),

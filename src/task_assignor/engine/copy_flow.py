@@ -125,7 +125,7 @@ class Prices:
     @classmethod
     def nothing(cls, items: int = 0, owners: int = 0) -> Prices:
         """All is free."""
-        return cls(RowCosts.nothing(items), np.zeros(owners, dtype=np.int64), 0, 0, (0, 0))
+        return cls(RowCosts.nothing(np.zeros(items, dtype=np.int64)), np.zeros(owners, dtype=np.int64), 0, 0, (0, 0))
 
 
 def bit_count(bits: Bits) -> Int64Array:

@@ -40,7 +40,7 @@ class RackCosts:
     @classmethod
     def nothing(cls, items: int, owners: int) -> RackCosts:
         """One rack, where only lost claims cost."""
-        return cls(RowCosts.nothing(items), 1, np.zeros(owners, dtype=np.int64))
+        return cls(RowCosts.nothing(np.zeros(items, dtype=np.int64)), 1, np.zeros(owners, dtype=np.int64))
 
 
 @attrs.frozen(eq=False)

@@ -36,9 +36,10 @@ class RowCosts:
     cells: int
 
     @classmethod
-    def nothing(cls, items: int) -> RowCosts:
-        """One row and one cell, where nothing costs anything."""
-        return cls.of_table(np.zeros(items, dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
+    def nothing(cls, row: Int64Array, rows: int = 1, cells: int = 1) -> RowCosts:
+        """So many rows and cells, where nothing costs anything."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(row, np.zeros(rows, dtype=np.int64), none, none, none, cells)
 
     @classmethod
     def of_table(cls, row: Int64Array, table: Int64Array) -> RowCosts:
