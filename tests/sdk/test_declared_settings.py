@@ -93,9 +93,20 @@ class RefusesSetting(Own):
         raise ConfigException("own.x must not be y")
 
 
+class UnsayableError(ConfigException):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class RefusesWithoutWords(Own):
+    def configure(self, configs: Mapping[str, object]) -> None:
+        raise UnsayableError("no words")
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
+        (RefusesWithoutWords, "UnsayableError"),
         (RaisesInConfigure, "ValueError: no"),
         (RaisesInConstructor, "RuntimeError: never"),
         (ExitsInConfigure, "SystemExit: bye"),

@@ -48,6 +48,11 @@ from task_assignor.utils import identity_assignment
 STATE = a_state(["0_0", "0_1", a_stateless_task("1_0")], [a_client(1, threads=2), 2])
 
 
+def test_a_flag_is_true_or_false() -> None:
+    with pytest.raises(ConfigException, match=r"^The strict \('no'\) must be True or False\.$"):
+        assert_valid(STATE, an_assignment(STATE), strict="no")  # type: ignore[arg-type]
+
+
 def test_valid_passes_warnings_unless_it_is_strict() -> None:
     state = a_state(["0_0"], 2, num_standby_replicas=1)
     assignment = an_assignment(state, active={1: ["0_0"]})

@@ -227,6 +227,9 @@ def test_seeds_mean_what_they_always_meant() -> None:
         (lambda: random_state(1, max_threads=0), r"max_threads \(0\) must be an int from 1"),
         (lambda: random_states(1, 1, max_tasks=-1), r"max_tasks \(-1\) must be an int from 0"),
         (lambda: application_states(max_standbys=-1), r"max_standbys \(-1\) must be an int from 0"),
+        (lambda: random_state(1, lags_known="no"), r"lags_known \('no'\) must be True or False"),  # type: ignore[arg-type]
+        (lambda: application_states(consistent=1), r"consistent \(1\) must be True or False"),  # type: ignore[arg-type]
+        (lambda: random_states(1, 1, racks_known=None), r"racks_known \(None\) must be True or False"),  # type: ignore[arg-type]
         (lambda: random_states(1, -1), r"count \(-1\) must be an int from 0"),
         (lambda: random_states(1, 1, start=-1), r"start \(-1\) must be an int from 0"),
     ],

@@ -38,6 +38,15 @@ def whole_number(
     return int(value)
 
 
+def check_flag(
+    what: str, value: object, owner: object = None, error: type[StateException | ConfigException] = StateException
+) -> None:
+    """Raise `error` if a value is neither True nor False: the text "no" would count as true; others as for `all_of`."""
+    # The owner is written only then: that takes longer than the check.
+    if type(value) is not bool:
+        raise error(f"The {_of(what, owner)} ({shown(value)}) must be True or False.")
+
+
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:
     """The values as a tuple.
 

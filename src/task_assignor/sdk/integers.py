@@ -16,3 +16,8 @@ def plain_int(value: Any) -> Any:
     if type(value) is int or value is True or value is False:
         return value
     return int(value) if isinstance(value, numbers.Integral) else value
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is an integer; true and false are none."""
+    return type(plain_int(value)) is int

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
-_log = logging.getLogger(__name__)
+from task_assignor.sdk.logs import logger_of
+
+_log = logger_of(__name__)
 _named: set[tuple[str, str]] = set()
 """What was said, and of which setting."""
 

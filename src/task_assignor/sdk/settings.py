@@ -31,7 +31,7 @@ from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.once import name_once
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.state import ApplicationState
-from task_assignor.sdk.text import failure, listed, nearest, shown
+from task_assignor.sdk.text import failure, listed, nearest, said, shown
 
 # Alike enough to be a slip of the hand: `num.standby.replica` is, `client.id` for `client.rack` is not.
 _SLIP: Final = 0.85
@@ -407,7 +407,7 @@ class _Reading:
             _configured(assignor_class, HidingSettings(self.for_assignor))
         except ConfigException as error:
             if not error.problems:
-                self._problem(key, "an assignor that accepts the settings", str(error), value=assignor_class)
+                self._problem(key, "an assignor that accepts the settings", said(error), value=assignor_class)
             for problem in error.problems:
                 self._add(problem)
         except ValueProblem as failed:
@@ -423,7 +423,7 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the code of an assignor is somebody else's
-        text = str(error) if isinstance(error, StreamsException) else failure(error)
+        text = said(error) if isinstance(error, StreamsException) else failure(error)
         raise ValueProblem(
             "an assignor that accepts the settings", f"Making and configuring it failed with {text}"
         ) from error

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import attrs
 import numpy as np
 
-from task_assignor.sdk.checks import all_of, strings
+from task_assignor.sdk.checks import all_of, check_flag, strings
 from task_assignor.sdk.columns import MISSING, Role, StateColumns
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.equality import same_states
@@ -45,12 +45,6 @@ def _partitions(values: Iterable[TaskTopicPartition]) -> tuple[TaskTopicPartitio
     return partitions_of("topic_partitions", values)
 
 
-def _check_flag(what: str, owner: object, value: object) -> None:
-    # The owner is written only then: that takes longer than the check.
-    if type(value) is not bool:
-        raise StateException(f"The {what} {owner} ({shown(value)}) must be True or False.")
-
-
 def _named(task_id: object) -> str:
     return str(task_id) if isinstance(task_id, TaskId) else f"{shown(task_id)} (not a TaskId; maybe use TaskId.parse)"
 
@@ -80,8 +74,8 @@ class TaskTopicPartition:
                 f"The topic_partition of a TaskTopicPartition ({shown(self.topic_partition)}) must be a "
                 "TopicPartition(topic, partition)."
             )
-        _check_flag("is_source of the partition", self.topic_partition, self.is_source)
-        _check_flag("is_changelog of the partition", self.topic_partition, self.is_changelog)
+        check_flag("is_source of the partition", self.is_source, self.topic_partition)
+        check_flag("is_changelog of the partition", self.is_changelog, self.topic_partition)
 
 
 @attrs.frozen
@@ -108,7 +102,7 @@ class TaskInfo:
             raise StateException(
                 f"The id of a TaskInfo ({shown(self.id)}) must be a TaskId. Maybe use TaskId.parse(text)."
             )
-        _check_flag("is_stateful of task", self.id, self.is_stateful)
+        check_flag("is_stateful of task", self.is_stateful, self.id)
 
     @property
     def has_changelog(self) -> bool:

@@ -103,11 +103,25 @@ def failure(error: BaseException) -> str:
         >>> failure(KeyError("oops")), failure(ValueError("two\nlines")), failure(MemoryError())
         ("KeyError: 'oops'", 'ValueError: two lines', 'MemoryError')
     """
-    try:
-        text = " ".join(str(error).split()).rstrip(".")
-    except Exception:  # noqa: BLE001  (its `__str__` may raise what it likes)
-        text = ""
+    text = " ".join(_text_of(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def said(error: BaseException) -> str:
+    """The text of an error that somebody else may have made; of one without a text its type.
+
+    Examples:
+        >>> said(ValueError("no rack yet.")), said(MemoryError())
+        ('no rack yet.', 'MemoryError')
+    """
+    return _text_of(error) or type(error).__name__
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (its `__str__` may raise what it likes)
+        return ""
 
 
 def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -18,7 +18,7 @@ from task_assignor.sdk import (
     TaskAssignor,
     assignment_to_json,
 )
-from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.checks import check_flag, whole_number
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.testing.answers import Assignor, answer_of, checked_answer
@@ -42,9 +42,10 @@ def assert_valid(state: ApplicationState, assignment: Answer, *, strict: bool = 
 
     Raises:
         AssertionError: it has; with the whole report.
-        ConfigException: what should make an assignor makes none.
+        ConfigException: what should make an assignor makes none, or `strict` is neither True nor False.
         StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
+    check_flag("strict", strict, error=ConfigException)
     report = report_violations(state, _wrapped(state, assignment))
     if not report.is_valid or (strict and report.violations):
         raise AssertionError(report.to_text())

@@ -25,7 +25,7 @@ from task_assignor.sdk import (
     TaskId,
     UnknownClientError,
 )
-from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.checks import check_flag, whole_number
 from task_assignor.sdk.text import listed, shown
 from task_assignor.testing.answers import Assignor, instance_of
 from task_assignor.testing.builders import (
@@ -226,6 +226,7 @@ class Cluster:
             NotConvergedError: they were not enough, or an answer has an error.
         """
         whole_number("limit", limit, 0)
+        check_flag("heed_follow_ups", heed_follow_ups, error=ConfigException)
         for count in range(limit + 1):
             before = self._placement()
             done = self.rebalance(assignor)

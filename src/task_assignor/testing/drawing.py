@@ -26,7 +26,7 @@ from task_assignor.sdk import (
     TaskTopicPartition,
     TopicPartition,
 )
-from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.checks import check_flag, whole_number
 from task_assignor.sdk.text import shown
 from task_assignor.testing.specs import MOST_CONSUMERS, ClientSpec, TaskSpec, state_of
 from task_assignor.validation.rows import check_state
@@ -109,6 +109,10 @@ def _at_least(least: int) -> Callable[[Any, Any, Any], None]:
     return check
 
 
+def _flag(_instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
+    check_flag(attribute.name, value, error=ConfigException)
+
+
 @attrs.frozen(kw_only=True)
 class StateShape:
     """What random states look like.
@@ -128,16 +132,16 @@ class StateShape:
             unnamed ones, sometimes `a` and `b`.
 
     Raises:
-        ConfigException: a number is out of range, or the client_tags or topologies are of another form.
+        ConfigException: a number is out of range, a flag is neither True nor False, or the client_tags or topologies are of another form.
     """
 
     max_tasks: int = attrs.field(default=12, validator=_at_least(0))
     max_clients: int = attrs.field(default=6, validator=_at_least(1))
     max_threads: int = attrs.field(default=4, validator=_at_least(1))
     max_standbys: int = attrs.field(default=3, validator=_at_least(0))
-    lags_known: bool = True
-    consistent: bool = False
-    racks_known: bool = False
+    lags_known: bool = attrs.field(default=True, validator=_flag)
+    consistent: bool = attrs.field(default=False, validator=_flag)
+    racks_known: bool = attrs.field(default=False, validator=_flag)
     client_tags: ClientTags = attrs.field(factory=dict, converter=checked_tags, hash=False)
     topologies: Sequence[str | None] = attrs.field(default=(), converter=checked_topologies)
 
