@@ -95,17 +95,22 @@ def _movement(
     return placed
 
 
+def _clients(rng: random.Random) -> tuple[int, list[int], list[int], list[ProcessId]]:
+    """How many, and the tasks, threads and ids of each."""
+    clients = rng.randint(2, 14)
+    process_ids = sorted(
+        ProcessId.parse(f"{rng.getrandbits(32):08x}-0000-0000-0000-{number:012x}") for number in range(clients)
+    )
+    counts = [rng.randint(0, 6) for _ in range(clients)]
+    return clients, counts, [rng.choice([1, 1, 2]) for _ in range(clients)], process_ids
+
+
 def test_replaying_gives_what_sifting_all_the_time_gives() -> None:
     """Random movements: also when the queue no longer gives the exact minimum, which happens."""
     surprises = 0
     for seed in range(examples(1_000)):
         rng = random.Random(seed)
-        clients = rng.randint(2, 14)
-        process_ids = sorted(
-            ProcessId.parse(f"{rng.getrandbits(32):08x}-0000-0000-0000-{number:012x}") for number in range(clients)
-        )
-        counts = [rng.randint(0, 6) for _ in range(clients)]
-        threads = [rng.choice([1, 1, 2]) for _ in range(clients)]
+        clients, counts, threads, process_ids = _clients(rng)
         quick = ClientQueue(process_ids, counts, threads)
         exact = ClientQueue(process_ids, counts, threads, most_sifted=0)
         slow = _AlwaysSifted(process_ids, counts, threads)
@@ -122,12 +127,20 @@ def test_replaying_gives_what_sifting_all_the_time_gives() -> None:
 
 
 def test_beyond_its_budget_the_queue_gives_the_exact_minimum() -> None:
-    """Sifting stops after so many clients; then the lightest candidate is taken."""
-    process_ids = [ProcessId.parse(f"00000000-0000-0000-0000-{number:012x}") for number in range(6)]
-    queue = ClientQueue(process_ids, [3, 1, 4, 1, 5, 9], [1] * 6, most_sifted=3)
-    for _ in range(20):
-        assert queue.poll(range(6)) == min(range(6), key=lambda client: (queue.counts[client], client))
-        lightest = min(range(6), key=lambda client: (queue.counts[client], client))
-        queue.change(lightest, 1)
-        queue.change(5, -1 if queue.counts[5] else 0)
-        queue.offer(lightest, 5)
+    """Sifting stops after so many clients; then the lightest candidate is taken, also where Kafka's queue gives another one."""
+    surprises = 0
+    for seed in range(examples(1_000)):
+        rng = random.Random(seed)
+        clients, counts, threads, process_ids = _clients(rng)
+        queue = ClientQueue(process_ids, counts, threads, most_sifted=rng.randrange(10))
+        kafkas = _AlwaysSifted(process_ids, counts, threads)
+        for _ in range(30):
+            candidates = [client for client in range(clients) if rng.random() < 0.5] or [0]
+            lightest = min(candidates, key=lambda client: (queue.counts[client] / threads[client], client))
+            how, move = (rng.randrange(clients), rng.random() < 0.3), rng.random()
+            is_plain, is_same = queue.is_plain, queue.counts == kafkas.counts
+            placed, sifted = [_movement(random.Random(move), one, candidates, *how) for one in (queue, kafkas)]
+            assert placed == lightest or not is_plain, seed
+            surprises += is_plain and is_same and placed != sifted
+        assert queue.is_plain or clients < 4
+    assert surprises > 0

@@ -163,6 +163,7 @@ def test_standbys_that_are_there_count(tags: list[str]) -> None:
     assert [_standbys(result, number) for number in (2, 3, 4)] == (
         [["0_0", "0_1"], ["0_0"], ["0_0", "0_1"]] if tags else [["0_0", "0_1"], ["0_0", "0_1"], ["0_0"]]
     )
+    assert dict(default_standby_task_assignment(state, result)) == dict(result)
 
 
 def test_a_follow_up_that_was_asked_for_stays() -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
 import numpy as np
 
 from task_assignor.sdk import ApplicationState
@@ -49,8 +50,6 @@ class RackTrafficCostModel(CostModel):
             classes = min(tasks, 1)
             return PlacementCosts(task_class=np.zeros(tasks, dtype=np.int64), move=np.full(classes, move))
         rows = rack_rows(columns, np.arange(tasks))
-        # The last column is for clients without rack; there are none. In place: rows may be millions.
-        table = np.repeat(rows.partitions[:, None], rows.racks + 1, axis=1)
-        table[:, :-1] -= rows.local
-        table *= traffic
-        return PlacementCosts(task_class=rows.row, rack=table, move=np.full(len(rows), move))
+        # One more column, for clients without rack; there are none.
+        costs = attrs.evolve(rows.times(traffic), cells=rows.cells + 1)
+        return PlacementCosts(task_class=rows.row, rack=costs.table(), move=np.full(len(rows), move))

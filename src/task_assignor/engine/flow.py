@@ -85,14 +85,13 @@ class Arcs:
         self, tails: npt.ArrayLike, heads: npt.ArrayLike, capacities: npt.ArrayLike, *costs: npt.ArrayLike
     ) -> slice:
         """Add arcs; scalars are repeated, costs of later goals are 0 if left out. Returns their positions."""
-        names = ["tails", "heads", "capacities", *["costs"] * self._goals]
-        columns = (tails, heads, capacities, *costs, *[0] * (self._goals - len(costs)))
+        given = [("tails", tails), ("heads", heads), ("capacities", capacities), *(("costs", cost) for cost in costs)]
         found = [
-            whole_numbers(f"{name} of arcs", np.atleast_1d(np.asarray(column)), 0, INT64_MAX)
-            for name, column in zip(names, columns, strict=True)
+            whole_numbers(f"{name} of arcs", np.atleast_1d(np.asarray(column)), 0, INT64_MAX) for name, column in given
         ]
         (length,) = np.broadcast_shapes(*(column.shape for column in found))
         part = [column if len(column) == length else np.full(length, column[0]) for column in found]
+        part += [np.zeros(length, dtype=np.int64)] * (self._goals - len(costs))
         self._parts.append(part)
         start = self._count
         self._count += len(part[0])

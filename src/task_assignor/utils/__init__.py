@@ -1,5 +1,6 @@
 """What an author of an assignor builds with: placing, standbys, rack awareness, refining; whole assignors live elsewhere."""
 
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.kafka_order.staging import MoveKind
 from task_assignor.utils.actives import place_actives
 from task_assignor.utils.by_load import (
@@ -21,7 +22,7 @@ from task_assignor.utils.rack_aware import (
     optimize_rack_aware_active_tasks,
     optimize_rack_aware_standby_tasks,
 )
-from task_assignor.utils.rack_rows import RackRows, rack_problem, rack_rows
+from task_assignor.utils.rack_rows import rack_problem, rack_rows
 from task_assignor.utils.rack_standbys import optimize_standbys
 from task_assignor.utils.refiner import Movement, RefinedAssignment, refine_with_warmups, with_probing_rebalance
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
@@ -38,8 +39,8 @@ __all__ = [
     "Placement",
     "PlacementCosts",
     "RackAwareOptimizationParams",
-    "RackRows",
     "RefinedAssignment",
+    "RowCosts",
     "SkipReason",
     "Skipped",
     "balance_active_tasks",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by
@@ -12,7 +13,7 @@ from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.rack_costs import usable_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, RackRows, rack_rows
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_rows
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.subtopologies import Subtopologies
 
@@ -64,14 +65,14 @@ def optimize_actives(
         return AssignmentResult(before, skipped=costs, inexact=inexact_of(assignments))
     owned_by = before.active_owner[chosen].astype(np.int64)
     rows = rack_rows(columns, chosen, partitions)
-    traffic_before = int(rows.crossings(rows.row, columns.clients.rack[owned_by]).sum())
+    traffic_before = int(rows.at(rows.row, columns.clients.rack[owned_by]).sum())
     ties_stay = ties_stay or not all(costs)
     if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
         placed, too_many = _min_traffic(columns, owned_by, rows, costs, ties_stay), 0
     else:
         group = columns.tasks.group[chosen]
         placed, too_many = _balance_subtopology(columns, owned_by, group, rows, costs, ties_stay)
-    traffic_after = int(rows.crossings(rows.row, columns.clients.rack[placed]).sum())
+    traffic_after = int(rows.at(rows.row, columns.clients.rack[placed]).sum())
     cost = costs[0] * traffic_after + costs[1] * int((placed != owned_by).sum())
     owner = before.active_owner.copy()
     owner[chosen] = placed
@@ -94,7 +95,7 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
 
 
 def _min_traffic(
-    columns: StateColumns, owner: Int64Array, rows: RackRows, costs: tuple[int, int], ties_stay: bool
+    columns: StateColumns, owner: Int64Array, rows: RowCosts, costs: tuple[int, int], ties_stay: bool
 ) -> Int64Array:
     """Swap tasks between racks; who in a rack gets an arriving task does not matter for the cost.
 
@@ -123,7 +124,7 @@ def _balance_subtopology(
     columns: StateColumns,
     owner: Int64Array,
     task_group: Int32Array,
-    rows: RackRows,
+    rows: RowCosts,
     costs: tuple[int, int],
     ties_stay: bool,
 ) -> tuple[Int64Array, int]:

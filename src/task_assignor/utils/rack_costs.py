@@ -6,11 +6,12 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import StateColumns
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, RackRows, rack_problem, strategy_problem
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, strategy_problem
 from task_assignor.utils.result import Skipped
 
 _LARGE_COST: Final = 2**15
@@ -87,10 +88,10 @@ def _room(left: int, step: int) -> int:
     return INT32_MAX if step == 0 else max(left, 0) // step
 
 
-def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RackRows, places: int, cells: int) -> tuple[int, int]:
+def solver_costs(traffic_cost: int, non_overlap_cost: int, rows: RowCosts, places: int, cells: int) -> tuple[int, int]:
     """Costs for the solver: as given, unless they are large."""
     if max(traffic_cost, non_overlap_cost) <= _LARGE_COST:
         return traffic_cost, non_overlap_cost
     # On a simple cycle of the residual graph: at most two arcs at each place, cell and hub.
     arcs = 2 * (places + 2 * cells + 1)
-    return small_costs(traffic_cost, non_overlap_cost, int(rows.partitions.max(initial=1)) * arcs, arcs)
+    return small_costs(traffic_cost, non_overlap_cost, int(rows.default.max(initial=1)) * arcs, arcs)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from functools import cached_property
 from typing import Literal, get_args
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -98,36 +96,10 @@ def strategy_problem(strategy: str, traffic_cost: int | None, non_overlap_cost: 
     return None
 
 
-@attrs.frozen(eq=False)
-class RackRows(RowCosts):
-    """Tasks grouped into rows: tasks of one row have the same cross-rack partitions on every rack, which are their costs."""
+def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RowCosts:
+    """Group tasks by where their replicas are: what a row costs in a rack is its number of cross-rack partitions there.
 
-    @property
-    def partitions(self) -> Int64Array:
-        """(K,) number of partitions that count; all are cross-rack on a rack without any of their replicas."""
-        return self.default
-
-    @property
-    def racks(self) -> int:
-        """Number of racks."""
-        return self.cells
-
-    @cached_property
-    def local(self) -> npt.NDArray[np.integer]:
-        """(K, racks) number of partitions with a replica in each rack, in as few bytes as will do."""
-        local = np.zeros((len(self), self.racks), dtype=np.min_scalar_type(int(self.saved.max(initial=0))))
-        local[self.entry_row, self.entry_cell] = self.saved
-        return local
-
-    def crossings(self, rows: AnyIntArray, racks: AnyIntArray) -> Int64Array:
-        """Number of cross-rack partitions of tasks of the given rows on the given racks."""
-        return self.at(rows, racks)
-
-
-def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RackRows:
-    """Group tasks by where their replicas are. Partitions whose racks are not known cause no traffic anywhere.
-
-    Only racks that a client has matter. Tasks of equal cost may still be in several rows (replicas distributed
+    Partitions whose racks are not known cause no traffic anywhere. Only racks that a client has matter. Tasks of equal cost may still be in several rows (replicas distributed
     differently over partitions), which costs time but no exactness.
 
     Args:
@@ -151,7 +123,7 @@ def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions 
     keys, local = np.unique(of_row[of_member] * racks + set_racks[entries], return_counts=True)
     partitions_of = np.bincount(of_row, minlength=len(alike))
     row, rack = np.divmod(keys, racks)
-    return RackRows(alike.of, partitions_of, row, rack, partitions_of[row] - local, racks)
+    return RowCosts(alike.of, partitions_of, row, rack, partitions_of[row] - local, racks)
 
 
 def _alike(items: int, item: Int64Array, value: Int64Array) -> tuple[Classes, Int64Array, Int64Array]:

@@ -140,5 +140,5 @@ def prices_of(
     rows, clients = rack_rows(columns, tasks, partitions), len(columns.clients)
     # Each client is met at most once on a simple cycle, by two arcs.
     most = 2 * (clients + 1)
-    small = small_costs(*costs, int(rows.partitions.max(initial=1)) * most, most)
+    small = small_costs(*costs, int(rows.default.max(initial=1)) * most, most)
     return Prices(rows, columns.clients.rack.astype(np.int64), *costs, min(costs, small, key=max))

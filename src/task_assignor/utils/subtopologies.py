@@ -17,11 +17,11 @@ from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.transport import PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs
-from task_assignor.utils.rack_rows import RackRows
 
 MOST_TASKS: Final = 50_000
 MOST_SHARES: Final = 50_000
@@ -49,7 +49,7 @@ class Subtopologies:
         ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
     """
 
-    rows: RackRows
+    rows: RowCosts
     group: Int64Array
     client: Int64Array
     rack: Int64Array
@@ -95,7 +95,7 @@ class Subtopologies:
             most: (P, G) most tasks of each group in each pool.
         """
         pools, groups = most.shape
-        racks, numbers = self.rows.racks, np.bincount(own, minlength=pools)
+        racks, numbers = self.rows.cells, np.bincount(own, minlength=pools)
         traffic, move = solver_costs(*self.costs, self.rows, most.size + pools, racks * groups)
         costs, group_of_row = self.rows.times(traffic).split(group, groups)
         problem = PlacesProblem(
