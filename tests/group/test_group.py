@@ -308,15 +308,79 @@ def test_any_other_exception_of_the_assignor_ends_the_group_with_its_name() -> N
         _leader().rebalance([_client(ONE)], {}, 0)
 
 
-def test_an_answer_that_cannot_be_read_is_refused() -> None:
+class Unsayable(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class UnsayableGiveUp(Unsayable, TaskAssignmentException):
+    """The same, asking to try again."""
+
+
+def test_an_exception_that_cannot_say_what_it_is_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What its `__str__` raised came out raw, or in place of the log's line."""
+    Scripted.answer = _raise(UnsayableGiveUp())
+    assert _leader().rebalance([_client(ONE)], {}, 0).kept_because == "UnsayableGiveUp"
+    assert "Logging error" not in capfd.readouterr().err
+    Scripted.answer = _raise(Unsayable())
+    with pytest.raises(AssignmentRejectedException, match=r"The assignor Scripted failed with Unsayable$"):
+        _leader().rebalance([_client(ONE)], {}, 0)
+
+    def refuses(*_: object) -> None:
+        raise UnsayableGiveUp
+
+    monkeypatch.setattr(Scripted, "on_assignment_computed", refuses)
+    Scripted.answer = lambda _: TaskAssignment([KafkaStreamsAssignment.of(ONE, _active(*TASKS))])
+    with pytest.raises(AssignmentRejectedException, match=r"failed in on_assignment_computed with UnsayableGiveUp$"):
+        _leader().rebalance([_client(ONE)], {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (KeyError("zone"), r"^The assignor shop\.Mine cannot be made: KeyError: 'zone'$"),
+        (SystemExit(3), "cannot be made: SystemExit: 3"),
+        (None, r"^What should make the assignor shop\.Mine made None, which is no TaskAssignor object\. Maybe"),
+        (Scripted, r"made .*\.Scripted, which is no TaskAssignor object"),
+    ],
+)
+def test_a_factory_that_makes_no_assignor_is_told_as_a_failure_of_it(made: object, said: str) -> None:
+    """What it raised came out raw: hosts that know two ways to fail met a third one."""
+
+    def make() -> Any:
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    with pytest.raises(AssignmentRejectedException, match=said):
+        GroupLeader(make, AssignmentConfigs(), TASKS, "shop.Mine").rebalance([_client(ONE)], {}, 0)
+
+
+class _Forgetful(TaskAssignment):
+    def __init__(self) -> None:
+        pass
+
+
+class _Leaves(TaskAssignment):
+    @property
+    def inexact(self) -> Any:
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(_Forgetful, "Attr"), (lambda: _Leaves([KafkaStreamsAssignment.of(ONE, _active(*TASKS))]), "SystemExit")],
+)
+def test_an_answer_that_cannot_be_read_is_refused(answer: Callable[[], TaskAssignment], said: str) -> None:
     """A class of the assignor's own, which forgot what it inherits: it was an `AttributeError` of ours."""
-
-    class Mine(TaskAssignment):
-        def __init__(self) -> None:
-            pass
-
-    Scripted.answer = lambda _: Mine()
-    with pytest.raises(AssignmentRejectedException, match="The answer of the assignor Scripted cannot be read: Attr"):
+    Scripted.answer = lambda _: answer()
+    with pytest.raises(
+        AssignmentRejectedException, match=f"The answer of the assignor Scripted cannot be read: {said}"
+    ):
         _leader().rebalance([_client(ONE)], {}, 0)
 
 

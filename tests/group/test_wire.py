@@ -48,6 +48,7 @@ NUMBERS = st.integers(0, 2**31 - 1)
 # Whatever Java's strings and UTF-8 have in common.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 PARTITIONS = st.builds(TopicPartition, TEXTS, NUMBERS)
+SOMEBODY = ProcessId(uuid.UUID(int=1))
 DATA = st.none() | st.binary(max_size=20)
 FILES = ("sticky_userdata", "consumer_protocol", "subscription_info", "assignment_info")
 
@@ -196,18 +197,29 @@ def test_java_texts_are_in_modified_utf_8(text: str) -> None:
         (lambda: encode_subscription(Subscription(("x" * 2**15,))), "int16"),
         (lambda: encode_subscription(Subscription(generation_id=2**31)), "int32"),
         (lambda: encode_subscription(Subscription(), -1), "-1"),
+        *(
+            (make, r"The version of an? \w+ \(.*\) must be")
+            for wrong in (None, "3", True)
+            for make in (
+                lambda wrong=wrong: encode_subscription(Subscription(), wrong),
+                lambda wrong=wrong: encode_assignment(Assignment(()), wrong),
+                lambda wrong=wrong: encode_assignment_info(AssignmentInfo(version=wrong)),
+                lambda wrong=wrong: encode_subscription_info(SubscriptionInfo(SOMEBODY, version=wrong)),
+                lambda wrong=wrong: encode_subscription_info(
+                    SubscriptionInfo(SOMEBODY, latest_supported_version=wrong)
+                ),
+            )
+        ),
         (lambda: encode_sticky_user_data(StickyUserData({"t": [2**31]})), "int32"),
         (lambda: encode_stream_join_user_data(StreamJoinUserData((1,), 2**31)), "int32"),
         (lambda: encode_assignment_info(AssignmentInfo(version=12)), "12"),
         (lambda: encode_assignment_info(AssignmentInfo((TaskId(0, 0, "named"),), version=9)), "named"),
         (
-            lambda: encode_subscription_info(
-                SubscriptionInfo(ProcessId(uuid.UUID(int=1)), {TaskId(0, 0, "named"): 1}, version=9)
-            ),
+            lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, {TaskId(0, 0, "named"): 1}, version=9)),
             "named",
         ),
-        (lambda: encode_subscription_info(SubscriptionInfo(ProcessId(uuid.UUID(int=1)), version=12)), "12"),
-        (lambda: encode_subscription_info(SubscriptionInfo(ProcessId(uuid.UUID(int=1)), unique_field=200)), "200"),
+        (lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, version=12)), "12"),
+        (lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, unique_field=200)), "200"),
         (lambda: encode_subscription(Subscription(("\ud800",))), "cannot be encoded"),
     ],
 )
@@ -285,4 +297,4 @@ def test_a_topic_that_comes_a_hundred_thousand_times_takes_no_longer_than_so_man
 
 def test_values_are_frozen() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        SubscriptionInfo(ProcessId(uuid.UUID(int=1))).version = 3  # type: ignore[misc]
+        SubscriptionInfo(SOMEBODY).version = 3  # type: ignore[misc]

@@ -7,7 +7,6 @@ the time, and carries the answer to the members. Source: KIP-924; `StreamsPartit
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -36,10 +35,11 @@ from task_assignor.sdk import (
     TaskInfo,
     TopicPartition,
 )
-from task_assignor.sdk.text import failure, perhaps_inexact
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure, perhaps_inexact, said, shown
 from task_assignor.validation import ValidationReport, report_violations
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _UNREADABLE = frozenset({AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID})
 """With these Kafka does not compute the members' assignments; the callback sees an empty one."""
 
@@ -145,7 +145,7 @@ class GroupLeader:
 
         Raises:
             AssignmentRejectedException: the answer breaks a rule of Kafka's or of ours (a task that nobody owns), or
-                the assignor failed with anything but `TaskAssignmentException`.
+                the assignor cannot be made or failed with anything but `TaskAssignmentException`.
             GroupException: the members do not fit together.
         """
         members = sorted(clients, key=lambda client: client.process_id)
@@ -154,13 +154,14 @@ class GroupLeader:
         state = self._state(members, ends, now_ms)
         if self._on_state is not None:
             self._on_state(state)
-        assignor = self._assignor_factory()
+        assignor = self._assignor()
         name = type(assignor).__qualname__
         try:
             answer = assignor.assign(state)
         except TaskAssignmentException as error:
-            _log.warning("The assignor %s asks to keep the assignment and to try again: %s", name, error)
-            return GroupRebalance(self._former(members), str(error) or type(error).__name__, state)
+            why = said(error)
+            _log.warning("The assignor %s asks to keep the assignment and to try again: %s", name, why)
+            return GroupRebalance(self._former(members), why, state)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # `sys.exit`, or a panic of a library: it is the assignor's, not ours
@@ -176,16 +177,37 @@ class GroupLeader:
             # Made before anything else of the assignor runs: what the callback changes in its answer, nobody has looked at.
             is_readable = report.kafka_error is not None and report.kafka_error not in _UNREADABLE
             given = self._assignments(members, answer, ends) if is_readable else {}
-        except Exception as error:  # a class of the assignor's own, say without the `__init__` of what it inherits from
+            inexact = answer.inexact if is_readable else frozenset()
+        except KeyboardInterrupt:
+            raise
+        except (
+            BaseException
+        ) as error:  # a class of the assignor's own, say without the `__init__` of what it inherits from
             raise AssignmentRejectedException(
                 f"The answer of the assignor {name} cannot be read: {failure(error)}"
             ) from error
         self._tell_and_check(assignor, members, given, report)
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)
-        if answer.inexact:
-            _log.info("The assignor %s: %s", name, perhaps_inexact(answer.inexact))
-        return GroupRebalance(given, "", state, report, answer.inexact)
+        if inexact:
+            _log.info("The assignor %s: %s", name, perhaps_inexact(inexact))
+        return GroupRebalance(given, "", state, report, inexact)
+
+    def _assignor(self) -> TaskAssignor:
+        try:
+            assignor: object = self._assignor_factory()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # its constructor and its `configure` are somebody else's code
+            raise AssignmentRejectedException(
+                f"The assignor {self.assignor_name} cannot be made: {failure(error)}"
+            ) from error
+        if not isinstance(assignor, TaskAssignor):
+            raise AssignmentRejectedException(
+                f"What should make the assignor {self.assignor_name} made {shown(assignor)}, which is no TaskAssignor object. "
+                "Maybe give what makes one, such as its class."
+            )
+        return assignor
 
     def _ends(self, end_offset_sums: Mapping[TaskId, int]) -> dict[TaskId, int]:
         return {task: end_offset_sums.get(task, 0) for task, info in self._tasks.items() if info.has_changelog}

@@ -8,7 +8,6 @@ Source: `StreamsPartitionAssignor` of Kafka 4.3; KIP-924, whose text wins where 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -39,8 +38,9 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.config_keys import parse_host_info
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 MISSING_SOURCE_TOPIC: Final = 1
 ASSIGNMENT_FAILED: Final = 3
 SHUTDOWN_REQUESTED: Final = 4

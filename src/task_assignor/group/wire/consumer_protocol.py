@@ -23,6 +23,8 @@ from task_assignor.group.wire.layout import (
 )
 from task_assignor.sdk import Assignment, StateException, Subscription, TopicPartition
 from task_assignor.sdk.ids import java_string_key
+from task_assignor.sdk.integers import is_whole
+from task_assignor.sdk.text import shown
 
 LATEST_CONSUMER_VERSION: Final = 3
 
@@ -114,8 +116,8 @@ def version_of(data: bytes) -> int:
 
 
 def _encode(layout: Layout, values: dict[str, Any], version: int) -> bytes:
-    if version < 0:
-        raise WireFormatException(f"The version of a {layout.name} ({version}) must be at least 0.")
+    if not is_whole(version) or version < 0:
+        raise WireFormatException(f"The version of a {layout.name} ({shown(version)}) must be an int of at least 0.")
     version = min(version, LATEST_CONSUMER_VERSION)
     return INT16.write(version, version) + layout.write(layout.record(values), version)
 

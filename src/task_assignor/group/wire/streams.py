@@ -28,6 +28,8 @@ from task_assignor.group.wire.layout import (
 )
 from task_assignor.sdk import LATEST_OFFSET, HostInfo, ProcessId, StreamsException, TaskId, TopicPartition
 from task_assignor.sdk.ids import java_string_key
+from task_assignor.sdk.integers import is_whole
+from task_assignor.sdk.text import shown
 
 LATEST_STREAMS_VERSION: Final = 11
 UNKNOWN_VERSION: Final = -1
@@ -290,15 +292,16 @@ _NOBODY: Final = ProcessId.parse("00000000-0000-0000-0000-000000000000")
 def _check_versions(version: int, latest: int) -> None:
     if latest == UNKNOWN_VERSION and version in (1, 2):
         return
-    if not 1 <= version <= latest:
+    if not is_whole(version) or not is_whole(latest) or not 1 <= version <= latest:
         raise WireFormatException(
-            f"The version of a SubscriptionInfo ({version}) must be from 1 to the latest that its sender supports ({latest})."
+            f"The version of a SubscriptionInfo ({shown(version)}) must be from 1 to the latest that its sender supports "
+            f"({shown(latest)})."
         )
 
 
 def _check_assignment_version(version: int) -> None:
-    if not 1 <= version <= LATEST_STREAMS_VERSION:
-        raise WireFormatException(f"The version of an AssignmentInfo ({version}) must be from 1 to 11.")
+    if not is_whole(version) or not 1 <= version <= LATEST_STREAMS_VERSION:
+        raise WireFormatException(f"The version of an AssignmentInfo ({shown(version)}) must be from 1 to 11.")
 
 
 def _pair(task: TaskId) -> tuple[int, int]:
