@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from task_assignor.bridge import jar_path
-from tests.kafka.jars import KafkaUnavailableError, class_path, run_tool
+from tests.kafka.jars import JVM_OPTIONS, KafkaUnavailableError, class_path, run_tool
 
 SOURCES: Final = Path(__file__).parents[2] / "java" / "taskassignor"
 JAVA_RELEASE: Final = "11"
@@ -46,7 +46,8 @@ def compile_java(sources: list[Path], target: Path, libraries: str) -> None:
     """
     jdk_release()
     options = ["-nowarn", "-Xlint:-options", "-g:source,lines", "-proc:none", "--release", JAVA_RELEASE]
-    run_tool(["javac", *options, "-cp", libraries, "-d", str(target), *map(str, sorted(sources))])
+    short = [f"-J{option}" for option in JVM_OPTIONS]
+    run_tool(["javac", *short, *options, "-cp", libraries, "-d", str(target), *map(str, sorted(sources))])
 
 
 def build_jar(path: Path, version: str | None = None) -> None:

@@ -25,8 +25,8 @@ from tests.bridge.streams import resident_bytes
 from tests.kafka.fixtures import wait_until
 
 BAD = """
-import os, sys, threading
-from task_assignor.sdk import ConfigKey, TaskAssignor
+import logging, os, sys, threading
+from task_assignor.sdk import ConfigKey, TaskAssignmentException, TaskAssignor
 
 class Prints(TaskAssignor):
     config_keys = (ConfigKey(name="prints.what", type="string", default="nothing"),)
@@ -64,6 +64,29 @@ class Reads(TaskAssignor):
         print("read", subprocess.run(["cat"], stdout=subprocess.PIPE).stdout, sys.stdin.buffer.read(), flush=True)
         from task_assignor.builtin_assignors import StickyTaskAssignor
         return StickyTaskAssignor().assign(state)
+
+class Closes(TaskAssignor):
+    config_keys = (ConfigKey(name="closes.what", type="string", default="sys.stderr.close()"),)
+    def configure(self, configs):
+        self.what = configs["closes.what"]
+    def assign(self, state):
+        exec(self.what)
+        raise ValueError("no idea")
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+class UnsayableGiveUp(Unsayable, TaskAssignmentException):
+    pass
+
+class RaisesUnsayable(TaskAssignor):
+    def assign(self, state):
+        raise Unsayable
+
+class GivesUpUnsayable(TaskAssignor):
+    def assign(self, state):
+        raise UnsayableGiveUp
 
 class LeavesThread(TaskAssignor):
     def assign(self, state):
@@ -213,12 +236,36 @@ def test_a_thread_that_an_assignor_has_left_does_not_keep_the_child(child: Child
         ("Exits", "SystemExit"),
         ("Panics", "BaseException: out of bounds"),
         ("Nothing", "TaskAssignment"),
+        ("RaisesUnsayable", "failed with Unsayable"),
+        ("GivesUpUnsayable", "UnsayableGiveUp"),
     ],
 )
 def test_an_assignor_that_fails_does_not_end_the_child(child: Child, name: str, said: str) -> None:
     child.ask(hello(f"bad.{name}"))
     assert said in error_of(child.ask(question()))
     assert said in error_of(child.ask(question()))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "sys.stderr.close()",
+        "sys.stdout.close(), sys.stderr.close()",
+        "os.close(2)",
+        "os.close(0), os.close(1), os.close(2)",
+        "os.closerange(0, 3), sys.stderr.close()",
+        "setattr(sys, 'stderr', None)",
+        "logging.shutdown(), sys.stderr.close()",
+    ],
+)
+def test_an_assignor_that_closes_what_is_shared_does_not_end_the_child(child: Child, what: str) -> None:
+    """With sys.stderr closed Python aborted the process (exit code -6) at the next question."""
+    child.ask(hello("bad.Closes"))
+    for _ in range(3):
+        assert "ValueError: no idea" in error_of(child.ask(question(settings={"closes.what": what}, timeout_ms=20_000)))
+    told = child.process.communicate(timeout=60)[1]
+    assert child.process.returncode == 0, told
+    assert told.count(b"The assignor failed.") == 3
 
 
 def test_a_child_that_hangs_ends_when_nobody_waits_any_more(child: Child) -> None:

@@ -68,6 +68,7 @@ def build() -> str:
         libraries = f"{unfinished.read_text().strip()}:{jar_path()}"
         _run(
             "javac",
+            "-J-XX:TieredStopAtLevel=1",
             "-nowarn",
             "-Xlint:-options",
             "--release",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -18,8 +17,9 @@ from typing import Final, Self
 
 from task_assignor.bridge.keys import UNIX, host_and_port, is_loopback
 from task_assignor.sdk import StreamsException, registered_assignors
+from task_assignor.sdk.logs import logger_of
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _PAUSE_S: Final = 1.0
 

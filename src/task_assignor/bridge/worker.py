@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import logging
 import os
 import queue
 import signal
@@ -18,10 +17,11 @@ from task_assignor import __version__
 from task_assignor.bridge import wire
 from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
 from task_assignor.sdk.assignor_classes import find_assignor_class
-from task_assignor.sdk.text import failure, perhaps_inexact
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure, perhaps_inexact, said
 from task_assignor.validation.measures import measure
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _ENDED: Final = None
 _GRACE_S: Final = 1.0
@@ -43,10 +43,10 @@ class Worker:
     def answer(self, message: bytes) -> bytes:
         """The answer to a message; whatever is wrong with it or with the assignor, there is one."""
         try:
-            said = wire.read_message(message)
-            return self._welcome(said) if isinstance(said, wire.Hello) else self._answer(said)
+            asked = wire.read_message(message)
+            return self._welcome(asked) if isinstance(asked, wire.Hello) else self._answer(asked)
         except StreamsException as problem:
-            return wire.error(str(problem))
+            return wire.error(said(problem))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
@@ -80,7 +80,37 @@ class Worker:
         return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
 
 
-def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = None) -> bool:
+class _Shared:
+    """The standard streams that assignors have, whole again after each of them; logs and tracebacks go past these.
+
+    An assignor, or a library, may close what it takes for its own. Python aborts the process that then has something to say.
+    """
+
+    def __init__(self) -> None:
+        with Path(os.devnull).open("rb") as nothing:
+            self._nothing = os.dup(nothing.fileno())
+        self.errors = os.dup(2)
+        os.dup2(self._nothing, 0)
+        os.dup2(self.errors, 1)
+        self._give()
+
+    def renew(self) -> None:
+        """Give new ones for those that were closed."""
+        for wanted, kept in ((0, self._nothing), (1, self.errors), (2, self.errors)):
+            try:
+                os.fstat(wanted)
+            except OSError:
+                os.dup2(kept, wanted)
+        if any(getattr(stream, "closed", True) for stream in (sys.stdout, sys.stderr)):
+            self._give()
+
+    @staticmethod
+    def _give() -> None:
+        # Not what logs are written to, and what was there before may be closed.
+        sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+
+
+def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None, shared: _Shared) -> bool:
     """Answer messages until there are no more.
 
     While an assignor runs, the end of the messages ends this process, and so does a question that takes longer than
@@ -90,6 +120,7 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
         source: messages.
         sink: answers.
         allowed: see `Worker`.
+        shared: the standard streams that assignors have.
 
     Returns:
         Whether all were messages.
@@ -101,11 +132,12 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None = Non
     while (message := messages.get()) is not _ENDED:
         timeout_ms = _timeout_ms(message)
         if timeout_ms:
-            faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True)
+            faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True, file=shared.errors)
         try:
             reply = worker.answer(message)
         finally:
             faulthandler.cancel_dump_traceback_later()
+            shared.renew()
         reader.answered += 1
         # Nobody may be there any more.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -169,11 +201,7 @@ def serve_standard_streams(allowed: frozenset[str] | None = None) -> bool:
     if os.getpgrp() != os.getpid() and not os.isatty(0):
         os.setpgid(0, 0)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    is_right = serve(source, sink, allowed)
+    is_right = serve(source, sink, allowed, _Shared())
     _end_group()
     # Python waits for threads that the assignor has left, for ever.
     last = threading.Timer(_GRACE_S, os._exit, (0 if is_right else _STRANGE,))
