@@ -101,6 +101,7 @@ def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, w
     state = written("s.json", document())
     assert "stiky" in run("compare", state, "stiky").err
     assert "cannot be read" in run("compare", state, "no/such/decisions.jsonl").err
+    assert "must be a TaskAssignor class" in run("compare", state, "x" * 300).err
     assert "once only" in run("compare", "-", "-").err
 
 

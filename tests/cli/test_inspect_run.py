@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Runner
 from tests.runtime.support import application, join_topology, settings, write_streams
 
@@ -43,6 +45,20 @@ def test_a_folder_without_a_run_is_named(run: Runner, tmp_path: Path) -> None:
     assert f"There is no run in {tmp_path / 'nothing'}" in done.err
     log = run("inspect-run", str(tmp_path / "nothing"), "--log")
     assert (log.code, log.out, log.err) == (2, "", done.err)
+
+
+def test_what_is_no_folder_or_nowhere_is_told(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    done = run("inspect-run", "file")
+    assert done.code == 2
+    assert f"There is no run in {tmp_path / 'file'}: {tmp_path / 'file' / 'application.json'} is missing." in done.err
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = run("inspect-run", "here")
+    assert done.code == 2
+    assert "The run_dir ('here') must be an absolute path, since the current folder is not there any more." in done.err
 
 
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(run: Runner, tmp_path: Path) -> None:

@@ -56,8 +56,14 @@ class Mine(TaskAssignor):
             return None
         if self.mode == "panics":
             raise BaseException("out of bounds")
+        if self.mode == "says nothing":
+            raise Unsayable
         answer = everything_on_the_first(state)
         return TaskAssignment(answer[:-1] if self.mode == "forgets" else answer)
+
+class Unsayable(TaskAssignmentException):
+    def __str__(self):
+        raise ValueError("no words")
 """
 
 
@@ -371,6 +377,7 @@ def test_what_libraries_and_programs_write_is_no_part_of_the_answers(
         ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 21)"),
         ("panics", "failed with BaseException: out of bounds (OWN.Mine.assign, line 33)"),
         ("gives up", "Mine gave up: not now"),
+        ("says nothing", "Mine gave up: Unsayable"),
         ("nothing", "TaskAssignment"),
     ],
 )
@@ -455,6 +462,15 @@ def test_who_reads_only_the_first_line_ends_the_command_quietly(written: Written
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=600) == 141
+
+
+def test_who_has_enough_of_the_help_is_not_told_of_a_finding() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "task_assignor", "--help"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -141,16 +142,19 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
         ("def application():\n    return 1 / 0", "application() of app.py failed with ZeroDivisionError", "line 2"),
         ("import not_there_at_all", "The file app.py failed with ModuleNotFoundError", "line 1"),
         ("raise BaseException('a panic')", "The file app.py failed with BaseException: a panic", "line 1"),
+        ("application = (", "The file app.py failed with SyntaxError: '(' was never closed", "line 1"),
     ],
 )
 def test_a_file_that_defines_no_application_is_told_what_is_expected(
     run: Runner, tmp_path: Path, text: str, said: str, shown: str
 ) -> None:
     (tmp_path / "app.py").write_text(text)
-    done = run("run", "app.py", shows_traceback=bool(shown))
+    done = run("run", "app.py", shows_traceback=bool(shown) and "SyntaxError" not in said)
     assert done.code == 2
     assert said in done.err.splitlines()[-1]
     assert shown in done.err
+    # Only the frames that are the user's.
+    assert set(re.findall(r'File "(.*)"', done.err)) <= {str(tmp_path / "app.py")}
 
 
 def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path: Path) -> None:
@@ -167,6 +171,7 @@ def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path
     ("arguments", "said"),
     [
         (["gone.py"], "The application's file gone.py is not there. Expected is a file that defines it"),
+        (["x" * 300 + ".py"], ".py cannot be read: File name too long. Expected is a file that defines it"),
         (["folder"], "The application's file folder is no file of Python (.py)"),
         (["json.py"], "The name of the file json.py is that of a module that is in use. Maybe rename it."),
         (["two-words.py"], "The name of the file two-words.py cannot be that of a module. Maybe rename it."),

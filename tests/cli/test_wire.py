@@ -70,6 +70,14 @@ def test_bytes_that_are_no_digits_are_told(run: Runner) -> None:
     assert "HEX: The value must be pairs of hexadecimal digits." in done.err
 
 
+def test_decode_without_bytes_is_told_so_unless_a_file_is_named_that(run: Runner, written: Written) -> None:
+    done = run("wire", "decode")
+    assert (done.code, done.out) == (2, "")
+    assert "After decode there must be bytes in hexadecimal digits" in done.err
+    written("decode", {"op": "sticky_userdata", "action": "decode", "hex": "00000000"})
+    assert run("wire", "decode").code == 0
+
+
 @pytest.mark.parametrize("digits", ["7fffffff00", "zz"])
 def test_bytes_of_no_format_are_an_error(run: Runner, digits: str) -> None:
     done = run("wire", "decode", digits)

@@ -16,7 +16,7 @@ from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
 from task_assignor.cli.inspect_run import inspect_run
 from task_assignor.cli.lead import lead
-from task_assignor.cli.output import BAD_INPUT, give_up_stdout, write_error, write_line
+from task_assignor.cli.output import BAD_INPUT, NOBODY_READS, give_up_stdout, write_error, write_line
 from task_assignor.cli.plan import plan
 from task_assignor.cli.run import run
 from task_assignor.cli.snapshot import snapshot
@@ -69,6 +69,9 @@ def main() -> None:
     except StreamsException as error:
         write_error(str(error))
         sys.exit(BAD_INPUT)
+    except SystemExit as end:
+        # Nobody reads the help any more, of which the parser says 1: a finding.
+        sys.exit(NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code)
     except OSError as error:
         # Help is written by the parser itself; what has a name is another file.
         if error.errno != errno.ENOSPC:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -93,7 +94,9 @@ def serve(
     Exit code 2: the address cannot be listened on, or who speaks on standard input is not the bridge's Java side.
     """
     make_current_folder_importable()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # An assignor may close the one that all have.
+    errors = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=errors)
     if listen is None:
         if allow:
             raise ConfigException(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import attrs
@@ -156,7 +155,8 @@ class _Recorded:
 
 def _candidate(name: str, state_path: str, settings: Sequence[str]) -> _Candidate:
     # A path of Python has no slash, and a name of an assignor is hardly that of a file here.
-    is_file = name == "-" or os.sep in name or name.endswith((".json", ".jsonl", ".gz")) or Path(name).is_file()
+    is_file = name == "-" or os.sep in name or name.endswith((".json", ".jsonl", ".gz"))
+    is_file = is_file or os.path.isfile(name)  # noqa: PTH113  (raises where there can be no such name)
     return _Recorded(name, state_path, settings) if is_file else _Assignor(name, settings)
 
 

@@ -72,16 +72,19 @@ def connect(bootstrap_server: str | None, config: Path | None, timeout_ms: int) 
         ConfigException: a setting is wrong, or none says where the cluster is.
         KafkaClusterException: it cannot be reached.
     """
-    from task_assignor.kafka import Cluster
+    from task_assignor.kafka import ClientSettings, Cluster
 
     settings = read_config(config)
     if bootstrap_server is not None:
         settings["bootstrap.servers"] = bootstrap_server
-    if "bootstrap.servers" not in settings:
+    try:
+        return Cluster(ClientSettings.of(settings), timeout_ms)
+    except ConfigException as error:
+        if "bootstrap.servers" in settings or len(error.problems) > 1:
+            raise
         raise ConfigException(
             "Where is the cluster? Give --bootstrap-server HOST:PORT, or --config FILE with the setting bootstrap.servers."
-        )
-    return Cluster(settings, timeout_ms)
+        ) from None
 
 
 def read_config(config: Path | None) -> dict[str, object]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
 from pathlib import Path
+from stat import S_ISREG
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -50,14 +52,19 @@ def load_application(place: str) -> StreamsApplication:
 
 def _parts(place: str) -> tuple[Path, str]:
     file, colon, name = place.rpartition(":")
-    if colon and name.isidentifier() and not Path(place).exists():
+    if colon and name.isidentifier() and not os.path.exists(place):  # noqa: PTH110  (raises for no name)
         return Path(file), name
     return Path(place), DEFAULT_NAME
 
 
 def _imported(file: Path) -> ModuleType:
-    if not file.is_file() or file.suffix != ".py":
-        what = "is no file of Python (.py)" if file.exists() else "is not there"
+    try:
+        what = "" if S_ISREG(file.stat().st_mode) and file.suffix == ".py" else "is no file of Python (.py)"
+    except FileNotFoundError:
+        what = "is not there"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+    if what:
         raise ConfigException(
             f"The application's file {file} {what}. Expected is a file that defines it, such as app.py."
         )
@@ -100,7 +107,9 @@ def _call(code: object, what: str) -> object:
         raise
     except BaseException as error:  # `sys.exit`, a panic of a library: it is the file's, not ours
         if not isinstance(error, StreamsException):
-            # The frames before are ours.
-            trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+            # The first frames are ours, and those of the import.
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+                trace = trace.tb_next
             write_to_stderr("".join(traceback.format_exception(type(error), error, trace)))
         raise ConfigException(f"{what} failed with {failure(error)}") from error

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from task_assignor.sdk.integers import INT32_MAX
+
 
 def input_argument(metavar: str, what: str) -> Any:
     """The file that a command reads: `what` it holds, in words for people."""
@@ -33,4 +35,7 @@ ClientConfig = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="A .properties file of a Java client: TLS, SASL, bootstrap.servers."),
 ]
-TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, metavar="MS", help="Longest wait for any one answer.")]
+TimeoutMs = Annotated[
+    int,
+    typer.Option("--timeout-ms", min=1, max=INT32_MAX, metavar="MS", help="Longest wait for any one answer."),
+]

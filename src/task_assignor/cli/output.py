@@ -20,6 +20,7 @@ from task_assignor.sdk.text import printable_lines
 FINE = 0
 FINDING = 1
 BAD_INPUT = 2
+NOBODY_READS = 128 + signal.SIGPIPE
 
 _STDOUT, _STDERR = 1, 2
 
@@ -58,7 +59,7 @@ def _to_stdout() -> Iterator[None]:
         give_up_stdout()
         if isinstance(error, BrokenPipeError):
             # `... | head` has what it wants.
-            raise typer.Exit(128 + signal.SIGPIPE) from None
+            raise typer.Exit(NOBODY_READS) from None
         raise OutputException(f"Standard output cannot be written: {error.strerror}.") from None
 
 

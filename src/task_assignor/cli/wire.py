@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,10 @@ def wire(
     """
     survive_any_text()
     if digits is None:
+        if source == DECODE and not Path(source).exists():
+            raise typer.BadParameter(
+                f"After {DECODE} there must be bytes in hexadecimal digits, or - for standard input."
+            )
         raise typer.Exit(answer_requests(source, answer_wire))
     if source != DECODE:
         raise typer.BadParameter(f"After FILE nothing can follow. Maybe: task-assignor wire {DECODE} {digits}")
