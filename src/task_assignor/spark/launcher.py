@@ -6,7 +6,6 @@ by the assignor alone: Spark's scheduler has no part in it.
 
 from __future__ import annotations
 
-import logging
 import pickle
 import signal
 import threading
@@ -28,6 +27,7 @@ from task_assignor.runtime import (
     LaunchPlan,
     pickle_bootstrap,
 )
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
@@ -38,7 +38,7 @@ _LOOK_EVERY_S: Final = 0.5
 _GRACE_S: Final = 3.0
 _CANCEL_TIMEOUT_S: Final = 10.0
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 @attrs.define

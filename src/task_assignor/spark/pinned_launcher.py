@@ -7,7 +7,6 @@ that finds itself elsewhere does nothing, says so, and is started again.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import signal
 import threading
@@ -27,6 +26,7 @@ from task_assignor.runtime.machines.protocol import Alive, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.launcher import leave_interrupts_to_python
@@ -37,7 +37,7 @@ from task_assignor.spark.shipping import ship_package
 _LOOK_EVERY_S: Final = 0.2
 _CANCEL_TIMEOUT_S: Final = 10.0
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 @attrs.define(eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import threading
 import time
@@ -25,6 +24,7 @@ from task_assignor.runtime.shells.tasks import Surroundings
 from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.steps import step
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.jobs import OURS, failed_attempts, repeated_failure, short_reason
@@ -46,7 +46,7 @@ _EXPLAINED_S: Final = 1.0
 _ENDS_S: Final = 1.0
 _STEPS_S: Final = 0.5
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 class Door:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import re
 import socket
@@ -25,6 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
 from task_assignor.spark.java import prepare_java
 from task_assignor.spark.jobs import end_failing_jobs, short_reason
@@ -37,7 +37,7 @@ _LAST_LINES: Final = 20
 _MASTER_TIMEOUT_S: Final = 5.0
 _CLOSED: Final = (b"BrokenPipeError", b"ConnectionResetError")
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 T = TypeVar("T")
 
 
@@ -127,7 +127,9 @@ def spark_session(
         _require_master(master)
         # Without this Spark starts whatever `python3` is first on the PATH, which knows nothing of this environment.
         if "spark.pyspark.python" not in settings:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if _LOCAL.fullmatch(master) and python == sys.executable:  # another one may not have this package
+                conf.setIfMissing("spark.python.daemon.module", "task_assignor._spark_workers")
         active = _start(conf, verbose=verbose)
         if "spark.task.maxFailures" not in {**submitted, **given}:
             end_failing_jobs(active)
