@@ -1,4 +1,4 @@
-"""A broker that wants TLS and passwords or certificates, and the settings for it that Java clients have."""
+"""A broker that wants TLS and passwords or certificates and knows ACLs, and the settings for it that Java clients have."""
 
 from __future__ import annotations
 
@@ -59,6 +59,10 @@ def secure_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
     broker = SecureCluster(
         settings={
             **tls,
+            # Allows everything to everybody where a test does not say otherwise.
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "true",
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.secure.scram-sha-256.sasl.jaas.config": scram,

@@ -195,18 +195,44 @@ class GetsStuck(Once):
 class DoesNotSayWhere(Once):
     """A record is said to be there, but not at which offset."""
 
+    topics, offset = "-changelog", OFFSET_INVALID
+
     def init(self, context: TaskContext) -> None:
         marker, produce = Path(self._marker), TaskTransactions._produce
 
         def once(transactions: TaskTransactions, *arguments: Any) -> None:
-            if len(arguments) == 7 and arguments[-1] and context.batch >= 2 and not marker.exists():
+            is_place = arguments[1].endswith(self.topics)
+            if is_place and arguments[-1] and context.batch >= 2 and not marker.exists():
                 marker.touch()
-                nowhere = SimpleNamespace(offset=lambda: OFFSET_INVALID)
+                nowhere = SimpleNamespace(offset=lambda: self.offset)
                 *most, note = arguments
                 arguments = (*most, lambda error, _: note(error, nowhere))
             produce(transactions, *arguments)
 
         TaskTransactions._produce = once  # type: ignore[assignment,method-assign]
+
+
+class ChangelogIsEmptyAgain(DoesNotSayWhere):
+    """As of a broker that was killed and came back without what it had of the topic."""
+
+    offset = 0
+
+
+class OutputIsEmptyAgain(ChangelogIsEmptyAgain):
+    """The same of the output."""
+
+    topics = ""
+
+
+@pytest.mark.parametrize("processor", [ChangelogIsEmptyAgain, OutputIsEmptyAgain])
+def test_records_that_a_broker_has_lost_end_the_run(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, processor: type[Once]
+) -> None:
+    """It went on to the end, and rows were missing."""
+    counting = Counting(frail_cluster, unique)
+    said = "has lost records: it ends at offset 1 now, and task 0_. had committed some up to offset"
+    with pytest.raises(StreamsException, match=said):
+        counting.run(tmp_path / "run", functools.partial(processor, str(tmp_path / "lost")))
 
 
 def test_a_batch_whose_offsets_are_not_known_is_tried_again(

@@ -16,17 +16,22 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.client_settings import REACH_MS, ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.rights import NO_RIGHT
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import duration
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _Answer = TypeVar("_Answer")
 _WAIT_S: Final = 0.2
 _FIRST_ANSWER_S: Final = 3.0
 """So long is waited for a first answer, and twice as long each time after that: refusals are noticed in between."""
 _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
+_OF_CONNECTIONS: Final = frozenset({"FAIL"})
+"""What librdkafka calls its lines of connections that fail: hundreds a minute while a broker is away, all to `error_cb`, too."""
+_NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 (Kafka's names for local errors begin so)
@@ -64,17 +69,29 @@ _PASSING: Final = frozenset(
 )
 
 
+class _Lines(logging.LoggerAdapter[logging.Logger]):
+    """The log for librdkafka: of connections that fail `Patience` says what is to be said."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """As a logger; librdkafka gives the kind of a line first."""
+        super().log(logging.DEBUG if args and args[0] in _OF_CONNECTIONS else level, msg, *args, **kwargs)
+
+
 @attrs.define
-class Refusal:
-    """The last time that a broker refused the clients of a process, as long as nobody corrects their settings.
+class Trouble:
+    """The last time that the clients of a process had no connection, and that a broker refused them.
 
     Args:
-        reason: what it said.
-        at: when, in seconds of the monotonic clock.
+        failure: why there was no connection.
+        failed_at: when, in seconds of the monotonic clock.
+        refusal: what the broker said; it does so as long as nobody corrects the settings.
+        refused_at: when.
     """
 
-    reason: str = ""
-    at: float = -1.0
+    failure: str = ""
+    failed_at: float = -1.0
+    refusal: str = ""
+    refused_at: float = -1.0
 
     def note(self, error: Any) -> None:
         """Told of every error of a client."""
@@ -83,9 +100,11 @@ class Refusal:
             self._refused(f"{text_of(error)}. Maybe the user or password in sasl.jaas.config is wrong")
         elif error.code() == KafkaError._SSL and "verify failed" in error.str():  # noqa: SLF001
             self._refused(f"{text_of(error)}. Maybe ssl.truststore.location does not have its certificate")
+        elif error.code() in _NO_CONNECTION:
+            self.failure, self.failed_at = error.str().partition(" (after ")[0].rstrip("."), time.monotonic()
 
     def _refused(self, reason: str) -> None:
-        self.reason, self.at = reason, time.monotonic()
+        self.refusal, self.refused_at = reason, time.monotonic()
 
 
 class Patience:
@@ -95,16 +114,23 @@ class Patience:
         what: what is waited for, as the end of "Cannot ...".
         servers: addresses of the brokers.
         timeout_ms: the longest wait without any progress.
-        refusal: whether brokers refuse the clients; then nothing is waited for.
+        trouble: what the clients met; where brokers refuse them nothing is waited for.
+        advice: what more may help when it was too long.
     """
 
-    def __init__(self, what: str, servers: str, timeout_ms: int, refusal: Refusal) -> None:
+    def __init__(self, what: str, servers: str, timeout_ms: int, trouble: Trouble, advice: str = "") -> None:
         self._what = what
         self._servers = servers
         self._timeout_ms = timeout_ms
-        self._refusal = refusal
+        self._trouble = trouble
+        self._advice = advice
         self._said = False
         self._begin = time.monotonic()
+
+    @property
+    def left_s(self) -> float:
+        """So long may it still be waited for without any progress."""
+        return max(self._begin + self._timeout_ms / 1000 - time.monotonic(), 0.0)
 
     def progress(self) -> None:
         """Something came."""
@@ -119,19 +145,20 @@ class Patience:
         Raises:
             KafkaClusterException: for too long, or brokers refuse the clients.
         """
-        if self._refusal.at >= self._begin:
+        if self._trouble.refused_at >= self._begin:
             raise KafkaClusterException(
-                f"Cannot {self._what}: the cluster at {self._servers} refuses: {self._refusal.reason}."
+                f"Cannot {self._what}: the cluster at {self._servers} refuses: {self._trouble.refusal}."
             )
-        waited = time.monotonic() - self._begin
-        told = f": {problem}" if problem else ""
-        if waited * 1000 > self._timeout_ms:
+        failure = self._trouble.failure if self._trouble.failed_at >= self._begin else ""
+        reasons = [str(reason) for reason in (problem, failure) if reason]
+        told = f": {'; '.join(reasons)}" if reasons else ""
+        if not self.left_s:
             raise KafkaClusterException(
                 f"Cannot {self._what}: the cluster at {self._servers} has not answered for "
                 f"{duration(self._timeout_ms)}{told}. Maybe no broker listens there, or the settings for TLS and SASL are not "
-                "those of the listener; if brokers may be away for longer, give KafkaTopics a longer timeout_ms."
+                f"those of the listener{self._advice}."
             )
-        if waited > _SILENCE_S and not self._said:
+        if time.monotonic() - self._begin > _SILENCE_S and not self._said:
             self._said = True
             _log.warning(
                 "Cannot %s yet: the cluster at %s does not answer%s. It is waited for up to %s.",
@@ -148,21 +175,23 @@ class Connection:
     Args:
         settings: how to reach the cluster.
         timeout_ms: the longest wait for brokers that do not answer.
+        is_reached: whether brokers have answered before; else they are not waited for so long.
     """
 
-    def __init__(self, settings: ClientSettings, timeout_ms: int) -> None:
+    def __init__(self, settings: ClientSettings, timeout_ms: int, *, is_reached: bool = False) -> None:
         self._settings = settings
         self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
-        self._refusal = Refusal()
+        self._trouble = Trouble()
+        self.is_reached = is_reached
 
     @property
     def admin(self) -> AdminClient:
         """For questions about topics."""
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient(self._config({}), logger=_log)
+                self._admin = AdminClient(self._config({}), logger=_Lines(_log))
             return self._admin
 
     def _forget_admin(self) -> None:
@@ -182,21 +211,23 @@ class Connection:
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
-        return Consumer(self._config({**fixed, **config}), logger=_log)
+        return Consumer(self._config({**fixed, **config}), logger=_Lines(_log))
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
         """A producer; of transactions, if it has a `transactional.id`."""
         # librdkafka wants an answer to come while the transaction lives.
         longest = min(self._settings.request_timeout_ms, self.transaction_ms)
         fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
-        return Producer(self._config({**fixed, **config}), logger=_log)
+        return Producer(self._config({**fixed, **config}), logger=_Lines(_log))
 
     def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._settings.for_confluent_kafka(), "error_cb": self._refusal.note, **config}
+        return {**self._settings.for_confluent_kafka(), "error_cb": self._trouble.note, **config}
 
     def patience(self, what: str) -> Patience:
         """The wait for something."""
-        return Patience(what, ",".join(self._settings.bootstrap_servers), self._timeout_ms, self._refusal)
+        longer = "; if brokers may be away for longer, give KafkaTopics a longer timeout_ms"
+        limit, advice = (self._timeout_ms, longer) if self.is_reached else (min(REACH_MS, self._timeout_ms), "")
+        return Patience(what, ",".join(self._settings.bootstrap_servers), limit, self._trouble, advice)
 
     def ask(self, what: str, ask: Callable[[float], _Answer]) -> _Answer:
         """Ask, and again while no broker answers.
@@ -212,13 +243,17 @@ class Connection:
         timeout = _FIRST_ANSWER_S
         while True:
             try:
-                return ask(min(timeout, self._timeout_ms / 1000, self.request_s))
+                answer = ask(min(timeout, max(patience.left_s, _WAIT_S), self.request_s))
             except KafkaException as error:
                 problem = error.args[0]
                 if not is_passing(problem):
-                    raise KafkaClusterException(f"Cannot {what}: {text_of(problem)}.") from error
+                    advice = NO_RIGHT.get(problem.code(), "") if isinstance(problem, KafkaError) else ""
+                    raise KafkaClusterException(f"Cannot {what}: {text_of(problem)}. {advice}".rstrip()) from error
             except TimeoutError:
                 problem = None
+            else:
+                self.is_reached = True
+                return answer
             self.admin.poll(0)  # tells of refusals
             patience.check(problem and text_of(problem))
             # An AdminClient may go on for ever to ask the broker that it knows, which is gone or leads no more.

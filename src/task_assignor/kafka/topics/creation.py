@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -11,10 +10,12 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.rights import GROUP, check_rights
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import listed
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 COMPACTED: Final = {"cleanup.policy": "compact"}
 """Of key-value stores: Kafka keeps the last record of each key."""
 PURGED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -81,19 +82,23 @@ def check_settings(connection: Connection, names: Collection[str], windows: Coll
 
 
 def check_group(connection: Connection, name: str) -> None:
-    """See to it that nobody is in the group: brokers take offsets from a transaction even then, and what both do comes twice.
+    """See to it that nobody is in the group, and that offsets may be committed in it.
+
+    Brokers take offsets from a transaction even where it has members, and what both do comes twice.
 
     Raises:
         KafkaClusterException: somebody is, or the cluster does not answer, or refuses.
     """
 
     def members(timeout: float) -> list[Any]:
+        asked = {"include_authorized_operations": True, "request_timeout": timeout}
         try:
-            found = connection.admin.describe_consumer_groups([name], request_timeout=timeout)[name].result(timeout)
+            found = connection.admin.describe_consumer_groups([name], **asked)[name].result(timeout)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return []
             raise
+        check_rights("group", name, found.authorized_operations, GROUP)
         return list(found.members)
 
     found = connection.ask(f"describe the group {name}", members)

@@ -6,7 +6,6 @@ by the time of the stream, never by the clock: rows of the past, and those of an
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from concurrent.futures import Future
 from typing import Any
@@ -15,8 +14,9 @@ import attrs
 from confluent_kafka import KafkaException, TopicPartition
 
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 @attrs.define

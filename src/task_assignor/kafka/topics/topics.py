@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, UNDERSTOOD, ClientSettings
@@ -17,6 +18,7 @@ from task_assignor.kafka.topics.creation import check_group, check_settings, cre
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.kafka.topics.rights import CHANGELOG, OUTPUT, SOURCE, check_rights
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.options import positive
@@ -74,7 +76,8 @@ class KafkaTopics:
             SASL that `ClientSettings` knows. Others are named in the log: how records are read and written is not theirs to
             say (`acks=all`, `compression.type=lz4`, `isolation.level=read_committed`).
         topics: the topics that the application reads and writes.
-        timeout_ms: when brokers have not answered for so long, the run ends with an error that says so.
+        timeout_ms: when brokers have not answered for so long, the run ends with an error that says so; where none has ever
+            answered, after 15 s.
 
     Raises:
         ConfigException: a setting or the timeout is wrong.
@@ -85,10 +88,13 @@ class KafkaTopics:
     topics: tuple[KafkaTopic, ...] = attrs.field(converter=_by_name)
     timeout_ms: int = attrs.field(default=DEFAULT_TIMEOUT_MS, validator=positive)
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
+    _was_reached: bool = attrs.field(default=False, init=False, repr=False, eq=False)
+    """Whether brokers have answered where this is a copy of."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections belong to a process.
-        return {"settings": self.settings, "topics": self.topics, "timeout_ms": self.timeout_ms}
+        kept = {name: getattr(self, name) for name in ("settings", "topics", "timeout_ms")}
+        return {**kept, "_was_reached": self._is_reached}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in {**state, "_connected": []}.items():
@@ -151,7 +157,7 @@ class KafkaTopics:
         Raises:
             TopicException: it has not, or does not exist.
         """
-        found = self._describe(connection, name)
+        found = self._describe(connection, name, SOURCE)
         topic_id = _uuid_of(found.topic_id)
         if expected_id not in (None, topic_id):
             raise TopicException(
@@ -179,16 +185,16 @@ class KafkaTopics:
             return
         connection = self._clients().connection
         check_group(connection, application_id)
+        sources, outputs = dict.fromkeys(topology.sources, SOURCE), dict.fromkeys(self._outputs(topology), OUTPUT)
         partitions = {
-            name: len(found.partitions)
-            for name in (*topology.sources, *self._outputs(topology))
-            if (found := self._describe(connection, name)) is not None
+            name: len(self._describe(connection, name, rights).partitions)
+            for name, rights in (*sources.items(), *outputs.items())
         }
         changelogs = {topic for shape in topology.shapes(application_id) for topic in shape.changelog_topics}
         existing = {
             name: len(found.partitions)
             for name in sorted(changelogs)
-            if (found := self._describe(connection, name, is_needed=False)) is not None
+            if (found := self._describe(connection, name, CHANGELOG, if_absent="none")) is not None
         }
         try:
             plan = plan_topics(topology.shapes(application_id), partitions | existing)
@@ -202,6 +208,8 @@ class KafkaTopics:
         }
         check_settings(connection, sorted(existing), windows)
         create_changelogs(connection, plan.create, windows)
+        for name in plan.create:
+            self._describe(connection, name, CHANGELOG, if_absent="wait")
 
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
@@ -236,27 +244,40 @@ class KafkaTopics:
             )
         return found
 
+    @property
+    def _is_reached(self) -> bool:
+        return self._was_reached or any(each.connection.is_reached for each in self._connected)
+
     def _clients(self) -> _Clients:
         if not self._connected or self._connected[0].process != os.getpid():
-            connection = Connection(self.settings, self.timeout_ms)
+            connection = Connection(self.settings, self.timeout_ms, is_reached=self._is_reached)
             self._connected[:] = [_Clients(os.getpid(), connection, RecordReader(connection, "task-assignor"))]
         return self._connected[0]
 
-    def _describe(self, connection: Connection, name: str, *, is_needed: bool = True) -> Any:
-        """What Kafka says of a topic; None: it does not exist, and need not."""
+    def _describe(
+        self,
+        connection: Connection,
+        name: str,
+        rights: Collection[AclOperation] = (),
+        *,
+        if_absent: Literal["fail", "none", "wait"] = "fail",
+    ) -> Any:
+        """What Kafka says of a topic, which the user must be allowed so much with; None: it does not exist, and need not."""
 
         def ask(timeout: float) -> Any:
-            asked = connection.admin.describe_topics(TopicCollection([name]), request_timeout=timeout)
+            asked = {"include_authorized_operations": True, "request_timeout": timeout}
             try:
-                return asked[name].result(timeout)
+                found = connection.admin.describe_topics(TopicCollection([name]), **asked)[name].result(timeout)
             except KafkaException as error:
-                if error.args[0].code() == _UNKNOWN_TOPIC:
-                    if not is_needed:
+                if error.args[0].code() == _UNKNOWN_TOPIC and if_absent != "wait":
+                    if if_absent == "none":
                         return None
                     raise TopicException(
                         f"The topic {name!r} does not exist in {self.address}. Maybe create it first, or correct its name."
                     ) from None
                 raise
+            check_rights("topic", name, found.authorized_operations, rights)
+            return found
 
         return connection.ask(f"describe the topic {name}", ask)
 

@@ -8,11 +8,10 @@ nobody heard of any more was committed; its result, in the metadata of these off
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +26,7 @@ from task_assignor.kafka.topics.log import first_offset, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
+from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
 from task_assignor.runtime.machines.encoding import Value, decode, encode
 from task_assignor.runtime.machines.protocol import TaskOrder
@@ -36,9 +36,11 @@ from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.topology import SubTopology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import duration
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
+_Place = TypeVar("_Place")
 _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
@@ -61,12 +63,8 @@ _BEGIN_ANEW: Final = frozenset(
     }
 )
 """Errors after which a transaction is over, and another try may succeed. The name PRODUCER_FENCED is a newer owner's doing."""
-_NO_RIGHT: Final = "Maybe the application's user lacks a right."
 _REFUSED: Final = {
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _NO_RIGHT,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _NO_RIGHT,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _NO_RIGHT,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_RIGHT,
+    **NO_RIGHT,
     KafkaError.INVALID_RECORD: "Maybe the topic is compacted, and a row has no key.",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "Maybe transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms.",
     KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
@@ -179,6 +177,8 @@ class TaskTransactions:
         """Under which the producer was made."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
+        self._written: dict[tuple[str, int], int] = {}
+        """(output, partition) -> the offset after the last record that was written there."""
         self._begun = 0.0
         """When the last transaction began, in seconds of the monotonic clock."""
 
@@ -217,7 +217,10 @@ class TaskTransactions:
                     group,
                     self._task,
                 )
-            self._ends = {store: self._end_of(topic) for store, topic in self._changelogs.items()}
+            ends = {store: self._end_of(topic) for store, topic in self._changelogs.items()}
+            for store, end in ends.items():
+                self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
+            self._ends = ends
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
         last = self._metadata(committed)
@@ -319,10 +322,17 @@ class TaskTransactions:
         self._begun = time.monotonic()
         try:
             producer.begin_transaction()
+            reached: dict[tuple[str, int], int] = {}
             for name, records in written.items():
-                for record in records:
-                    self._produce(producer, name, *record)
+                latest = {record[2]: number for number, record in enumerate(records)}
+                for number, record in enumerate(records):
+                    note = _noting(reached, (name, record[2])) if number == latest[record[2]] else None
+                    self._produce(producer, name, *record, note)
             ends = self._produce_changes(producer, logged)
+            # Of what was sent a second time Kafka may not say where it is.
+            reached = {place: end for place, end in reached.items() if end > 0}
+            for place, end in reached.items():
+                self._check_kept(*place, end, self._written.get(place, 0))
             stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
             for store in self._times.keys() & ends.keys():
                 self._needed[store].add(ends[store], self._newest(store, changes[store]))
@@ -355,6 +365,7 @@ class TaskTransactions:
             },
         )
         self._ends.update(ends)
+        self._written.update(reached)
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
@@ -362,18 +373,10 @@ class TaskTransactions:
     def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
         """Store -> where its changelog ends then; waits until all records of the transaction are written."""
         ends: dict[str, int] = {}
-
-        def noting(store: str) -> Callable[[Any, Any], None]:
-            def note(error: Any, message: Any) -> None:
-                if error is None:
-                    ends[store] = message.offset() + 1
-
-            return note
-
         for store, records in logged.items():
             for number, (key, value) in enumerate(records):
                 # The last one of a partition is written last.
-                note = noting(store) if number == len(records) - 1 else None
+                note = _noting(ends, store) if number == len(records) - 1 else None
                 self._produce(producer, self._changelogs[store], value, key, self._task.partition, -1, note)
         patience = self._connection.patience(f"write the records of task {self._task}")
         left = len(producer)
@@ -391,7 +394,24 @@ class TaskTransactions:
             raise TaskMigratedException(
                 f"Kafka has not said at which offsets the records of {', '.join(unknown)} are; the batch is tried again."
             )
+        for store, end in ends.items():
+            self._check_kept(self._changelogs[store], self._task.partition, end, self._ends[store])
         return ends
+
+    def _check_kept(self, topic: str, partition: int, end: int, before: int) -> None:
+        """See to it that a partition did not end further on before: a broker that was killed may have come back without records.
+
+        Raises:
+            KafkaClusterException: it did.
+        """
+        if end < before:
+            self._abort()
+            raise KafkaClusterException(
+                f"The topic {topic}, partition {partition}, has lost records: it ends at offset {end} now, and task {self._task} had "
+                f"committed some up to offset {before}. Maybe its broker was killed and came back without them, which only "
+                "replicas help against, or somebody has created it anew. What the application has written is not whole any more; "
+                "to make it again, run it under another application.id with a new run_dir."
+            )
 
     def _produce(
         self,
@@ -533,6 +553,16 @@ class TaskTransactions:
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""
         self._producer, self._generation = None, -1
+
+
+def _noting(ends: dict[_Place, int], place: _Place) -> Callable[[Any, Any], None]:
+    """Notes where what is written to a place ends."""
+
+    def note(error: Any, message: Any) -> None:
+        if error is None:
+            ends[place] = message.offset() + 1
+
+    return note
 
 
 def _refusal(error: KafkaException | SystemError) -> KafkaException:
