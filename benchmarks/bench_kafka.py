@@ -168,7 +168,7 @@ def _costs_beside(
         owner[[number[task] for task in placement["activeTasks"]]] = client
     configs = state.assignment_configs
     rows = rack_rows(state.columns, np.arange(len(owner)), "all")
-    crossings = int(rows.crossings(rows.row, state.columns.clients.rack[owner]).sum())
+    crossings = int(rows.at(rows.row, state.columns.clients.rack[owner]).sum())
     moves = int((owner != before.active_owner()).sum())
     cost = (configs.rack_aware_traffic_cost or 0) * crossings + (configs.rack_aware_non_overlap_cost or 0) * moves
     return f"cost {facts['cost']}, JVM {cost}"

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+import socket
+import subprocess
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from task_assignor import ConfigException, StreamsException
+from task_assignor import ConfigException, ProcessId, StreamsConfig, StreamsException
+from task_assignor.group import SubTopologyShape
+from task_assignor.group.consumers import StickyAssignor
 from task_assignor.sdk import once
 
 kafka_room = pytest.importorskip("task_assignor.kafka")
+client_settings = pytest.importorskip("task_assignor.kafka.client_settings")
+KafkaError = pytest.importorskip("kafka.errors").KafkaError
 ClientSettings = kafka_room.ClientSettings
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\\"b=c; d";'
@@ -23,6 +33,7 @@ def test_plain_settings_reach_both_clients() -> None:
     assert found.for_kafka_python() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "client_id": "me",
+        "bootstrap_timeout_ms": 15_000,
         "request_timeout_ms": 5000,
         "security_protocol": "PLAINTEXT",
     }
@@ -84,7 +95,7 @@ def test_options_of_login_modules_are_read_in_any_order_and_with_or_without_quot
                 "ssl.keystore.location": "none.pem",
                 "ssl.keystore.type": "PEM",
             },
-            "a PEM file that exists",
+            "a PEM file with a certificate and its private key, which ssl.key.password opens (No such file or directory)",
         ),
     ],
 )
@@ -169,9 +180,89 @@ def test_a_wrong_login_module_is_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
-    store = tmp_path / "trust.pem"
-    store.write_text("PEM")
+@pytest.mark.parametrize("timeout_ms", [0, "5", 10**15, 1e3])
+def test_a_cluster_that_would_wait_for_no_time_is_refused(timeout_ms: Any) -> None:
+    with pytest.raises(ConfigException, match=r"The timeout_ms .* must be an int from 1 to 2147483647"):
+        kafka_room.Cluster({"bootstrap.servers": "127.0.0.1:1"}, timeout_ms)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"assignor": None}, r"The assignor \(None\) must be a ConsumerAssignor"),
+        ({"assignor": StickyAssignor}, r"The assignor \(.*StickyAssignor.*\) must be .* made as in StickyAssignor\(\)"),
+        ({"limit_ms": 0}, r"The limit_ms \(0\) must be an int from 1"),
+        ({"limit_ms": "5"}, r"The limit_ms \('5'\) must be an int from 1"),
+        ({"rack_id": 5}, r"The rack_id \(5\) must be a str or None"),
+    ],
+)
+def test_what_cannot_be_hosted_is_refused_before_it_is_in_a_group(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigException, match=said):
+        kafka_room.ConsumerAssignorPlugin(**{"assignor": StickyAssignor(), **given})
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("TaskAssignorPlugin", [ProcessId(uuid.UUID(int=1))]), ("StreamsGroupLeader", [])]
+)
+def test_settings_that_are_none_are_refused(kind: str, more: list[Any]) -> None:
+    """As of a dict: it failed with a raw AttributeError."""
+    with pytest.raises(ConfigException, match=r"The config \({}\) must be a StreamsConfig"):
+        getattr(kafka_room, kind)({}, [SubTopologyShape("one", ("clicks",))], *more)
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate, the key with it as it is and encrypted, and what is none of these."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl, which makes certificates")
+    folder = tmp_path_factory.mktemp("pem")
+    for command in (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout key.pem -out trust.pem",
+        "pkcs8 -topk8 -in key.pem -passout pass:secret -out encrypted.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], check=True, capture_output=True, cwd=folder)
+    certificate = (folder / "trust.pem").read_text("ascii")
+    (folder / "trust.pem").write_text(f"friendlyName: Größe\n{certificate}", "utf-8")
+    for name in ("key.pem", "encrypted.pem"):
+        (folder / name).write_text(certificate + (folder / name).read_text("ascii"))
+    (folder / "junk.pem").write_bytes(b"\xff\xfejunk")
+    (folder / "empty.pem").touch()
+    return folder
+
+
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+@pytest.mark.parametrize("name", ["junk.pem", "empty.pem", "encrypted.pem", "gone.pem", ".", "x" * 300])
+def test_a_store_that_cannot_be_used_is_named(pem: Path, store: str, name: str) -> None:
+    """Junk was a raw error of the codec or of OpenSSL, an empty one all authorities of the machine, a password asked for."""
+    settings = {"bootstrap.servers": "a:1", "security.protocol": "SSL", f"ssl.{store}.type": "PEM"}
+    if (store, name) == ("truststore", "encrypted.pem"):
+        assert ClientSettings.of({**settings, f"ssl.{store}.location": str(pem / name)}).trusted
+        return
+    with pytest.raises(ConfigException, match=f"The setting ssl.{store}.location .* must be a PEM file ") as caught:
+        ClientSettings.of({**settings, f"ssl.{store}.location": str(pem / name), "ssl.key.password": "wr0ng"})
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_stores_that_can_be_used_make_a_context(pem: Path) -> None:
+    for key, password in (("key.pem", None), ("key.pem", "any"), ("encrypted.pem", "secret")):
+        stores = {f"ssl.{store}.type": "PEM" for store in ("truststore", "keystore")}
+        more = {"ssl.truststore.location": str(pem / "trust.pem"), "ssl.keystore.location": str(pem / key)}
+        given = {"bootstrap.servers": "a:1", "security.protocol": "SSL", **stores, **more, "ssl.key.password": password}
+        found = ClientSettings.of({name: value for name, value in given.items() if value is not None})
+        assert len(found.for_kafka_python()["ssl_context"].get_ca_certs()) == 1
+
+
+def test_certificates_in_a_setting_that_are_none_are_refused_and_not_shown() -> None:
+    with pytest.raises(
+        ConfigException, match=r"ssl.truststore.certificates \(\[hidden\]\) must be certificates in PEM"
+    ):
+        ClientSettings.of(
+            {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.truststore.certificates": "s3cret"}
+        )
+
+
+def test_tls_with_stores_in_pem(pem: Path) -> None:
+    store = pem / "trust.pem"
     found = ClientSettings.of(
         {
             "bootstrap.servers": "a:1",
@@ -181,7 +272,7 @@ def test_tls_with_stores_in_pem(tmp_path: Path) -> None:
             "ssl.endpoint.identification.algorithm": "",
         }
     )
-    assert found.for_confluent_kafka()["ssl.ca.pem"] == "PEM"
+    assert found.for_confluent_kafka()["ssl.ca.pem"].startswith("friendlyName: Gre\n-----BEGIN CERTIFICATE-----")
     assert found.for_confluent_kafka()["ssl.endpoint.identification.algorithm"] == "none"
 
 
@@ -239,3 +330,53 @@ def test_a_key_of_a_topic_that_names_a_column_twice_is_refused_without_a_schema_
     topics = pytest.importorskip("task_assignor.kafka.topics")
     with pytest.raises(StreamsException, match=r"The key of topic t names a column twice: \['a', 'a'\]"):
         topics.KafkaTopic("t", key=["a", "a"])
+
+
+def _reach(face: str, settings: dict[str, object]) -> None:
+    if face == "KafkaTopics":
+        topics = pytest.importorskip("task_assignor.kafka.topics")
+        schema = pytest.importorskip("pyarrow").schema({"a": "int64"})
+        topics.KafkaTopics(settings, [topics.KafkaTopic("clicks", schema, "a")]).open("clicks")
+    elif face == "Cluster":
+        kafka_room.Cluster(settings)
+    elif face == "StreamsGroupLeader":
+        config = StreamsConfig({**settings, "application.id": "shop"})
+        kafka_room.StreamsGroupLeader(config, [SubTopologyShape("one", ["clicks"])]).__enter__()
+    else:
+        pytest.importorskip("kafka").KafkaConsumer(**ClientSettings.of(settings).for_kafka_python())
+
+
+@pytest.mark.parametrize("face", ["KafkaTopics", "Cluster", "StreamsGroupLeader", "KafkaConsumer"])
+def test_where_no_broker_listens_that_is_said_soon_and_alone(
+    face: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """KafkaTopics said it after 76 s, beneath 1 400 lines of librdkafka's."""
+    connection = pytest.importorskip("task_assignor.kafka.topics.connection")
+    for module in (client_settings, connection):
+        assert 10_000 <= module.REACH_MS <= 15_000
+        monkeypatch.setattr(module, "REACH_MS", 1_100)  # librdkafka tells of refused connections each second
+    with socket.socket() as taken:
+        # Nobody else gets the port, and nobody listens there.
+        taken.bind(("127.0.0.1", 0))
+        server = f"127.0.0.1:{taken.getsockname()[1]}"
+        begin = time.monotonic()
+        with pytest.raises((StreamsException, KafkaError)) as caught:
+            _reach(face, {"bootstrap.servers": server})
+    assert server in str(caught.value)
+    assert time.monotonic() - begin < 10
+    if face == "KafkaTopics":
+        assert "has not answered for 1.1 s: " in str(caught.value)
+        assert "failed: Connection refused. Maybe no broker listens there" in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_brokers_that_have_answered_are_waited_for_longer_in_other_processes_too() -> None:
+    topics_room = pytest.importorskip("task_assignor.kafka.topics")
+    topics = topics_room.KafkaTopics({"bootstrap.servers": "a:1"}, [], timeout_ms=240_000)
+
+    def waits_s(given: Any) -> float:
+        return float(given._clients().connection.patience("ask").left_s)
+
+    assert waits_s(topics) < waits_s(pickle.loads(pickle.dumps(topics))) + 1 < 20
+    topics._clients().connection.ask("ask", lambda timeout: timeout)
+    assert waits_s(pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(topics))))) > 200

@@ -191,6 +191,19 @@ def test_a_look_up_that_ends_late_tells_its_own_reason() -> None:
         cluster._ask("connect", end_late)
 
 
+def test_brokers_that_have_gone_are_told_as_such() -> None:
+    """It was: NodeNotReadyError: No node_id provided."""
+    cluster = object.__new__(room.Cluster)
+    cluster._settings = room.ClientSettings.of({"bootstrap.servers": "broker:9092"})
+    cluster._timeout_ms = 50
+
+    def ask() -> None:
+        raise kafka.errors.NodeNotReadyError("No node_id provided")
+
+    with pytest.raises(room.KafkaClusterException, match=r"It was tried for 50 ms\. Maybe its brokers are down"):
+        cluster._ask("list the topics", ask)
+
+
 @pytest.mark.kafka
 def test_tls_and_sasl_with_the_settings_of_java_clients(secure_cluster: Secured) -> None:
     broker, settings = secure_cluster

@@ -181,18 +181,20 @@ class Faulty(CooperativeStickyAssignor):
         found = list(members)
         if self.fault == "leaves out":
             return super().assign(topics, found[:1])
-        if self.fault == "gives twice":
+        if self.fault == "gives twice, in a dict":
             return {member.member_id: {topic: [0] for topic in topics.counts} for member in found}  # type: ignore[return-value]
         if self.fault == "nothing":
             return None  # type: ignore[return-value]
         return super().assign(topics, found)
 
 
-@pytest.mark.parametrize("fault", ["raises", "exits", "never returns", "leaves out", "gives twice", "nothing"])
+@pytest.mark.parametrize(
+    "fault", ["raises", "exits", "never returns", "leaves out", "gives twice, in a dict", "nothing"]
+)
 def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: str) -> None:
     first = join(Faulty())
     settle([first], topics, "the first has all")
-    first.plugin._limit_s = 5
+    assert first.plugin._limit_s < consumers.SESSION_MS / 1000, "else it would be expelled, and the next one, too"
     first.plugin.assignor.fault = fault
     second = join(Faulty())
     wait_until(lambda: first.plugin.failures and second.plugin.generation >= 0, "the leader has noticed")
@@ -222,6 +224,17 @@ def test_an_answer_that_cannot_be_sent_is_a_failure_of_the_assignor(partition: f
     answer = plugin.answer(GroupTopics({"clicks": 4}), [ConsumerMember("a", ("clicks",))])
     assert len(plugin.failures) == 1
     assert answer["a"].partitions == tuple(TopicPartition("clicks", number) for number in range(4))
+
+
+@pytest.mark.parametrize("answer", [None, {"a": {"clicks": [0, 1, 2, 3]}}], ids=["nothing", "a dict"])
+def test_an_answer_of_another_type_is_said_to_be_that(answer: Any) -> None:
+    class Strange(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            return answer  # type: ignore[no-any-return]
+
+    plugin = room.ConsumerAssignorPlugin(Strange())
+    plugin.answer(GroupTopics({"clicks": 4}), [ConsumerMember("a", ("clicks",))])
+    assert f"must be a ConsumerAssignment, but is of the type {type(answer).__name__}" in plugin.failures[0]
 
 
 @pytest.mark.parametrize("is_attached", [True, False])

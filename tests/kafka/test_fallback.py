@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 
 from task_assignor import StreamsConfig, TopicPartition
 from task_assignor.group import SubTopologyShape
-from task_assignor.group.consumers import ConsumerAssignment, ConsumerMember, GroupTopics, RoundRobinAssignor
+from task_assignor.group.consumers import (
+    ConsumerAssignment,
+    ConsumerMember,
+    CooperativeStickyAssignor,
+    GroupTopics,
+    RoundRobinAssignor,
+)
 from task_assignor.group.consumers.table import Claim
 
 pytest.importorskip("kafka")
@@ -131,6 +139,89 @@ def test_columns_that_say_something_else_than_is_sent_are_refused(
     assert len(sent) == len(set(sent)) == 4
     (said,) = plugin.failures
     assert message in said
+
+
+def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:
+    members.pop()
+    return RoundRobinAssignor().assign(topics, members)
+
+
+def _changes_topics(topics: GroupTopics, members: list[Any]) -> Any:
+    topics.counts["a"] = 1  # type: ignore[index]
+    return RoundRobinAssignor().assign(topics, members)
+
+
+def _takes_all_apart(topics: GroupTopics, members: list[Any]) -> Any:
+    for member in members:
+        member.owned.clear()
+        object.__setattr__(member, "topics", ())
+    members.clear()
+    topics.counts.clear()  # type: ignore[attr-defined]
+    raise ValueError("empty")
+
+
+def _leaves_one_out(topics: GroupTopics, members: list[Any]) -> Any:
+    names = [one.member_id for one in members]
+    return ConsumerAssignment(names, ["a"], np.arange(4), np.zeros(4, np.int64), np.array([0, 1, -1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("assign", "said"),
+    [
+        (_changes_members, "must have exactly the members of the group; different: ['m2']"),
+        (_changes_topics, "gives a-1 to nobody, though members subscribe to its topic"),
+        (_takes_all_apart, "ValueError: empty"),
+        (_leaves_one_out, "gives a-2 to nobody"),
+        (lambda *_: None, "The answer must be a ConsumerAssignment, but is of the type NoneType"),
+        (lambda *_: {"m0": {"a": [0, 1, 2, 3]}}, "must be a ConsumerAssignment"),
+    ],
+    ids=["members", "topics", "all", "one left out", "nothing", "a dict"],
+)
+@pytest.mark.parametrize("has_claims", [True, False])
+def test_whatever_an_assignor_does_with_what_it_is_given_every_partition_is_read(
+    assign: Callable[..., Any], said: str, has_claims: bool
+) -> None:
+    """Members that it took out of the list got nothing, nor did anybody whom it let the fallback not see; nobody was told."""
+
+    class Strange(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            return assign(topics, members)  # type: ignore[no-any-return]
+
+        def claim(self, member: ConsumerMember) -> Claim:
+            if not has_claims:
+                raise KeyError(member.member_id)
+            return Claim({"a": [int(member.member_id[1:])]})
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Strange())
+    found = plugin.answer(GroupTopics({"a": 4}), [ConsumerMember(name, ("a",)) for name in ("m0", "m1", "m2")])
+    read = {name: [each.partition for each in given.partitions] for name, given in found.items()}
+    assert read == {"m0": [0, 3], "m1": [1], "m2": [2]}
+    assert said in "".join(plugin.failures)
+
+
+def test_an_assignor_that_may_think_longer_than_the_session_lasts_is_given_up_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Brokers expelled its leader, and the next one, and so on, without a word."""
+
+    class Slow(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            threading.Event().wait(60)
+            raise AssertionError
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Slow(), limit_ms=60_000)
+    plugin.answer_within(300)
+    plugin.answer(GroupTopics({"a": 1}), [ConsumerMember("m", ("a",))])
+    assert "did not answer within 0.2 s" in plugin.failures[0]
+    assert "two thirds of session_timeout_ms (300), not for limit_ms (60000)" in caplog.text
+
+
+def test_a_partition_that_a_member_gives_up_may_be_nobodys_meanwhile() -> None:
+    plugin = consumer_plugin.ConsumerAssignorPlugin(CooperativeStickyAssignor())
+    members = [ConsumerMember("m0", ("a",), owned={"a": [0, 1]}, generation=1), ConsumerMember("m1", ("a",))]
+    found = plugin.answer(GroupTopics({"a": 2}), members)
+    assert sorted(len(given.partitions) for given in found.values()) == [0, 1]
+    assert plugin.failures == []
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import pytest
 from task_assignor import (
     ApplicationState,
     AssignedTask,
+    ConfigException,
     KafkaStreamsAssignment,
     StreamsConfig,
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.group import MissingSourceTopicException, SubTopologyShape
+from task_assignor.group import GroupException, MissingSourceTopicException, SubTopologyShape
 from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
@@ -226,6 +227,45 @@ def test_a_leader_with_the_wrong_topology_leaves_and_java_leads(
     group.feed(60)
     group.expect_all_rows_once()
     group.expect_no_thread_lost()
+
+
+ONE = [SubTopologyShape("one", ("clicks",))]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "settings", "instance", "said"),
+    [
+        ([], {}, None, r"^The sub-topologies \(\[\]\) read no topics: .* Maybe make them by shapes_of_topology"),
+        ([SubTopologyShape("none", ())], {}, None, "read no topics"),
+        ("abc", {}, None, r"^The sub-topologies \('abc'\) must be a list of SubTopologyShape\.$"),
+        (ONE, {"session.timeout.ms": 10}, None, r"session.timeout.ms \(10\) must be at least 1000 milliseconds"),
+        (ONE, {"heartbeat.interval.ms": 45_000}, None, r"\(45000\) must be less than session.timeout.ms \(45000\)"),
+        *(
+            (ONE, {}, wrong, r"^The group_instance_id \(.*\) must be 1 to 249 characters out of a-z.*; or None\.$")
+            for wrong in ("", ".", "..", "a b", "a/b", "ä", "x" * 250, 7)
+        ),
+    ],
+)
+def test_what_nobody_can_lead_with_is_said_before_anybody_is_asked(
+    shapes: Any, settings: dict[str, object], instance: Any, said: str
+) -> None:
+    """Some came from the broker, or from kafka-python, without the value; any text was an instance's id."""
+    config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1", **settings})
+    with pytest.raises((GroupException, ConfigException), match=said):
+        room.StreamsGroupLeader(config, shapes, group_instance_id=instance)
+
+
+def test_a_session_that_brokers_do_not_allow_is_told_with_the_value(
+    kafka_cluster: KafkaCluster, unique: Unique
+) -> None:
+    topic = unique("clicks")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=1)
+    settings = {"bootstrap.servers": kafka_cluster.bootstrap_servers, "session.timeout.ms": 3_000_000}
+    leader = room.StreamsGroupLeader(
+        StreamsConfig({"application.id": unique("app"), **settings}), [SubTopologyShape("one", (topic,))]
+    )
+    with pytest.raises(room.GroupStateException, match=r"Maybe session.timeout.ms \(3000000\) is below"), leader:
+        pass
 
 
 def test_what_is_wrong_with_the_topics_is_said_before_any_instance_depends_on_it(

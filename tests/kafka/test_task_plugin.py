@@ -83,7 +83,7 @@ def join(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Join]:
             }
         )
         process = ProcessId.parse(f"00000000-0000-0000-0000-{number:012}")
-        plugin = room.TaskAssignorPlugin(config, shapes, process, limit_ms=20_000)
+        plugin = room.TaskAssignorPlugin(config, shapes, process, limit_ms=6_000)
         members.append(consumers.Member(kafka_cluster.bootstrap_servers, name, topics, [plugin]))
         members[-1].name, members[-1].topics = name, topics
         return members[-1]
@@ -239,7 +239,7 @@ def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
     config = StreamsConfig({"application.id": name, "task.assignor.class": Recorded, **servers})
     processes = [ProcessId.parse(f"00000000-0000-0000-0000-00000000000{number}") for number in range(2)]
     shapes = [SubTopologyShape("join", (topic,), {"store": f"{name}-store-changelog"})]
-    plugins = [room.TaskAssignorPlugin(config, shapes, each, limit_ms=20_000) for each in processes]
+    plugins = [room.TaskAssignorPlugin(config, shapes, each, limit_ms=6_000) for each in processes]
     with ExitStack() as stack:
         opened = []
         # Only the first one has to poll often.

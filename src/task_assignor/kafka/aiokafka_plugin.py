@@ -59,6 +59,7 @@ class AiokafkaPlugin:
         self.plugin.check_alone(self._consumer, consumer)
         loop = asyncio.get_running_loop()
         self._consumer = consumer
+        self.plugin.answer_within(consumer._session_timeout_ms)  # noqa: SLF001
         self.plugin.rejoin_by(lambda: loop.call_soon_threadsafe(self._coordinator.request_rejoin))
 
     @property

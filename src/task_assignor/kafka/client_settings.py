@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import ssl
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,10 @@ import attrs
 
 from task_assignor.sdk import ConfigException, ConfigProblem
 from task_assignor.sdk.hidden import visible
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import nearest, shown
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -30,6 +30,8 @@ UNDERSTOOD: Final = (
     *(f"ssl.keystore.{part}" for part in ("location", "type", "key", "certificate.chain", "password")),
     *("ssl.key.password", "ssl.endpoint.identification.algorithm"),
 )
+REACH_MS: Final = 15_000
+"""So long is a broker looked for at the addresses of a cluster from which nothing has come yet."""
 _LEAST_TRANSACTION_MS: Final = 1_000
 """librdkafka's limit."""
 _SLIP: Final = 0.9
@@ -95,6 +97,7 @@ class ClientSettings:
         """The arguments of kafka-python's `KafkaConsumer`, `KafkaProducer` and `KafkaAdminClient`."""
         found: dict[str, Any] = {
             "bootstrap_servers": list(self.bootstrap_servers),
+            "bootstrap_timeout_ms": REACH_MS,
             "request_timeout_ms": self.request_timeout_ms,
             "security_protocol": self.security_protocol,
         }
@@ -137,7 +140,7 @@ class ClientSettings:
         context = ssl.create_default_context(cadata=self.trusted)
         context.check_hostname = self.checks_host_name
         if self.certificate is not None:
-            context.load_cert_chain(self.certificate, password=self.key_password)
+            _load_key(context, self.certificate, self.key_password)
         return context
 
 
@@ -241,10 +244,21 @@ class _Reading:
 
     def _trusted(self) -> str | None:
         inline = self._text("ssl.truststore.certificates")
-        if inline is not None:
-            return inline
-        path = self._pem_file("ssl.truststore")
-        return None if path is None else Path(path).read_text("utf-8")
+        path = self._pem_file("ssl.truststore") if inline is None else None
+        if inline is None and path is None:
+            return None
+        text, context = inline, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if path is not None:
+                # Tools write names in any language between the certificates; OpenSSL is given ASCII.
+                text = Path(path).read_bytes().decode("ascii", "ignore")
+            context.load_verify_locations(cadata=text)
+        except (OSError, ValueError) as error:
+            if path is None:
+                self._refuse("ssl.truststore.certificates", "[hidden]", "certificates in PEM")
+            else:
+                self._refuse("ssl.truststore.location", path, f"a PEM file with certificates{_reason(error)}")
+        return text
 
     def _certificate(self) -> str | None:
         if self._text("ssl.keystore.certificate.chain") is not None:
@@ -254,21 +268,35 @@ class _Reading:
                 "not used: the clients read a file",
                 "Maybe write chain and key to one file and name it in ssl.keystore.location with ssl.keystore.type=PEM.",
             )
-        return self._pem_file("ssl.keystore")
+        path = self._pem_file("ssl.keystore")
+        if path is not None:
+            try:
+                _load_key(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), path, self._text("ssl.key.password"))
+            except (OSError, ValueError) as error:
+                expected = "a PEM file with a certificate and its private key, which ssl.key.password opens"
+                self._refuse("ssl.keystore.location", path, f"{expected}{_reason(error)}")
+        return path
 
     def _pem_file(self, store: str) -> str | None:
-        key = f"{store}.location"
-        path = self._text(key)
+        path = self._text(f"{store}.location")
         if path is None:
             return None
         kind = (self._text(f"{store}.type", "JKS") or "JKS").upper()
         if kind != "PEM":
             self._refuse(f"{store}.type", kind, "PEM, since Python reads no Java key stores", _STORE_ADVICE)
             return None
-        if not Path(path).is_file():
-            self._refuse(key, path, "a PEM file that exists")
-            return None
         return path
+
+
+def _load_key(context: ssl.SSLContext, path: str, password: str | None) -> None:
+    # Without a password OpenSSL would ask for it at the terminal.
+    context.load_cert_chain(path, password=password or "")
+
+
+def _reason(error: Exception) -> str:
+    """What the operating system says; of what OpenSSL says nobody learns more."""
+    is_known = isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror
+    return f" ({error.strerror})" if is_known else ""  # type: ignore[attr-defined]
 
 
 def _jaas_options(text: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -18,7 +19,8 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException, UnknownGroupException
 from task_assignor.kafka.group_description import GroupDescription, GroupMember, describe_member
 from task_assignor.sdk import TopicPartition
-from task_assignor.sdk.text import counted, listed, nearest
+from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.text import counted, duration, listed, nearest
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _UNKNOWN_TOPIC: Final = 3
@@ -56,10 +58,10 @@ class Cluster:
 
     Args:
         settings: how to reach it: `ClientSettings`, or settings in the keys of Kafka's Java clients.
-        timeout_ms: the longest that any one look-up may take, milliseconds.
+        timeout_ms: the longest that any one look-up may take, milliseconds; to reach a broker at all it is 15 s at most.
 
     Raises:
-        ConfigException: a setting is wrong.
+        ConfigException: a setting is wrong, or the time.
         KafkaClusterException: it cannot be reached within that time. So do all methods, with what was asked for.
 
     Examples:
@@ -70,10 +72,11 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings | Mapping[str, object], timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.of(settings)
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = whole_number("timeout_ms", timeout_ms, 1)
         arguments = self._settings.for_kafka_python()
-        arguments["request_timeout_ms"] = min(timeout_ms, self._settings.request_timeout_ms)
-        self._admin: _Admin = self._ask("connect", lambda: _Admin(bootstrap_timeout_ms=timeout_ms, **arguments))
+        for limit in ("request_timeout_ms", "bootstrap_timeout_ms"):
+            arguments[limit] = min(timeout_ms, arguments[limit])
+        self._admin: _Admin = self._ask("connect", lambda: _Admin(**arguments))
 
     def __enter__(self) -> Self:
         return self
@@ -88,12 +91,16 @@ class Cluster:
         self._admin.close()
 
     def topics(self) -> list[str]:
-        """The names of all topics that are not Kafka's own, sorted."""
+        """The names of all topics that are not Kafka's own and that the user may see, sorted."""
         return sorted(name for name in self._ask("list the topics", self._admin.list_topics) if name not in _KAFKAS_OWN)
 
     def existing(self, topics: Iterable[str]) -> frozenset[str]:
-        """Those of the topics that there are; Kafka's own, too."""
-        return frozenset(topics).intersection(self._ask("list the topics", self._admin.list_topics))
+        """Those of the topics that there are; Kafka's own, too.
+
+        Raises:
+            KafkaClusterException: the user may not see one; it is not called missing.
+        """
+        return frozenset(self._described(topics))
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Topic -> number of its partitions.
@@ -191,28 +198,34 @@ class Cluster:
 
     def _replicas(self, topics: Collection[str]) -> dict[str, list[list[int]]]:
         """Topic -> partition -> its brokers."""
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        found = {
-            each["name"]: each for each in self._ask("describe topics", lambda: self._admin.describe_topics(names))
-        }
-        missing = [name for name in names if name not in found or found[name]["error_code"] == _UNKNOWN_TOPIC]
+        found = self._described(topics)
+        missing = sorted(set(topics) - set(found))
         if missing:
             raise KafkaClusterException(
                 f"The cluster has no {'topic' if len(missing) == 1 else 'topics'} {listed(missing)}. "
                 f"It has {counted(len(self.topics()), 'topic')}."
             )
-        result = {}
-        for name in names:
-            error = found[name]["error_code"]
-            if error:
+        return {
+            name: [partition["replica_nodes"] for partition in sorted(partitions, key=itemgetter("partition_index"))]
+            for name, partitions in sorted(found.items())
+        }
+
+    def _described(self, topics: Iterable[str]) -> dict[str, list[Any]]:
+        """Topic -> what the cluster says of its partitions, for those that exist."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        found = {}
+        for each in self._ask("describe topics", lambda: self._admin.describe_topics(names)):
+            code = each["error_code"]
+            if code and code != _UNKNOWN_TOPIC:
+                error = kafka.errors.for_code(code)
                 raise KafkaClusterException(
-                    f"The cluster does not describe the topic {name!r}: {kafka.errors.for_code(error).__name__}."
+                    f"The cluster does not describe the topic {each['name']!r}: {error.__name__}{self._advice(error()) or '.'}"
                 )
-            ordered = sorted(found[name]["partitions"], key=lambda partition: partition["partition_index"])
-            result[name] = [partition["replica_nodes"] for partition in ordered]
-        return result
+            if not code:
+                found[each["name"]] = each["partitions"]
+        return found
 
     def _offsets(self, partitions: Iterable[TopicPartition], which: Any, word: str) -> dict[TopicPartition, int]:
         wanted = {ClientPartition(each.topic, each.partition): which for each in partitions}
@@ -264,6 +277,8 @@ class Cluster:
             uses_sasl = self._settings.security_protocol.startswith("SASL")
             reasons = "no broker listens there, or security.protocol is not what the listener speaks"
             return f". Maybe {reasons}{credentials if uses_sasl else ''}."
+        if isinstance(error, _NOT_THERE):
+            return f". It was tried for {duration(self._timeout_ms)}. Maybe its brokers are down, or have just ended."
         if isinstance(error, kafka.errors.SaslAuthenticationFailedError):
             return ". Maybe the user or password in sasl.jaas.config is wrong."
         if isinstance(error, kafka.errors.AuthorizationError):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from task_assignor.group import GroupException
-from task_assignor.group.consumers import ConsumerAssignor, ConsumerMember, GroupTopics, RebalanceProtocol
+from task_assignor.group.consumers import (
+    ConsumerAssignment,
+    ConsumerAssignor,
+    ConsumerMember,
+    GroupTopics,
+    RebalanceProtocol,
+)
 from task_assignor.group.consumers.table import Claim
 from task_assignor.kafka.fallback import keep_and_place_orphans
 from task_assignor.kafka.plugin import GroupPlugin
-from task_assignor.sdk import Assignment, TopicPartition
+from task_assignor.sdk import Assignment, ConfigException
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure, shown
+
+_log = logger_of(__name__)
 
 
 class ConsumerAssignorPlugin(GroupPlugin):
@@ -25,6 +38,9 @@ class ConsumerAssignorPlugin(GroupPlugin):
         limit_ms: how long the assignor may think; a third of `session.timeout.ms` is right. It runs in a thread, which
             is given up then: code that holds Python's lock that long cannot be.
 
+    Raises:
+        ConfigException: the assignor is none, or something else is not allowed.
+
     Examples:
         >>> from task_assignor.group.consumers import CooperativeStickyAssignor
         >>> plugin = ConsumerAssignorPlugin(CooperativeStickyAssignor())
@@ -35,6 +51,10 @@ class ConsumerAssignorPlugin(GroupPlugin):
 
     def __init__(self, assignor: ConsumerAssignor, *, rack_id: str | None = None, limit_ms: int = 15_000) -> None:
         super().__init__(rack_id, limit_ms)
+        if not isinstance(assignor, ConsumerAssignor):
+            raise ConfigException(
+                f"The assignor ({shown(assignor)}) must be a ConsumerAssignor, made as in StickyAssignor()."
+            )
         self.assignor = assignor
 
     @property
@@ -51,7 +71,14 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return self.assignor.user_data(self._given, self.generation)
 
     def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        answer = self.assignor.assign(topics, members)
+        # Whatever it does with what it is given, the group is what it was: it is asked of, and falls back on it.
+        answer = self.assignor.assign(
+            GroupTopics(topics.counts, {topic: list(racks) for topic, racks in topics.racks.items()}),
+            [
+                attrs.evolve(member, owned={topic: [*found] for topic, found in member.owned.items()})
+                for member in members
+            ],
+        )
         check_answer(topics, members, answer)
         return {member.member_id: answer.to_assignment(member.member_id) for member in members}
 
@@ -60,31 +87,49 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return {name: Assignment(tuple(partitions)) for name, partitions in kept.items()}
 
     def _claim(self, member: ConsumerMember) -> Claim:
-        return Claim(member.owned, member.generation) if self.is_cooperative else self.assignor.claim(member)
+        if self.is_cooperative:
+            return Claim(member.owned, member.generation)
+        try:
+            claim: object = self.assignor.claim(member)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (it is the assignor's, and may be why that failed)
+            _log.warning("What %s had is not known: claim() failed with %s", member.member_id, failure(error))
+            claim = None
+        return claim if isinstance(claim, Claim) else Claim()
 
 
-def check_answer(topics: GroupTopics, members: Iterable[ConsumerMember], answer: Any) -> None:
+def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer: Any) -> None:
     """Refuse an answer that would hurt the group.
 
     Raises:
-        GroupException: a member is missing or unknown, a partition is given twice, does not exist, or goes to a member
-            that does not subscribe to its topic; or user data are no bytes, or for no member.
+        GroupException: it is no ConsumerAssignment, which gives no partition twice; a member is missing or unknown, a partition
+            goes to nobody though no member has to give it up first, does not exist, or goes to a member that does not subscribe
+            to its topic; or user data are no bytes, or for no member.
     """
+    if not isinstance(answer, ConsumerAssignment):
+        raise GroupException(f"The answer must be a ConsumerAssignment, but is of the type {type(answer).__name__}.")
     subscribed = {member.member_id: set(member.topics) for member in members}
     if answer.keys() != subscribed.keys():
         strange = sorted(answer.keys() ^ subscribed.keys())
         raise GroupException(f"The answer must have exactly the members of the group; different: {strange}.")
-    seen: dict[TopicPartition, str] = {}
     for name, parts in answer.items():
         for topic, partitions in parts.items():
             if topic not in subscribed[name]:
                 raise GroupException(f"The answer gives {name} the topic {topic!r}, to which it does not subscribe.")
             for partition in partitions:
-                found = TopicPartition(topic, partition)
                 if partition >= topics.counts.get(topic, 0):
                     raise GroupException(f"The answer gives {name} {topic}-{partition}, which does not exist.")
-                if seen.setdefault(found, name) != name:
-                    raise GroupException(f"The answer gives {topic}-{partition} to {seen[found]} and to {name}.")
+    placed: dict[str, set[int]] = defaultdict(set)
+    for given in (*answer.values(), *(member.owned for member in members)):
+        for topic, numbers in given.items():
+            placed[topic].update(numbers)
+    for topic in sorted(set().union(*subscribed.values())):
+        missing = set(range(topics.counts.get(topic, 0))) - placed[topic]
+        if missing:
+            raise GroupException(
+                f"The answer gives {topic}-{min(missing)} to nobody, though members subscribe to its topic."
+            )
     for name, data in answer.user_data.items():
         if name not in subscribed:
             raise GroupException(f"The answer has user data for {name}, which is no member of the group.")

@@ -161,7 +161,8 @@ def _described(
         unlogged = [store for store, topic in changelogs.items() if topic is None]
         if unlogged:
             notes.append(
-                f"The cluster has no changelogs of {listed(unlogged)}; they count as stores that are not logged."
+                f"The cluster has no changelogs of {listed(unlogged)}, or the user may not see them; they count as stores that are "
+                "not logged."
             )
         shapes[found.number] = SubTopologyShape(str(found.number), tuple(sources), changelogs)
     return shapes

@@ -5,7 +5,6 @@ A leader must never hurt its group: whatever decides in it, every member gets an
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import abstractmethod
@@ -25,12 +24,16 @@ from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.group.wire.consumer_protocol import by_topic, merged
 from task_assignor.kafka.fallback import newest_claims
 from task_assignor.kafka.joins import KeptJoins
-from task_assignor.sdk import Assignment, TopicPartition
-from task_assignor.sdk.text import failure
+from task_assignor.sdk import Assignment, ConfigException, TopicPartition
+from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure, shown
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _SUBSCRIPTION_VERSION: Final = 3
 RETRY_S: Final = 60.0
+_MOST_OF_SESSION: Final = 2 / 3
+"""Brokers expel a leader that answers later than its session lasts, and the next one would take as long."""
 
 
 class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
@@ -38,8 +41,9 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
 
     Args:
         rack_id: the rack of this consumer; None: not known.
-        limit_ms: how long the assignor may think; a third of `session.timeout.ms` is right. It runs in a thread, which
-            is given up then: code that holds Python's lock that long cannot be.
+        limit_ms: how long the assignor may think; a third of `session.timeout.ms` is right, two thirds are the most that
+            counts once the consumer is attached. It runs in a thread, which is given up then: code that holds Python's lock
+            that long cannot be.
 
     Attributes:
         failures: a sentence for each time the assignor failed while this consumer led the group.
@@ -47,8 +51,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     """
 
     def __init__(self, rack_id: str | None, limit_ms: int) -> None:
+        if not (rack_id is None or isinstance(rack_id, str)):
+            raise ConfigException(f"The rack_id ({shown(rack_id)}) must be a str or None.")
         self._rack_id = rack_id
-        self._limit_s = limit_ms / 1000
+        self._limit_s = whole_number("limit_ms", limit_ms, 1) / 1000
         self._consumer: KafkaConsumer | None = None
         self._ask_to_rejoin: Callable[[], object] | None = None
         self._timer: threading.Timer | None = None
@@ -89,6 +95,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """
         self.check_alone(self._consumer, consumer)
         self._consumer = consumer
+        self.answer_within(consumer.config["session_timeout_ms"])
         # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
         coordinator = consumer._coordinator  # noqa: SLF001
         self.rejoin_by(coordinator.request_rejoin)
@@ -100,6 +107,20 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             raise GroupException(
                 f"The plug-in of {self.name!r} is another consumer's, which says by it what it has. Maybe make one for each."
             )
+
+    def answer_within(self, session_ms: int) -> None:
+        """Tell how long the session of the consumer lasts."""
+        longest = session_ms * _MOST_OF_SESSION / 1000
+        if self._limit_s > longest:
+            _log.warning(
+                "The assignor %r may think for %.1f s, two thirds of session_timeout_ms (%d), not for limit_ms (%.0f): brokers "
+                "expel a leader that answers later than its session lasts.",
+                self.name,
+                longest,
+                session_ms,
+                self._limit_s * 1000,
+            )
+            self._limit_s = longest
 
     def rejoin_by(self, ask: Callable[[], object]) -> None:
         """Tell how the consumer is made to join anew at its next poll; it is asked from any thread."""
@@ -190,7 +211,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def _note_failure(self, error: BaseException, orphans: str) -> None:
         said = (
-            f"did not answer within {self._limit_s:g} s"
+            f"did not answer within {self._limit_s:.3g} s"
             if isinstance(error, GivenUpError)
             else f"failed with {failure(error)}"
         )

@@ -5,7 +5,6 @@ It processes nothing itself. Where it cannot lead without harm it leaves, and an
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Sequence
@@ -14,7 +13,13 @@ from typing import Final, NoReturn, Self
 
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
-from kafka.errors import FencedInstanceIdError, InconsistentGroupProtocolError, InvalidSessionTimeoutError, KafkaError
+from kafka.errors import (
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+)
 
 from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember
@@ -24,22 +29,29 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import LEADER_TAG, STREAMS_ASSIGNOR
 from task_assignor.kafka.joins import raise_if_fenced
-from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
-from task_assignor.sdk import Assignment, ProcessId, StreamsConfig
-from task_assignor.sdk.text import failure, listed
+from task_assignor.kafka.streams_plugin import StreamsPlugin, checked_config, streams_member
+from task_assignor.sdk import Assignment, ConfigException, ConfigProblem, ProcessId, StreamsConfig
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import NAME_RULE, failure, is_name, listed, shown
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
+_SESSION: Final = "session.timeout.ms"
+_HEARTBEAT: Final = "heartbeat.interval.ms"
 # Kafka's default.
 _SESSION_MS: Final = 45_000
+_LEAST_SESSION_MS: Final = 1_000
+"""In a third of less nothing can be looked up."""
 _POLL_MS: Final = 100
 # Members may take as long as Kafka's default of max.poll.interval.ms to join again.
 _JOIN_S: Final = 330
 _ADVICE: Final[dict[type[Exception], str]] = {
+    GroupAuthorizationFailedError: "Maybe this user lacks the right to READ the group.",
     InconsistentGroupProtocolError: (
         "The group has members that are none of Kafka Streams with group.protocol=classic. Maybe application.id is wrong."
     ),
     InvalidSessionTimeoutError: (
-        "Maybe session.timeout.ms is below group.min.session.timeout.ms of the brokers, or above group.max.session.timeout.ms."
+        "Maybe session.timeout.ms ({session_ms}) is below group.min.session.timeout.ms of the brokers (6000 if they do not say), "
+        "or above group.max.session.timeout.ms (1800000)."
     ),
 }
 """What the errors of brokers do not say."""
@@ -68,7 +80,8 @@ class StreamsGroupLeader:
         failures: a sentence for each time that the assignor failed.
 
     Raises:
-        ConfigException: a setting is wrong or missing.
+        ConfigException: a setting is wrong or missing, or the group_instance_id is none.
+        GroupException: the sub-topologies are no list of `SubTopologyShape`, or there are none.
 
     Examples:
         >>> with StreamsGroupLeader(config, shapes) as leader:  # doctest: +SKIP
@@ -78,13 +91,12 @@ class StreamsGroupLeader:
     def __init__(
         self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], *, group_instance_id: str | None = None
     ) -> None:
-        self._config = config
+        self._config = checked_config(config)
         self._group = config.application_id
         self._settings = ClientSettings.of(config.originals)
-        self._instance = group_instance_id
-        self._session_ms = _milliseconds(config, "session.timeout.ms", _SESSION_MS)
+        self._instance = _checked_instance(group_instance_id)
+        self._session_ms, self._heartbeat_ms = _session_and_heartbeat(config)
         self._plugin = _LeaderPlugin(config, shapes, self._session_ms // 3)
-        self._topics = sorted({topic for shape in shapes for topic in shape.all_sources})
         self._stopping = threading.Event()
         self._joined = threading.Event()
         self._reason = ""
@@ -154,8 +166,9 @@ class StreamsGroupLeader:
             # The static member is the other one now: it stays.
             self._instance = None
         except Exception as error:  # noqa: BLE001  (whatever it is: it leaves, and Java leads)
-            said = str(error) if isinstance(error, GroupException) else failure(error)
-            self._reason = " ".join(filter(None, (said, _ADVICE.get(type(error)))))
+            said = str(error) if isinstance(error, GroupException) else f"{failure(error)}."
+            advice = _ADVICE.get(type(error), "").format(session_ms=self._session_ms)
+            self._reason = f"{said} {advice}".rstrip()
         finally:
             if self._reason:
                 _log.error("It does not lead the group %r any more: %s", self._group, self._reason)
@@ -168,13 +181,13 @@ class StreamsGroupLeader:
             group_instance_id=self._instance,
             partition_assignment_strategy=[self._plugin],
             session_timeout_ms=self._session_ms,
-            heartbeat_interval_ms=_milliseconds(self._config, "heartbeat.interval.ms", self._session_ms // 15),
+            heartbeat_interval_ms=self._heartbeat_ms,
             enable_auto_commit=False,
             **self._settings.for_kafka_python(),
         )
         try:
             self._plugin.attach(consumer)
-            consumer.subscribe(self._topics)
+            consumer.subscribe(self._plugin.topics)
             while not self._stopping.is_set() and not self._reason:
                 consumer.poll(_POLL_MS)
                 raise_if_fenced(consumer)
@@ -208,6 +221,11 @@ class _LeaderPlugin(StreamsPlugin):
     def name(self) -> str:
         """`stream`."""
         return STREAMS_ASSIGNOR
+
+    @property
+    def topics(self) -> list[str]:
+        """What it subscribes to, as the instances do."""
+        return sorted(self._all_sources)
 
     @property
     def led_by_another(self) -> str:
@@ -251,6 +269,32 @@ class _LeaderPlugin(StreamsPlugin):
     def _last_resort(self, members: list[ConsumerMember]) -> NoReturn:  # noqa: ARG002  (what every plug-in gets)
         # Members in Java cannot read an assignment without tasks: better none at all.
         raise GroupException(f"{self.failures[-1]} But there is no way to do so without harm.")
+
+
+def _checked_instance(given: object) -> str | None:
+    # Brokers take what Kafka's own clients refuse.
+    if given is None or is_name(given):
+        return given  # type: ignore[return-value]
+    raise ConfigException(f"The group_instance_id ({shown(given)}) must be {NAME_RULE}; or None.")
+
+
+def _session_and_heartbeat(config: StreamsConfig) -> tuple[int, int]:
+    """How long the group waits for a sign of life, and how often there is one, milliseconds.
+
+    Raises:
+        ConfigException: nobody can lead so.
+    """
+    session_ms = _milliseconds(config, _SESSION, _SESSION_MS)
+    heartbeat_ms = _milliseconds(config, _HEARTBEAT, session_ms // 15)
+    if session_ms < _LEAST_SESSION_MS:
+        expected = f"at least {_LEAST_SESSION_MS} milliseconds, of which the leader may think for a third"
+        raise ConfigException.of(
+            [ConfigProblem(_SESSION, session_ms, expected, f"Maybe {_SESSION_MS}, Kafka's default.")]
+        )
+    if heartbeat_ms >= session_ms:
+        expected = f"less than {_SESSION} ({session_ms})"
+        raise ConfigException.of([ConfigProblem(_HEARTBEAT, heartbeat_ms, expected, "Maybe a third of it.")])
+    return session_ms, heartbeat_ms
 
 
 def _milliseconds(config: StreamsConfig, key: str, default: int) -> int:

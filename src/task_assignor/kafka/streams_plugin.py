@@ -9,23 +9,33 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import attrs
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import AuthorizationError, NoError, TopicAlreadyExistsError, for_code
 
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor
-from task_assignor.group import SubTopologyShape
+from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.errors import list_of
 from task_assignor.group.streams import StreamsLeader, StreamsMember, StreamsRebalance
 from task_assignor.group.wire import SubscriptionInfo, encode_subscription_info
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.cluster import Cluster
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.plugin import GroupPlugin
-from task_assignor.sdk import Assignment, ProcessId, StreamsConfig, Subscription, TaskAssignor, TopicPartition
+from task_assignor.sdk import (
+    Assignment,
+    ConfigException,
+    ProcessId,
+    StreamsConfig,
+    Subscription,
+    TaskAssignor,
+    TopicPartition,
+)
+from task_assignor.sdk.text import shown
 
 _CHANGELOG: Final = "-changelog"
 _TOPIC_PREFIX: Final = "topic."
@@ -58,6 +68,19 @@ class TopicFacts:
         return cls(topics.counts, racks)
 
 
+def checked_config(given: object) -> StreamsConfig:
+    """What was given as settings.
+
+    Raises:
+        ConfigException: it is no `StreamsConfig`.
+    """
+    if not isinstance(given, StreamsConfig):
+        raise ConfigException(
+            f"The config ({shown(given)}) must be a StreamsConfig, as StreamsConfig({{...}}) makes it."
+        )
+    return given
+
+
 class StreamsPlugin(GroupPlugin):
     """A `GroupPlugin` that gives tasks to the members.
 
@@ -71,16 +94,23 @@ class StreamsPlugin(GroupPlugin):
         last: what was decided when this consumer led the group last; None: it has not yet.
 
     Raises:
-        ConfigException: the settings of the cluster are wrong, where topologies have changelogs or repartition topics.
+        ConfigException: there are no settings, or those of the cluster are wrong, where topologies have changelogs or
+            repartition topics.
+        GroupException: the sub-topologies are no list of `SubTopologyShape`, or read no topics.
     """
 
     def __init__(
         self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], process_id: ProcessId, limit_ms: int
     ) -> None:
-        super().__init__(config.client_rack, limit_ms)
+        super().__init__(checked_config(config).client_rack, limit_ms)
         self._config = config
-        self._shapes = tuple(shapes)
-        self._all_sources = frozenset(topic for shape in shapes for topic in shape.all_sources)
+        self._shapes = list_of("sub-topologies", SubTopologyShape, shapes)
+        self._all_sources = frozenset(topic for shape in self._shapes for topic in shape.all_sources)
+        if not self._all_sources:
+            raise GroupException(
+                f"The sub-topologies ({shown(shapes)}) read no topics: there is nothing to assign. Maybe make them by "
+                "shapes_of_topology(...)."
+            )
         self._process_id = process_id
         self._leader = self._leader_of(config.task_assignor)
         self._emergency = self._leader_of(FallbackPriorTaskAssignor)
@@ -179,9 +209,18 @@ class StreamsPlugin(GroupPlugin):
         try:
             for topic, partitions in sorted(topics.items()):
                 usual = _CHANGELOG_SETTINGS if topic.endswith(_CHANGELOG) else _REPARTITION_SETTINGS
+                made = NewTopic(topic, partitions, replicas, topic_configs=usual | own)
+                (answer,) = admin.create_topics([made], raise_errors=False)["topics"]
+                error = for_code(answer["error_code"])
                 # Another leader may have been quicker.
-                with suppress(TopicAlreadyExistsError):
-                    admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=usual | own)])
+                if error not in (NoError, TopicAlreadyExistsError):
+                    advice = (
+                        " Maybe this user lacks the right to CREATE it."
+                        if issubclass(error, AuthorizationError)
+                        else ""
+                    )
+                    said = (answer["error_message"] or error.__name__).rstrip(".")
+                    raise KafkaClusterException(f"The cluster does not create the topic {topic!r}: {said}.{advice}")
         finally:
             admin.close()
 

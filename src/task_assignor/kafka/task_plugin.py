@@ -5,7 +5,6 @@ The name of the assignor is not Kafka Streams': a Java application of the same g
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,9 +23,10 @@ from task_assignor.kafka.group_description import TASK_ASSIGNOR
 from task_assignor.kafka.plugin import RETRY_S
 from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
 from task_assignor.sdk import LATEST_OFFSET, Assignment, ProcessId, StreamsConfig, TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, listed
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 class TaskAssignorPlugin(StreamsPlugin):
@@ -57,6 +57,7 @@ class TaskAssignorPlugin(StreamsPlugin):
 
     Raises:
         ConfigException: the settings of the cluster are wrong, where topologies have changelogs or repartition topics.
+        GroupException: the sub-topologies are no list of `SubTopologyShape`, or read no topics.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ def shapes_of_topology(
     Raises:
         GroupStateException: the text is no description, a source reads topics by a pattern, or a store is not there.
     """
-    described = parse_topology(text)
+    described = parse_topology(text if isinstance(text, str) else repr(text))
     written = {topic for found in described for topic in found.sinks}
     internal = {topic for found in described for topic in found.sources if topic in written and _INTERNAL.search(topic)}
     known = {store for found in described for store in found.stores}
