@@ -302,7 +302,7 @@ class Faults:
                 world.start_client(client.spec)
                 world.clients[-1].is_foreign = True
             case "nobody":
-                world.excuses.add("clients were lost, and none came back")
+                world.excuses.add("All clients have gone")
                 world.excuses.add("clients came in")
                 world.excuses.add("client came in")
                 for found in list(world.clients):

@@ -194,7 +194,7 @@ def test_what_a_record_brings_into_the_log_is_no_command_for_a_terminal(caplog: 
 
     context = _context("skip", Names)
     Names().process_batch({"orders": ROWS.slice(0, 1)}, context)
-    assert "no such name: \\x1b[31m\\x07\nor it is new" in caplog.text
+    assert "no such name: \\x1b[31m\\x07\n    or it is new" in caplog.text
     assert "\x1b" not in caplog.text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START
 from task_assignor.runtime.run_folder import APPLICATION, RunLayout, read_application
 from task_assignor.runtime.storage.content import corrupt
+from task_assignor.runtime.storage.local import LocalStorage
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
@@ -336,6 +338,43 @@ def test_a_checkpoint_without_its_commit_is_told(finished: Path, tmp_path: Path)
         shutil.rmtree(root / "run" / "commits")
         with pytest.raises(CommitLogException, match=r"a checkpoint of commit \d+, but not the commit: .* is missing"):
             application(root, _topology(), clients=1).run()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "which", "told"),
+    [
+        ("run/application.json", 0, "The description of the run"),
+        ("run/checkpoints/*.json", -1, "The checkpoint"),
+        ("run/commits/*.json", -1, r"The commit record \d+"),
+        ("run/commits/*.json", -2, r"The commit record \d+"),
+        ("run/history/*", None, "A file of the history"),
+        ("topics/left/versions/*.json", -1, "The description of topic 'left'"),
+    ],
+)
+def test_a_document_that_this_user_may_not_read_is_not_called_damaged(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, which: int | None, told: str
+) -> None:
+    """To restore or to delete it was the advice, and a checkpoint was passed over as damaged."""
+    root = tmp_path / "root"
+    shutil.copytree(finished, root)
+    places = sorted(root.glob(pattern))
+    # Which of the history are still read depends on when they were merged.
+    hidden = places if which is None else [places[which]]
+    for place in hidden:
+        place.chmod(0)
+    opened = LocalStorage.open
+
+    def may_read(self: LocalStorage, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:
+        # Root may read all files.
+        if (file := Path(self.locate(name))).exists() and not file.stat().st_mode & 0o400:
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return opened(self, name, start, end)
+
+    monkeypatch.setattr(LocalStorage, "open", may_read)
+    error = _outcome(root)
+    assert isinstance(error, StreamsException)
+    assert re.fullmatch(rf"{told}( \S+)? cannot be read.*Permission denied.*Maybe let this user read it\.", str(error))
+    assert any(str(place) in str(error) for place in hidden)
 
 
 def test_a_file_that_this_user_may_not_read_is_not_called_damaged() -> None:

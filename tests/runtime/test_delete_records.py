@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ from task_assignor.runtime import topic_changes as changes
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.storage import LocalStorage
-from task_assignor.runtime.topic_versions import KEPT_VERSIONS, lists_folder
+from task_assignor.runtime.topic_versions import FORMAT_VERSION, KEPT_VERSIONS, lists_folder
 from tests.runtime.support import (
     application,
     change_description,
@@ -299,6 +300,23 @@ def test_a_topic_of_an_older_version_is_read_and_written_as_before(tmp_path: Pat
     assert topic.now.document().starts == ()
     assert delete_records(tmp_path, "t", {}).version == 0
     assert delete_records(tmp_path, "t", {1: 3}).now.document().starts == (0, 3)
+
+
+def test_what_does_not_know_of_deleted_rows_refuses_a_topic_that_has_shed(tmp_path: Path) -> None:
+    """It appended, and what was deleted was there again, without its files."""
+    _write(tmp_path, 40)
+
+    def formats() -> list[int]:
+        numbers = versions.versions_of(LocalStorage(tmp_path), "t")
+        return [json.loads(description(tmp_path, "t", one).read_bytes())["formatVersion"] for one in numbers]
+
+    assert formats() == [FORMAT_VERSION]
+    delete_records(tmp_path, "t", {1: 3})
+    append_topic(tmp_path, "t", _numbers(40, 50))
+    assert formats() == [FORMAT_VERSION, FORMAT_VERSION + 1, FORMAT_VERSION + 1]
+    # So it was written by the first versions that know of it.
+    change_description(description(tmp_path, "t", 2), formatVersion=FORMAT_VERSION)
+    assert Topic.open(tmp_path, "t").start_offsets() == [0, 3]
 
 
 @pytest.mark.usefixtures("_short")

@@ -108,6 +108,54 @@ def test_a_value_that_arrow_would_cut_is_refused(value: object, kind: pa.DataTyp
 
 
 @pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (np.array([1.0, 2.0]), pa.list_(pa.int64()), [1, 2]),
+        (np.array(3.0), pa.int64(), 3),
+        (np.int64(3), pa.decimal128(5, 2), Decimal(3)),
+        (np.array(["2024-01-01"], "M8[s]"), pa.list_(pa.timestamp("us")), [dt.datetime(2024, 1, 1)]),
+        ({"a": np.datetime64("2024-01-01")}, pa.struct([("a", pa.date32())]), {"a": dt.date(2024, 1, 1)}),
+        (np.datetime64("2024-01-01", "ns"), pa.date64(), dt.date(2024, 1, 1)),
+        (np.datetime64("2024-01-01", "m"), pa.timestamp("ns"), pd.Timestamp(2024, 1, 1)),
+        ([("a", np.timedelta64(2, "h"))], pa.map_(pa.string(), pa.duration("ms")), [("a", dt.timedelta(hours=2))]),
+        (np.timedelta64(2, "s"), pa.duration("s"), dt.timedelta(seconds=2)),
+        (np.datetime64("NaT"), pa.timestamp("s"), None),
+        (pd.NaT, pa.timestamp("us", "UTC"), None),
+        (pd.NA, pa.int64(), None),
+        (True, pa.bool8(), True),
+    ],
+)
+def test_what_numpy_and_pandas_give_is_taken_as_it_is_meant(value: object, kind: pa.DataType, expected: object) -> None:
+    """Arrow refused some, and of an array of times in another unit it made other times."""
+    assert exact_array([None, value], kind).to_pylist() == [None, expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (np.array([1.5]), pa.list_(pa.int64())),
+        (np.array(1.5), pa.int64()),
+        ({1.5}, pa.list_(pa.int64())),
+        (np.bool_(1), pa.int64()),
+        (np.array([True]), pa.list_(pa.int64())),
+        (5, pa.bool8()),
+        (np.complex64(1), pa.int64()),
+        (np.void(b"abc"), pa.list_(pa.int64())),
+        ("abc", pa.list_(pa.string())),
+        (np.datetime64("2024-01-01T05"), pa.date32()),
+        (np.datetime64("2024-01-01", "ns"), pa.int64()),
+        (np.datetime64("2024-01-01", "us"), pa.timestamp("us", "UTC")),
+        (np.datetime64("9999-01-01"), pa.timestamp("ns")),
+        (np.timedelta64(5, "s"), pa.timestamp("s")),
+        (np.timedelta64(5), pa.duration("s")),
+    ],
+)
+def test_what_numpy_gives_is_refused_where_it_is_something_else(value: object, kind: pa.DataType) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        exact_array([None, value], kind)
+
+
+@pytest.mark.parametrize(
     ("rows", "told"),
     [
         (POLARS.lazy(), "not a LazyFrame. Maybe call collect"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from multiprocessing import forkserver
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,8 +32,9 @@ from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
 from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.local import FORKED
+from task_assignor.runtime.topics import FolderTopics
 from task_assignor.sdk import ConfigException, StreamsException
-from tests.runtime.support import QUICK, Watch, application, join_topology, settings, write_streams
+from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, join_topology, settings, write_streams
 
 
 class Idle(LocalProcessLauncher):
@@ -145,6 +149,46 @@ def test_a_client_that_has_left_by_itself_can_be_had_again(is_seen_first: bool) 
     assert started == ["b"]
 
 
+@pytest.mark.parametrize("ends", [1, 9])
+def test_a_fork_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int) -> None:
+    """SIGTERM to the whole group while it was importing ended it, and the run with an EOFError."""
+    told = iter([EOFError("unexpected EOF")] * ends)
+    heard = forkserver.read_signed
+
+    def answer(connection: int) -> Any:
+        if error := next(told, None):
+            raise error
+        return heard(connection)
+
+    monkeypatch.setattr(forkserver, "read_signed", answer)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    if ends > 1:
+        with pytest.raises(ClientException, match=r"The process of c cannot be started: EOFError: unexpected EOF\."):
+            launcher.add(_bootstrap(tmp_path))
+        return
+    launcher.add(_bootstrap(tmp_path))
+    launcher._processes["c"].join(PATIENCE_S)
+    assert "There is no topic 'left'" in launcher.exits()[0].reason
+
+
+def _bootstrap(root: Path) -> ClientBootstrap:
+    """Of a client that looks for its topics in vain, and ends."""
+    return ClientBootstrap(
+        *(("127.0.0.1", 1), b"x", ClientSpec("c"), "x", "x"),
+        *(join_topology(), FolderTopics(str(root)), str(root), str(root), QUICK),
+    )
+
+
+def test_ctrl_c_does_not_end_a_client_that_is_still_starting(tmp_path: Path) -> None:
+    """A terminal sends it to all: a fork server that was importing ended, and the run with an EOFError instead of stopping."""
+    launcher = LocalProcessLauncher(start_method="spawn")
+    launcher.add(_bootstrap(tmp_path))
+    os.kill(launcher.pids["c"], signal.SIGINT)
+    launcher._processes["c"].join(PATIENCE_S)
+    (end,) = launcher.exits()
+    assert "There is no topic 'left'" in end.reason, "it came so far as to look for what it reads"
+
+
 def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:
     """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there.
     Polars has threads as soon as it is imported, which a fork loses."""
@@ -196,10 +240,17 @@ def test_a_client_keeps_its_process_id() -> None:
     assert len({spec.process_id("app"), spec.process_id("other"), ClientSpec("d").process_id("app")}) == 3
 
 
+def test_threads_that_no_machine_has_are_refused() -> None:
+    """Each is a consumer of the group: the driver's memory was full before the first batch."""
+    with pytest.raises(ConfigException, match=r"The threads \(2147483647\) of c must be at most 10000"):
+        ClientSpec("c", 2**31 - 1)
+
+
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
         (0, "at least one client"),
+        (10**17, r"The clients \(100000000000000000\) must be at most 10000"),
         ([ClientSpec("a"), ClientSpec("a")], "two clients of the name 'a'"),
         (True, r"The clients \(True\) must be an int, or a list of ClientSpec objects"),
         (["client-1"], r"The clients \(\['client-1'\]\) must be an int, or a list of ClientSpec objects"),

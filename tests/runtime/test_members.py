@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task_assignor.runtime.machines.coordinator_members import Member
+from task_assignor.runtime.machines.coordinator_members import Member, Members
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
@@ -50,6 +50,19 @@ def test_a_standby_that_becomes_active_is_behind_until_it_says_that_it_is_ready(
     assert member.for_leader(progress).offset_sums == {A: 0, B: 7}
     member.take_ready(Restored(B, Position(9, 1, 10)), "active")
     assert member.for_leader(progress).offset_sums == {A: 0}
+
+
+def test_where_all_clients_are_stopped_it_is_said_why_they_have_gone() -> None:
+    """They were lost, and none came back: nobody knew why, nor which setting said for how long to wait."""
+    members = Members("run", 0)
+    hello = Hello("c", "00000000-0000-0000-0000-000000000001", "run", 1, None, {}, None, "pid 1", "here", 1, {})
+    members.remove(members.add(1, hello, _progress(0), 0), "no heartbeat for 10 ms")
+    assert str(members.nobody_came(60_001, None)).startswith(
+        "All clients have gone (the last one: c, no heartbeat for 10 ms), and none came in 60 s (startup_timeout_ms). Maybe see"
+    )
+    assert str(members.nobody_came(60_001, 2)).startswith(
+        "Only 0 of 2 clients came in 60 s (startup_timeout_ms; there: none any more; the last one: c, no heartbeat for 10 ms)."
+    )
 
 
 OPTIONS = RuntimeOptions(max_poll_interval_ms=1_000, session_timeout_ms=100_000)

@@ -205,6 +205,54 @@ def test_times_of_several_kinds_are_an_error_of_the_record(values: list[Any]) ->
     assert _given(lambda _: [{"x": values[0]}], 2) == [{"x": values[0]}] * 2
 
 
+@pytest.mark.parametrize(
+    ("values", "at"),
+    [
+        ([1, 1.5, "a", 2.5], 2),
+        (["a", 1, "b"], 1),
+        ([None, object(), 5], 1),
+        ([1, np.bool_(1), 2], 1),
+        ([np.datetime64(0, "s"), np.datetime64(1, "ns")], 1),
+    ],
+    ids=["text", "number", "object", "bool", "unit"],
+)
+def test_a_value_of_another_type_is_an_error_of_its_record(values: list[Any], at: int) -> None:
+    """Without a schema the whole batch was refused, and nobody knew for which record."""
+    with pytest.raises(ValueError, match=r"the column 'x' of a row is not of type \w+"):
+        _given(lambda record: [{"x": values[record["k"]]}], len(values))
+    left = values[:at] + values[at + 1 :]
+    found = _given(lambda record: [{"x": values[record["k"]]}], len(values), "skip")
+    assert [row["x"] for row in found] == pa.array(left).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({}, r"a row has no columns. Maybe return \[\] where there is none, or declare output_schema\(\)"),
+        (
+            {"x": [("a", 1)]},
+            r"the column 'x' of a row has a type only if output_schema\(\) declares it: ArrowTypeError: Expected bytes",
+        ),
+    ],
+)
+def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[str, Any], told: str) -> None:
+    """Rows without columns were lost, where no other row of the batch had one."""
+    with pytest.raises(ValueError, match=told):
+        _given(lambda _: [row], 2)
+    assert _given(lambda record: [row] if record["k"] else [], 2, "skip") == []
+
+
+def test_dates_and_nothing_of_numpy_are_taken_without_a_schema() -> None:
+    """Arrow knows their type, and then cannot make one of it."""
+    day = np.datetime64("2024-01-01")
+    for value, expected in ((day, day.item()), ([day], [day.item()]), (np.array([day]), [day.item()])):
+        rows = [{"x": value, "y": np.timedelta64(2, "D")}, {"x": None, "y": np.timedelta64("NaT")}]
+        assert _given(lambda _, rows=rows: rows, 1) == [  # type: ignore[misc]
+            {"x": expected, "y": dt.timedelta(2)},
+            {"x": None, "y": None},
+        ]
+
+
 def test_times_with_and_without_zone_are_not_mixed() -> None:
     """They are up to 14 hours apart, and nobody would notice."""
     naive, zoned = pa.timestamp("ms"), pa.timestamp("ms", "Europe/Berlin")

@@ -395,7 +395,13 @@ def test_rows_that_would_lose_something_are_refused(tmp_path: Path, column: pa.A
         (pa.array([1.5]), pa.decimal128(10, 1)),
         (pa.array([0], pa.timestamp("us")), pa.date32()),
         (pa.array([1], pa.timestamp("us", "UTC")), pa.timestamp("ns", "Europe/Berlin")),
-        (pa.array([{"n": 1.0}]), pa.struct([("n", pa.int8()), ("more", pa.int64())])),
+        pytest.param(
+            pa.array([{"n": 1.0}]),
+            pa.struct([("n", pa.int8()), ("more", pa.int64())]),
+            marks=pytest.mark.skipif(
+                int(pa.__version__.split(".")[0]) < 20, reason="Arrow 18 casts no struct to one with more fields"
+            ),
+        ),
         (pa.array(["1", None]).dictionary_encode(), pa.int8()),
         (pa.nulls(2), pa.timestamp("us", "UTC")),
     ],

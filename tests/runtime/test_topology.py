@@ -101,6 +101,8 @@ def test_tasks_have_their_partitions_stores_and_racks() -> None:
         ({"outputs": [None]}, "was given None. .*, its outputs names or Output objects"),
         ({"outputs": 3}, "was given 3. .*, its outputs names or Output objects"),
         ({"stores": None}, "has a store that is no store declaration: None"),
+        ({"version": 0}, r"the version \(0\) must be a text"),
+        ({"name": "one\ntwo"}, r"The name of a sub-topology \('one.ntwo'\) must be a text on one line"),
     ],
 )
 def test_what_is_no_part_of_a_sub_topology_is_named(given: dict[str, Any], message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import socket
@@ -11,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -48,7 +46,7 @@ from task_assignor.runtime.run_folder import (
     read_application,
 )
 from task_assignor.runtime.run_log import RunLog
-from task_assignor.runtime.shells.clients import Clients, client_specs
+from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import CoordinatorServer
@@ -58,9 +56,10 @@ from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import is_url, shown
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
 """When a run ends: see `StreamsApplication.run`."""
 _ARGUMENTS: Final[tuple[tuple[str, tuple[type, ...], str, str], ...]] = (
@@ -89,7 +88,7 @@ class StreamsApplication:
         topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`); or `KafkaTopics`, for topics of Kafka.
         run_dir: folder of the run, a path or a URL: commit log, outputs, changelogs. All clients must reach it. Clients
             without a state directory have theirs in it; if it is a URL, below the folder for temporary files.
-        clients: how many clients, or which. Clients given by number are `client-1`, `client-2` and so on, with
+        clients: how many clients (at most 10 000), or which. Clients given by number are `client-1`, `client-2` and so on, with
             threads, rack, tags and host of the settings.
         launcher: brings the clients to life; None: processes on this machine.
         options: settings of the runtime itself.
@@ -162,12 +161,14 @@ class StreamsApplication:
                 ones are `client-1`, `client-2` and so on, whatever names are free.
 
         Raises:
-            ClientException: none, or two of one name.
+            ClientException: none, too many, or two of one name.
         """
         if type(clients) is int:
             names = {spec.name for spec in self.clients}
-            new = (spec for spec in client_specs(clients + len(names), self._config) if spec.name not in names)
-            clients = [*self.clients[: max(clients, 0)], *islice(new, max(clients - len(names), 0))]
+            clients = [
+                *self.clients[: max(clients, 0)],
+                *new_specs(clients - len(names), self._config, names),
+            ]
         self._clients = client_specs(clients, self._config)
         self._gone.clear()
 

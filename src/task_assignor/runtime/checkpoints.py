@@ -16,7 +16,6 @@ them before.
 from __future__ import annotations
 
 import gzip
-import logging
 import sys
 import zlib
 from bisect import bisect_right
@@ -28,6 +27,7 @@ import attrs
 import msgspec
 
 from task_assignor.runtime.compaction import Compaction, Upkeep
+from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.encoding import Value
@@ -35,8 +35,9 @@ from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
 from task_assignor.runtime.storage import Storage, as_document, open_document, read_document
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 COMMITS: Final = "commits"
 CHECKPOINTS: Final = "checkpoints"
 HISTORY: Final = "history"
@@ -111,6 +112,8 @@ class Checkpoints:
                     checkpoint = self._read(number)
                 except FileNotFoundError:
                     break  # replaced meanwhile
+                except PermissionError as error:
+                    raise self._unreadable(number, error) from error
                 except (OSError, ValueError) as error:
                     problem = problem or error
                     continue
@@ -126,7 +129,7 @@ class Checkpoints:
                         "The only checkpoint is damaged (%s), all records are read instead: %s", place, problem
                     )
                     return Checkpoint()
-                raise CommitLogException(f"The checkpoint {place} cannot be read ({problem}). {NEW_RUN}") from problem
+                raise self._unreadable(numbers[-1], problem) from problem
 
     def segment(self, name: str) -> Iterator[CommitRecord]:
         """The records of a file of the history.
@@ -145,7 +148,7 @@ class Checkpoints:
             raise
         except (OSError, EOFError, zlib.error, ValueError) as error:
             raise CommitLogException(
-                f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {NEW_RUN}"
+                f"A file of the history cannot be read: {self._storage.locate(name)} ({error}). {advice_to_read(error, NEW_RUN)}"
             ) from error
 
     def write(self, checkpoint: Checkpoint, replaced: Sequence[Written]) -> Checkpoint | None:
@@ -285,8 +288,12 @@ class Checkpoints:
         except (OSError, EOFError, zlib.error) as error:
             if segment not in self._told:
                 self._told.add(segment)
-                what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
-                _log.warning("A file of the history is %s: %s (%s)", what, self._storage.locate(segment), error)
+                kinds: dict[type[Exception], str] = {
+                    FileNotFoundError: "is missing",
+                    PermissionError: "may not be read",
+                }
+                what = kinds.get(type(error), "is damaged")
+                _log.warning("A file of the history %s: %s (%s)", what, self._storage.locate(segment), error)
             return None
         return data
 
@@ -302,6 +309,10 @@ class Checkpoints:
             return self._storage.size(segment)
         except FileNotFoundError:
             return 0
+
+    def _unreadable(self, number: int, error: Exception) -> CommitLogException:
+        place = self._storage.locate(_name(number))
+        return CommitLogException(f"The checkpoint {place} cannot be read ({error}). {advice_to_read(error, NEW_RUN)}")
 
     def _read(self, number: int) -> Checkpoint:
         checkpoint = open_document(self._storage, _name(number), Checkpoint)

@@ -13,7 +13,6 @@ an output must be those of the batches before: what could not be read afterwards
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Final, TypeVar
 
 from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
 from task_assignor.runtime.compaction import Upkeep
+from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
@@ -29,8 +29,9 @@ from task_assignor.runtime.machines.records import CommitRecord, Marker, Rebalan
 from task_assignor.runtime.run_folder import RunLayout, read_application
 from task_assignor.runtime.storage import DamagedDocumentError, Storage, open_document
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 T = TypeVar("T")
 
 _NULL: Final = "null"
@@ -256,7 +257,8 @@ class CommitLog:
         name = commit_name(numbers[-1] if numbers else 0)
         try:
             open_document(self._storage, name, dict)
-        except FileNotFoundError:
+        except OSError:
+            # There is none, or who reads it says what is wrong.
             return
         except DamagedDocumentError as error:
             if not error.is_torn:
@@ -408,8 +410,8 @@ class CommitLog:
 
 
 def _advice(error: Exception, *, is_last: bool) -> str:
-    if not is_last:
-        return "Maybe restore the file from a copy; without it the run needs a new run_dir."
+    if not is_last or isinstance(error, OSError):
+        return advice_to_read(error, NEW_RUN)
     if isinstance(error, DamagedDocumentError) and error.is_torn:
         return "It is the last one and was never acknowledged: run the application again, which does its batches anew."
     return (

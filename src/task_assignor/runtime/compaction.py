@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -12,8 +11,9 @@ from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.machines.output_files import MERGED_BYTES, Merge, OutputFile, OutputFiles
 from task_assignor.runtime.storage import PARQUET, Storage, as_one_file, open_arrow
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 @attrs.frozen

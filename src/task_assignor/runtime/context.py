@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -30,9 +29,10 @@ from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.times import FARTHEST_MS, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
-from task_assignor.sdk.text import counted, printable_lines, shown
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import counted, shown
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 S = TypeVar("S", bound=Store)
 
 Punctuator = Callable[[int], pa.Table | None]
@@ -255,7 +255,7 @@ class TaskContext:
             self.task_id,
             counted(len(places), "late record" if is_late else "record"),
             told,
-            printable_lines(texts[0]),
+            texts[0],
         )
         if isinstance(policy, DeadLetters):
             letters = pa.table(

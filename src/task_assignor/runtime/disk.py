@@ -18,6 +18,16 @@ def advice_on(error: BaseException) -> str:
     return f". {DISK_ADVICE}" if isinstance(error, OSError) and error.errno in _NOT_WRITABLE else ""
 
 
+def advice_to_read(error: BaseException, otherwise: str) -> str:
+    """What to do about a file that cannot be read: one that this user may not read is as it was written.
+
+    Args:
+        error: why it cannot.
+        otherwise: what to do about one that is damaged, in whole sentences.
+    """
+    return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
+
+
 @contextmanager
 def naming(path: str) -> Iterator[None]:
     """Have an OSError say which file it is about: of open ones the operating system does not."""

@@ -6,6 +6,8 @@ import datetime as dt
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _EXPECTED = "a pyarrow.Table, a pandas or polars DataFrame, or an iterable of these with equal columns"
 _NEVER_CUT: Final = frozenset({int, bool, str, bytes, type(None)})
 """Arrow takes values of these types whole, or not at all."""
+_OF_PYTHON: Final = _NEVER_CUT | {float, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
+_BOOL8: Final = pa.bool8()
 
 
 def own(name: str) -> str:
@@ -122,15 +126,86 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of the type, or would change.
     """
-    found = pa.array(values, kind)
-    for row, value in enumerate(values):
-        if type(value) not in _NEVER_CUT and not _is_same(value, kept := found[row].as_py()):
-            raise pa.ArrowInvalid(f"{shown(value)} would become {shown(kept)}")
+    never_cut = _NEVER_CUT if not pa.types.is_nested(kind) and kind != _BOOL8 else frozenset[type]()
+    plain = _for_types(values, kind)
+    found = pa.array(plain, kind)
+    for row, value in enumerate(plain):
+        if type(value) not in never_cut and not _is_same(value, kept := found[row].as_py()):
+            raise pa.ArrowInvalid(f"{shown(values[row])} would become {shown(kept)}")
     return found
+
+
+def without_numpy(value: Any) -> Any:
+    """A value of which Arrow makes something else, or nothing, where numpy or pandas gives it and no type is known."""
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if not isinstance(value, (np.datetime64, np.timedelta64)):
+        return value
+    if np.isnat(value):
+        return None
+    unit = np.datetime_data(value.dtype)[0]
+    if unit == "D" and isinstance(value, np.datetime64):
+        day = value.item()
+        return day if isinstance(day, dt.date) else value
+    return value.astype(f"{value.dtype.kind}8[s]") if unit in ("W", "D", "h", "m") else value
+
+
+def _for_types(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
+    as_they_are = _OF_PYTHON if kind != _BOOL8 else frozenset[type]()
+    return [value if type(value) in as_they_are else _for_type(value, kind) for value in values]
+
+
+def _for_type(value: Any, kind: pa.DataType) -> Any:
+    """What numpy or pandas gives, as values of Python of which Arrow makes that type: it cuts arrays, and takes no dates and units."""
+    types = pa.types
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
+    if isinstance(value, Mapping) and types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return {name: _for_type(one, known[name]) if name in known else one for name, one in value.items()}
+    if types.is_map(kind) and value is not None:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_for_type(key, kind.key_type), _for_type(item, kind.item_type)) for key, item in pairs]
+    if types.is_dictionary(kind):
+        return _for_type(value, kind.value_type)
+    is_many = isinstance(value, (Sequence, AbstractSet, np.ndarray)) and not isinstance(value, (str, bytes, bytearray))
+    if is_many and hasattr(kind, "value_type"):
+        return _for_types(value, kind.value_type)
+    value = without_numpy(value)
+    if kind == _BOOL8 and isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _in_unit(value, kind)
+    if isinstance(value, (np.integer, np.floating)):
+        return value.item()
+    if isinstance(value, np.generic) and not isinstance(value, (str, bytes)):
+        raise TypeError(f"{shown(value)} is of numpy's type {value.dtype}")
+    return value
+
+
+def _in_unit(value: np.datetime64 | np.timedelta64, kind: pa.DataType) -> int:
+    """A time as the number that a type has for it."""
+    is_time = isinstance(value, np.datetime64)
+    if pa.types.is_date(kind) and is_time:
+        unit = "D"
+    elif (pa.types.is_timestamp(kind) and is_time and kind.tz is None) or (pa.types.is_duration(kind) and not is_time):
+        unit = kind.unit
+    else:
+        raise TypeError(f"{shown(value)} is {'a time without a zone' if is_time else 'a duration'}")
+    if np.datetime_data(value.dtype)[0] == "generic":
+        raise TypeError(f"{shown(value)} has no unit")
+    found = value.astype(f"{value.dtype.kind}8[{unit}]")
+    if found.astype(value.dtype) != value:
+        raise pa.ArrowInvalid(f"{shown(value)} would become another time")
+    return int(found.astype(np.int64)) * (86_400_000 if kind == pa.date64() else 1)
 
 
 def _is_same(value: Any, kept: Any) -> bool:
     """What Arrow kept of a value is the whole of it, as far as can be seen."""
+    if isinstance(value, str) and isinstance(kept, list):
+        return False
     if isinstance(value, dt.datetime) and type(kept) is dt.date:
         return value.replace(tzinfo=None) == dt.datetime.combine(kept, dt.time())
     if isinstance(value, dt.datetime) and isinstance(kept, dt.datetime):

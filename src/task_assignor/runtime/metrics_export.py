@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
 from task_assignor.sdk import ConfigException, MissingExtraException
 from task_assignor.sdk.files import replace_file
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FILE_EVERY_S: Final = 5.0
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 @contextmanager

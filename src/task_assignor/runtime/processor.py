@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
+import itertools
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
-from task_assignor.runtime.frames import exact_array, retyped, to_records
+from task_assignor.runtime.frames import exact_array, retyped, to_records, without_numpy
 from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.times import times_of
 from task_assignor.sdk.text import failure, shown
@@ -120,7 +122,9 @@ def _kept(value: Any) -> Any:
         # A map is a list of pairs, an interval a tuple of its own kind: Arrow takes no lists for them.
         found = tuple(map(_kept, value))
         return value if all(map(operator.is_, value, found)) else found
-    return value.copy() if isinstance(value, (np.ndarray, bytearray, set)) else value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
+        return [_kept(found) for found in value] if value.ndim else _kept(value[()])
+    return value.copy() if isinstance(value, (np.ndarray, bytearray, set)) else without_numpy(value)
 
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
@@ -141,16 +145,16 @@ def _to_table(
     if not found:
         return None
     inferred = None
-    if schema is None:
-        inferred = _inferred(found)
-        schema = inferred.schema
     try:
-        if inferred is None:
+        if schema is not None:
             return _exact_table(found, schema)
+        inferred = _inferred(found)
         # Of times that differ in kind Arrow takes the first for all: it cuts the others, or takes them for UTC.
-        _exact_columns(found, [field for field in schema if _is_of_time(field.type)])
+        _exact_columns(found, [field for field in inferred.schema if _is_of_time(field.type)])
         return inferred
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
+        if schema is None:
+            schema = _likely(found) if inferred is None else inferred.schema
         tables = [schema.empty_table()]
     for topic, row, rows in made:
         context.stand_at(topic, row)
@@ -163,13 +167,51 @@ def _to_table(
 
 
 def _inferred(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows with the columns that Arrow finds; it takes those of the first row alone."""
+    """The rows with the columns that Arrow finds."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return _with_nanoseconds(pa.Table.from_pylist([{**dict.fromkeys(names), **rows[0]}, *rows[1:]]), rows)
+    _check_has_columns(names)
+    return pa.table({name: _array_of([row.get(name) for row in rows]) for name in names})
+
+
+def _array_of(values: list[Any]) -> pa.Array:
+    """The values as Arrow has them, but what pandas has for nanoseconds as such: Arrow takes it for microseconds and cuts the rest off."""
+    found = pa.array(values)
+    kind = retyped(found.type, _in_nanoseconds)
+    return pa.array(values, kind) if kind != found.type and any(map(_has_nanoseconds, values)) else found
+
+
+def _likely(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """What the columns are up to the first value that does not go with those before it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.schema([(name, _type_of_first([row.get(name) for row in rows])) for name in names])
+
+
+def _type_of_first(values: list[Any]) -> pa.DataType:
+    """The type of as many of the values as have one together, from the first on that has one."""
+    known = list(
+        itertools.dropwhile(lambda value: _type_of([value]) is None, (one for one in values if one is not None))
+    )
+    longest = bisect.bisect_left(range(1, len(known)), True, key=lambda count: _type_of(known[: count + 1]) is None)
+    return _type_of(known[: longest + 1]) or pa.null()
+
+
+def _type_of(values: list[Any]) -> pa.DataType | None:
+    try:
+        return _array_of(values).type
+    except Exception:  # noqa: BLE001 - whatever Arrow says of values that it does not take
+        return None
+
+
+def _check_has_columns(names: Collection[str]) -> None:
+    """Where no row has one there would be no rows, since nothing but columns says how many there are."""
+    if not names:
+        raise ValueError("a row has no columns. Maybe return [] where there is none, or declare output_schema()")
 
 
 def _exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
+    if rows:
+        _check_has_columns(schema.names)
     unknown = {name for row in rows for name in row} - set(schema.names)
     if unknown:
         raise ValueError(f"a row has columns {sorted(unknown)} that output_schema does not have; it has {schema.names}")
@@ -179,24 +221,14 @@ def _exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tab
 def _exact_columns(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
     columns = []
     for field in fields:
+        values = [row.get(field.name) for row in rows]
+        is_known = not pa.types.is_null(field.type)
         try:
-            columns.append(exact_array([row.get(field.name) for row in rows], field.type))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(
-                f"the column {field.name!r} of a row is not of type {field.type}: {failure(error)}"
-            ) from error
+            columns.append(exact_array(values, field.type) if is_known else pa.array(values))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            what = f"is not of type {field.type}" if is_known else "has a type only if output_schema() declares it"
+            raise ValueError(f"the column {field.name!r} of a row {what}: {failure(error)}") from error
     return columns
-
-
-def _with_nanoseconds(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Columns of what pandas has for nanoseconds as such: Arrow takes them for microseconds and cuts the rest off."""
-    for number, field in enumerate(table.schema):
-        kind = retyped(field.type, _in_nanoseconds)
-        if kind != field.type:
-            values = [row.get(field.name) for row in rows]
-            if any(map(_has_nanoseconds, values)):
-                table = table.set_column(number, field.name, pa.array(values, kind))
-    return table
 
 
 def _is_of_time(kind: pa.DataType) -> bool:

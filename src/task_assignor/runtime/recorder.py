@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -30,9 +29,10 @@ from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.server import Clock
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, duration
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _MEASURED_EVERY_S: Final = 60.0
 """So often the metrics are written to the log of the run; and at its end."""
 _KEPT_EVENTS: Final = 1_000

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from task_assignor.runtime.checkpoints import CHECKPOINTS, COMMITS, NEW_RUN, numbers_in
+from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.encoding import VERSION, Value
 from task_assignor.runtime.machines.records import FORMAT_VERSION, OUTPUT, REPARTITION, FileRef, changelog_path
@@ -156,7 +157,9 @@ def read_application(layout: RunLayout) -> RunDescription:
     place = layout.storage.locate(APPLICATION)
     try:
         return open_document(layout.storage, APPLICATION, RunDescription)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise CommitLogException(f"There is no run in {layout.run_dir}: {place} is missing.") from None
     except (OSError, ValueError) as error:
-        raise CommitLogException(f"The description of the run cannot be read: {place} ({error}). {NEW_RUN}") from error
+        raise CommitLogException(
+            f"The description of the run cannot be read: {place} ({error}). {advice_to_read(error, NEW_RUN)}"
+        ) from error

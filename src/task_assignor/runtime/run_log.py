@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from task_assignor.runtime.storage import Storage
 from task_assignor.sdk import ApplicationState, state_to_json
+from task_assignor.sdk.logs import logger_of
 
 LOG: Final = "log"
 STATES: Final = "states"
@@ -34,7 +35,7 @@ _NAME: Final = re.compile(r"\d{8,}-\d{6,}\.jsonl?")
 _GATHERED_S: Final = 1.0
 """What is told so soon after something else is written together with it."""
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 class RunLog:

@@ -87,7 +87,9 @@ class TopicSpec:
         for field in self.schema:
             kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
             try:
-                pa.array([], kind).take(pa.array([], pa.int64()))
+                # Arrow 18 makes arrays out of Python's values for some dictionaries only.
+                none = pa.nulls(0, kind) if pa.types.is_dictionary(kind) else pa.array([], kind)
+                none.take(pa.array([], pa.int64()))
             except pa.ArrowException:
                 raise TopicException(
                     f"The column {field.name!r} of topic {self.name} has type {field.type}, of which Arrow cannot take single rows. "

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.runtime.storage import Seal, Storage, as_document, open_document
@@ -125,6 +126,10 @@ class TopicDocument(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     lists: tuple[FileList, ...]
     files: _ListedFiles
     starts: tuple[Count, ...] = ()
+
+
+class ShedTopicDocument(TopicDocument, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION + 1):
+    """The content of a version with `starts`: who does not know of deleted rows must not read it, nor append without them."""
 
 
 @attrs.frozen
@@ -239,7 +244,8 @@ class TopicVersion:
     def document(self) -> TopicDocument:
         """The content of the version."""
         spec = self.spec
-        return TopicDocument(
+        kind = ShedTopicDocument if any(self.starts) else TopicDocument
+        return kind(
             spec.name,
             spec.partitions,
             spec.key,
@@ -343,5 +349,5 @@ def unreadable(place: str, topic: str, error: Exception) -> TopicException:
     """The error for a description of a topic that cannot be read."""
     return TopicException(
         f"The description of topic {topic!r} cannot be read: {place} ({error}). "
-        "Maybe restore the file from a copy, or write the topic again."
+        f"{advice_to_read(error, 'Maybe restore the file from a copy, or write the topic again.')}"
     )

@@ -7,7 +7,6 @@ the other. Reading is in `topics`.
 from __future__ import annotations
 
 import itertools
-import logging
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -28,8 +27,9 @@ from task_assignor.runtime.topic_changes import change_topic, put_version
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment, TopicVersion, version_name, versions_of
 from task_assignor.runtime.topics import Topic, topics_storage
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
 _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""

@@ -153,8 +153,10 @@ class SubTopology:
         object.__setattr__(self, "outputs", (*(out for out in self.outputs if out not in letters), *letters))
         if self.topology is not None:
             _check_topology_name(where, self.topology)
-        if not isinstance(self.name, str) or not self.name:
-            raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text.")
+        if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
+            raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text on one line.")
+        if not isinstance(self.version, str):
+            raise TopologyException(f"{where}: the version ({shown(self.version)}) must be a text, such as '2'.")
         if not self.sources:
             raise TopologyException(f"{where} needs at least one source topic.")
         strange: list[object] = [name for name in (*self.sources, *self.tables) if not isinstance(name, str)]

@@ -306,7 +306,7 @@ class Coordinator:
         self, member: Member, reason: str, now_ms: int, *, hangs: bool = False
     ) -> Iterator[CoordinatorInstruction]:
         """A member's open orders are void from here on; what it had answered before counts."""
-        self._members.remove(member)
+        self._members.remove(member, reason)
         if member.heartbeats is not None and hangs:
             # Its own connection breaks when it is dead; before, that would only make it come back.
             yield SendToClient(member.heartbeats, EndProcess())

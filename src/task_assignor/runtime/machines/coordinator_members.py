@@ -299,6 +299,7 @@ class Members:
         self._by_id: dict[str, Member] = {}
         self._by_connection: dict[int, Member] = {}
         self._owners: dict[TaskId, Member] = {}
+        self._last_gone = ""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -352,8 +353,9 @@ class Members:
         """The member of that member id."""
         return self._by_id.get(member_id)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: Member, reason: str) -> None:
         """A client leaves; its tasks have no owner until the next assignment."""
+        self._last_gone = f"{member.name}, {member.leaves_because or reason}"
         del self._by_id[member.member_id], self._by_connection[member.connection]
         self._owners = {task: owner for task, owner in self._owners.items() if owner is not member}
 
@@ -406,11 +408,16 @@ class Members:
 
     def nobody_came(self, waited_ms: int, expected: int | None) -> ClientException:
         """Why the run cannot go on: too few clients at its beginning, or (`expected` is None) no one any more."""
+        limit = f"{waited_ms / 1000:.0f} s (startup_timeout_ms"
+        gone = f"the last one: {self._last_gone}"
         if expected is None:
-            return ClientException(f"All clients were lost, and none came back in {waited_ms / 1000:.0f} s.")
-        there = ", ".join(member.name for member in self) or "none"
+            return ClientException(
+                f"All clients have gone ({gone}), and none came in {limit}). Maybe see the clients' own messages, and whether their "
+                "processes are stopped (SIGSTOP) or their machines asleep. What was committed stays: run the application again."
+            )
+        there = ", ".join(member.name for member in self) or (f"none any more; {gone}" if self._last_gone else "none")
         return ClientException(
-            f"Only {len(self)} of {counted(expected, 'client')} came in {waited_ms / 1000:.0f} s (there: {there}). "
+            f"Only {len(self)} of {counted(expected, 'client')} came in {limit}; there: {there}). "
             "Maybe fewer slots than clients, or see the clients' own messages."
         )
 
@@ -432,7 +439,7 @@ def advice_on_loss(*, hangs: bool) -> str:
     """What to do about a task that takes its clients with it."""
     if hangs:
         return "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
-    return "Maybe out of memory: try a smaller max_batch_rows."
+    return "Maybe out of memory: try a smaller max_batch_rows; or something ends its process: see the client's own messages."
 
 
 def error_of(failure: TaskFailure, client: str) -> StreamsException:

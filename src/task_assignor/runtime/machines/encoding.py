@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ class Message(Value, frozen=True, array_like=True, tag=True):
     """A value that is known by its name among others; in JSON a list of the name and the fields."""
 
 
-_parsed = lru_cache(1 << 16)(TaskId.parse)
+_parsed = functools.lru_cache(1 << 16)(TaskId.parse)
 
 
 def _plain(value: Any) -> object:
@@ -94,15 +94,17 @@ def reader_of(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, dec_hook=_special).decode
 
 
-@lru_cache
-def _reader(kind: Any) -> tuple[Callable[[bytes], Any], str, int | None]:
-    """What reads values of a type; of a document the tag that has its version, and the version."""
+@functools.lru_cache
+def _reader(kind: Any) -> tuple[Callable[[bytes], Any], str, tuple[int, ...]]:
+    """What reads values of a type; of a document the tag that has its version, and the versions: its own, and those of its subclasses."""
     config = getattr(kind, "__struct_config__", None)
     if config is None or not isinstance(config.tag, int):
-        return reader_of(kind), "", None
+        return reader_of(kind), "", ()
+    kinds = (kind, *kind.__subclasses__())
     # Of values of one type alone msgspec takes those without a tag, too.
     other = msgspec.defstruct("Other", (), tag_field=config.tag_field, tag=-1)
-    return reader_of(kind | other), config.tag_field, config.tag
+    read = reader_of(functools.reduce(operator.or_, kinds, other))
+    return read, config.tag_field, tuple(one.__struct_config__.tag for one in kinds)
 
 
 def decode(raw: bytes, kind: type[T]) -> T:
@@ -111,12 +113,13 @@ def decode(raw: bytes, kind: type[T]) -> T:
     Raises:
         ValueError: it is something else, or of another version of the format; what, and where in it.
     """
-    read, tag, version = _reader(kind)  # type: ignore[arg-type]  # any type can be hashed
+    read, tag, versions = _reader(kind)  # type: ignore[arg-type]  # any type can be hashed
     try:
         found: T = read(raw)
     except msgspec.ValidationError:
         document = msgspec.json.decode(raw)
-        if version is not None and isinstance(document, dict) and document.get(tag) != version:
-            raise ValueError(f"{tag} {document.get(tag)!r} is not {version}") from None
+        if versions and isinstance(document, dict) and (other := document.get(tag)) not in versions:
+            newer = "; maybe a newer task-assignor wrote it" if isinstance(other, int) and other > max(versions) else ""
+            raise ValueError(f"{tag} {other!r} is not {' or '.join(map(str, versions))}{newer}") from None
         raise
     return found

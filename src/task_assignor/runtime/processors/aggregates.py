@@ -265,7 +265,7 @@ class Group:
             assert found.function is not None
             is_new = before.get_column(ROWS).is_null().to_list()
             kind = plain(pa.field(name, found.type)).type
-            old = before.get_column(name).to_arrow().cast(kind).to_pylist()
+            old = as_type(before.get_column(name).to_arrow(), kind).to_pylist()
             # A function may change what it is given, in its own: no other group and no other function sees that.
             values = [deepcopy(found.initial) if new else value for new, value in zip(is_new, old, strict=True)]
             for number, record in zip(group.tolist(), to_records(rows), strict=True):
@@ -278,7 +278,7 @@ class Group:
         """What a store would give back: where batches are cut must make no difference."""
         try:
             return exact_array([value], kind)[0].as_py()
-        except (TypeError, ValueError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"{self._where}: {shown(value)} for {name!r} is not of type {kind}: {failure(error)}"
             ) from error

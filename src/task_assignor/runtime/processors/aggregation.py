@@ -18,6 +18,7 @@ from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group, 
 from task_assignor.runtime.processors.columns import (
     check_computable,
     check_same_columns,
+    from_frame,
     plain,
     specs_of,
     to_columns,
@@ -178,7 +179,8 @@ class _Running(Processor):
             parts = self._group.fold(parts, known, rows, numbers_of(keys, frame))
         states = pl.concat([keys.hstack(known).filter(pl.col(ROWS).is_not_null()), parts], how="diagonal_relaxed")
         new = self._group.put_together(states, self._by)
-        self._store.put_table(new.to_arrow())
+        stored = [plain(self._factory.spec.schema.field(column)) for column in self._by]
+        self._store.put_table(from_frame(new, pa.schema([*stored, *self._group.state_fields])))
         return _as_table(self._group.results(new), self._schema)
 
 
@@ -192,4 +194,4 @@ def numbers_of(keys: pl.DataFrame, rows: pl.DataFrame) -> Int64Array:
 
 def _as_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     names = [name for name in schema.names if name in frame.columns]
-    return frame.select(names).to_arrow().cast(pa.schema([schema.field(name) for name in names]))
+    return from_frame(frame, pa.schema([schema.field(name) for name in names]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
@@ -12,6 +12,9 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.topic_spec import TopicSpec
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 _NO_NAME: Final = re.compile(r"|\*|\^.*\$|.*\x00.*|\x1f.*", re.DOTALL)
@@ -30,8 +33,29 @@ def plain(field: pa.Field) -> pa.Field:
 
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in that type."""
-    return column if column.type == kind else column.cast(kind)
+    """The column in that type. Of polars maps are lists of pairs, which Arrow 18 cannot cast to maps."""
+    try:
+        return column if column.type == kind else column.cast(kind)
+    except pa.ArrowNotImplementedError:
+        return pa.chunked_array([pa.array(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
+
+
+def _with_maps(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(_with_maps(one["key"], kind.key_type), _with_maps(one["value"], kind.item_type)) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _with_maps(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_with_maps(one, kind.value_type) for one in value]
+    return value
+
+
+def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema out of a frame of polars, in their types."""
+    table = frame.select(schema.names).to_arrow()
+    return pa.table([as_type(table.column(field.name), field.type) for field in schema], schema=schema)
 
 
 def check_computable(where: str, fields: Iterable[pa.Field]) -> None:

@@ -29,7 +29,14 @@ from task_assignor.runtime.frames import own, to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
-from task_assignor.runtime.processors.columns import as_type, check_same_columns, plain, specs_of, to_columns
+from task_assignor.runtime.processors.columns import (
+    as_type,
+    check_same_columns,
+    from_frame,
+    plain,
+    specs_of,
+    to_columns,
+)
 from task_assignor.runtime.processors.records import (
     BoolArray,
     Int64Array,
@@ -318,7 +325,7 @@ class _Windowed(Processor):
         """Give the windows that were open at one time and are closed at another, and forget them."""
 
     def _append(self, states: pl.DataFrame) -> None:
-        self._store.append(states.select(self._stored.names).to_arrow().cast(self._stored), is_own=True)
+        self._store.append(from_frame(states, self._stored), is_own=True)
 
     def _result(self, states: pl.DataFrame) -> pa.Table | None:
         if not states.height:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import signal
@@ -50,9 +49,10 @@ from task_assignor.runtime.shells.tasks import Tasks, TasksHere, prepare_process
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import named
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _RETRY_S = 0.1
 _IDLE_PLACE_MS = 2_000
 """So long a task may hold a place without work while others wait for one."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import count, islice
+from typing import Final
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
@@ -15,11 +16,13 @@ from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, Clie
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.sdk import StreamsConfig, StreamsException
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import duration, named, shown
 
+MOST_CLIENTS: Final = 10_000
 _SETTLE_S = 10.0
 """So long the engine may take to have all places for clients."""
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _EARLY_EXITS = {False: 3, True: 50}
 """So often in a row a client's process may end before it joins; by whether it has joined before."""
 
@@ -193,26 +196,32 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
     """The clients that are given, or so many with what the settings say.
 
     Raises:
-        ClientException: none, two of one name, or something else.
+        ClientException: none, too many, two of one name, or something else.
     """
     if type(clients) is int:
-        clients = [
-            ClientSpec(
-                f"client-{number}",
-                config.num_stream_threads,
-                config.client_rack,
-                dict(config.client_tags),
-                None,
-                config.host_info,
-            )
-            for number in range(1, clients + 1)
-        ]
+        clients = new_specs(clients, config)
     if not clients:
         raise ClientException("An application needs at least one client.")
     if not isinstance(clients, Sequence) or not all(isinstance(spec, ClientSpec) for spec in clients):
         raise ClientException(f"The clients ({shown(clients)}) must be an int, or a list of ClientSpec objects.")
-    names = [spec.name for spec in clients]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(spec.name for spec in clients).items() if times > 1)
     if twice:
         raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
     return tuple(clients)
+
+
+def new_specs(many: int, config: StreamsConfig, taken: Collection[str] = ()) -> list[ClientSpec]:
+    """So many clients with what the settings say, of names that are not taken.
+
+    Raises:
+        ClientException: too many.
+    """
+    if many > MOST_CLIENTS:
+        raise ClientException(f"The clients ({many}) must be at most {MOST_CLIENTS}.")
+    names = (name for number in count(1) if (name := f"client-{number}") not in taken)
+    return [
+        ClientSpec(
+            name, config.num_stream_threads, config.client_rack, dict(config.client_tags), None, config.host_info
+        )
+        for name in islice(names, max(many, 0))
+    ]

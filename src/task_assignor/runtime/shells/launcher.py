@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 import cloudpickle
@@ -21,6 +21,9 @@ from task_assignor.runtime.topology import Topology, processor_name
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId
 from task_assignor.sdk.text import failure, shown
 
+MOST_THREADS: Final = 10_000
+"""Each is a consumer of the group, which the driver keeps in memory."""
+
 
 @attrs.frozen
 class ClientSpec:
@@ -28,7 +31,7 @@ class ClientSpec:
 
     Args:
         name: its name; a replacement has the same.
-        threads: tasks it processes at the same time; its weight for the assignor.
+        threads: tasks it processes at the same time, at most 10 000; its weight for the assignor.
         rack: its rack, if known (`client.rack`).
         tags: its tags (`client.tag.*`).
         state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
@@ -47,6 +50,8 @@ class ClientSpec:
 
     def __attrs_post_init__(self) -> None:
         check_name("client", self.name)
+        if self.threads > MOST_THREADS:
+            raise ConfigException(f"The threads ({self.threads}) of {self.name} must be at most {MOST_THREADS}.")
         if not (self.rack is None or isinstance(self.rack, str)):
             raise ConfigException(f"The rack ({shown(self.rack)}) of {self.name} must be a str or None.")
         if not (isinstance(self.tags, Mapping) and all(isinstance(x, str) for tag in self.tags.items() for x in tag)):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -18,11 +19,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from task_assignor.runtime.blame import text_of
+from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 _LEFT: Final = ""
@@ -32,9 +36,14 @@ FORKED: Final = ("task_assignor.runtime.shells.client_shell", "pyarrow.pandas_co
 pyarrow asks for both others at its first conversion, where pandas is installed; what is not there is passed over."""
 
 
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
+"""Between two tries to start a process."""
+
+
 def _main(payload: bytes, reasons: Connection) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # What a processor prints shall be seen when it is printed, also where the output is no terminal.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -54,6 +63,18 @@ def _main(payload: bytes, reasons: Connection) -> None:
             stream.flush()
     # Threads of a job that hangs would keep the interpreter from ending.
     os._exit(code)
+
+
+@contextmanager
+def _kept_from_ctrl_c() -> Iterator[None]:
+    """What is started meanwhile hears no Ctrl-C while it imports what it needs: a fork server would end, and a client before it could say why."""
+    # It would let the signal through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _forget_missing_main() -> None:
@@ -128,16 +149,30 @@ class LocalProcessLauncher:
         os.environ["POLARS_MAX_THREADS"] = before or "1"
         try:
             _forget_missing_main()
-            process = self._context.Process(  # type: ignore[attr-defined]
-                target=_main, args=(payload, writer), name=bootstrap.spec.name, daemon=True
-            )
-            process.start()
+            process = self._started(payload, writer, bootstrap.spec.name)
         finally:
             if before is None:
                 del os.environ["POLARS_MAX_THREADS"]
             writer.close()
         self._processes[bootstrap.spec.name] = process
         self._reasons[bootstrap.spec.name] = reader
+
+    def _started(self, payload: bytes, writer: Connection, name: str) -> BaseProcess:
+        for pause_s in (*_PAUSES_S, None):
+            process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+                target=_main, args=(payload, writer), name=name, daemon=True
+            )
+            try:
+                with _kept_from_ctrl_c():
+                    process.start()
+            except (EOFError, ConnectionError) as error:
+                # The fork server ends, by a signal to the whole group maybe. Once it has ended, the next try starts another one.
+                if pause_s is None:
+                    raise ClientException(f"The process of {name} cannot be started: {failure(error)}.") from error
+                time.sleep(pause_s)
+            else:
+                return process
+        raise AssertionError(name)
 
     def replace(self, client: str) -> None:
         """Start another process for a client whose process has ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -51,8 +50,9 @@ from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _POLL_S = 0.05
 """How often the launcher is asked for processes that ended."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -38,8 +37,9 @@ from task_assignor.runtime.task import (
 )
 from task_assignor.runtime.topology import is_ready_made
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms t
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import struct
@@ -19,8 +18,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.encoding import encode, reader_of
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 T = TypeVar("T")
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 _LONG_MESSAGE: Final = 0x7FFFFFFF

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -14,8 +13,9 @@ from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.log import Log
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 
 _QUIET_S, _QUIET = 1.0, 2.5
 """When nothing has moved for so long, pauses become so many times longer: looking costs, also where there is nothing."""

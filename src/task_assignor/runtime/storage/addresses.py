@@ -107,7 +107,12 @@ def _text(what: str, place: str | Path) -> str:
 
 
 def _absolute(what: str, text: str) -> str:
-    path = str(Path(text).absolute())
+    try:
+        path = str(Path(text).absolute())
+    except FileNotFoundError:
+        raise ValueError(
+            f"The {what} ({text!r}) must be an absolute path, since the current folder is not there any more."
+        ) from None
     if text.startswith("~"):
         raise ValueError(
             f"The {what} ({text!r}) would be a folder of that name in {Path.cwd()}, since only shells know what ~ is. Maybe "

@@ -11,7 +11,6 @@ files; a database is made from a snapshot by links, too. So neither copies the s
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import tempfile
@@ -37,13 +36,14 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, changes_in
 from task_assignor.runtime.stores.store import PARTS, has_part
 from task_assignor.sdk import MissingExtraException
+from task_assignor.sdk.logs import logger_of
 
 try:
     import rocksdict
 except ImportError as error:
     raise MissingExtraException("rocksdb", "A store on disk", error.name or "rocksdict") from error
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 LIVE: Final = "live"
 _STATE: Final = "state"
 """Column family of name and number of rows: no key of a row can be in its way."""

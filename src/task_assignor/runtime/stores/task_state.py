@@ -14,7 +14,6 @@ see `sharing`. Those here are the same files, which then need not be fetched.
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -41,8 +40,9 @@ from task_assignor.runtime.storage import (
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import fetch
 from task_assignor.runtime.stores.store import PARTS, Store
+from task_assignor.sdk.logs import logger_of
 
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 FORMAT_VERSION: Final = 7
 """What a state directory has of another version is not used: before 7 it did not say of which history of a run it is."""
 _NOTE: Final = "position.json"
