@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -58,8 +59,30 @@ settings.register_profile(
 settings.load_profile("long" if requested_examples() else "ci")
 
 
-# Spark's JVMs live for seconds here: the second compiler and more collector threads cost 8 s of processor time per start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Spark's JVMs live for seconds here: the second compiler and more collector threads cost 8 s of processor time per start, and
+# 2 s more until the first query to prove Spark's own classes right.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
+
+
+def _keep_files_in_memory() -> None:
+    """Let `tmp_path` be in memory, where that is large enough and programs in it can be run: most tests of the runtime wait for the disk to sync.
+
+    Not in the long runs; who sets PYTEST_DEBUG_TEMPROOT or --basetemp has other places.
+    """
+    memory = Path("/dev/shm")
+    if requested_examples() or not (memory.is_dir() and os.access(memory, os.W_OK | os.X_OK)):
+        return
+    room = os.statvfs(memory)
+    if room.f_bavail * room.f_frsize >= _ROOM_BYTES and not room.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
+
+_ROOM_BYTES = 4 << 30
+_LONGEST_NAME = 200
+_keep_files_in_memory()
 
 
 def pytest_configure() -> None:
@@ -73,6 +96,11 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     """No examples are looked for in the docstrings of tests: none has any, and it takes each worker over a second."""
     found = yield
     return [collector for collector in found if not isinstance(collector, DoctestModule)]
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A test is not named by a text of ten million characters: the names of all go to each worker, and back with each result."""
+    return f"{val[:_LONGEST_NAME]}... ({len(val)})" if isinstance(val, str) and len(val) > _LONGEST_NAME else None
 
 
 def pytest_collection_finish() -> None:
