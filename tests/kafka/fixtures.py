@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -14,7 +13,6 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.jars import KafkaUnavailableError
 
 WAIT_SECONDS = 90
-Answer = TypeVar("Answer")
 Unique = Callable[[str], str]
 """What the fixture `unique` gives."""
 _names = itertools.count(1)
@@ -56,35 +54,28 @@ def unique() -> Unique:
 
 
 def make_topics(
-    servers: str, *names: str, partitions: int, replicas: int = 1, brokers: list[list[int]] | None = None
+    servers: str,
+    *names: str,
+    partitions: int,
+    replicas: int = 1,
+    brokers: list[list[int]] | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> None:
-    """Create topics, each partition on so many brokers or on the given ones. Brokers that were not asked know them soon."""
+    """Create topics, each partition on so many brokers or on the given ones, and wait until all brokers know them."""
     admin = pytest.importorskip("confluent_kafka.admin")
     where = {"replication_factor": replicas} if brokers is None else {"replica_assignment": brokers}
-    wanted = [admin.NewTopic(name, partitions, **where) for name in names]
+    wanted = [admin.NewTopic(name, partitions, config=dict(config or {}), **where) for name in names]
     # By a name of its own: what nobody refers to is closed, and what it was asked for fails.
     client = admin.AdminClient({"bootstrap.servers": servers})
     for created in client.create_topics(wanted).values():
         created.result(60)
 
+    def is_known(server: str) -> bool:
+        # What a new client asks first is asked of that broker. The controller has answered before the brokers know.
+        found = admin.AdminClient({"bootstrap.servers": server}).list_topics(timeout=60).topics
+        return all(name in found and len(found[name].partitions) == partitions for name in names)
 
-def answer_of(ask: Callable[[], Answer], refusal: type[Exception], what: str) -> Answer:
-    """Ask until there is an answer: of several brokers not each knows of a new topic at once.
-
-    Raises:
-        AssertionError: it is refused for too long.
-    """
-    found: list[Answer] = []
-
-    def is_answered() -> bool:
-        try:
-            found.append(ask())
-        except refusal:
-            return False
-        return True
-
-    wait_until(is_answered, what)
-    return found[0]
+    wait_until(lambda: all(map(is_known, servers.split(","))), "all brokers know the topics")
 
 
 def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:

@@ -21,9 +21,8 @@ from task_assignor.group.consumers import (
     StickyStreamJoinAssignor,
 )
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import WAIT_SECONDS, wait_until
+from tests.kafka.fixtures import WAIT_SECONDS, make_topics, wait_until
 
-kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")
 room = pytest.importorskip("task_assignor.kafka")
 consumers = pytest.importorskip("tests.kafka.consumers")
@@ -50,9 +49,7 @@ class Group:
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         self.topic, self.name, self._servers = f"{name}-clicks", name, cluster.bootstrap_servers
         self.plugins: dict[Any, Any] = {}
-        admin = kafka.KafkaAdminClient(bootstrap_servers=self._servers)
-        admin.create_topics([kafka.admin.NewTopic(self.topic, PARTITIONS, 1)])
-        admin.close()
+        make_topics(self._servers, self.topic, partitions=PARTITIONS)
 
     async def join(self, assignor: ConsumerAssignor) -> Any:
         plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(assignor, limit_ms=10_000))

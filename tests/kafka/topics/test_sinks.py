@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
@@ -395,14 +395,12 @@ def test_a_client_without_state_goes_on_from_a_snapshot_and_the_changes_after_it
 def test_changelog_topics_of_another_size_or_policy_are_refused(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
     for partitions, complaint in (
         (3, f"has 3 partitions, but needs {PARTITIONS}"),
         (PARTITIONS, "has cleanup.policy=delete, but must have cleanup.policy=compact"),
     ):
         counting = Counting(kafka_cluster, unique, rows=10)
-        for made in admin.create_topics([NewTopic(counting.changelog, partitions, 1)]).values():
-            made.result(60)
+        make_topics(counting.servers, counting.changelog, partitions=partitions)
         with pytest.raises(TopicException, match=rf"{counting.changelog}' {complaint}"):
             counting.run(tmp_path / unique("run"))
 
@@ -435,10 +433,8 @@ def pass_on(
     **config: Any,
 ) -> None:
     """Write values into a topic, whose rows are then passed on to another one, which has these settings."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    wanted = [NewTopic(source.name, 1, 1), NewTopic(output.name, 1, 1, config=config)]
-    for made in admin.create_topics(wanted).values():
-        made.result(60)
+    make_topics(cluster.bootstrap_servers, source.name, partitions=1)
+    make_topics(cluster.bootstrap_servers, output.name, partitions=1, config=config)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
     for value in values:
         producer.produce(source.name, value)
