@@ -361,3 +361,46 @@ def test_an_address_that_is_not_ours_is_named(tmp_path: Path) -> None:
     app = application(tmp_path, join_topology(), launcher=Idle(), options=RuntimeOptions(bind_host="192.0.2.1"))
     with pytest.raises(ClientException, match=r"cannot listen on '192\.0\.2\.1'"):
         app.run()
+
+
+@pytest.mark.parametrize("meanwhile", ["it starts", "it ends"])
+def test_a_fork_server_that_is_stopped_goes_on(tmp_path: Path, meanwhile: str) -> None:
+    """It told the end of no client, and the run waited for it for ever."""
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    launcher.add(_bootstrap(tmp_path))
+    server = Path(f"/proc/{launcher.pids['c']}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(server), signal.SIGSTOP)
+    if meanwhile == "it starts":
+        launcher.add(_bootstrap(tmp_path))
+    launcher.stop(0)
+    assert launcher.pids == {}
+
+
+def test_workers_of_the_user_hear_ctrl_c_after_a_run(tmp_path: Path) -> None:
+    """They are forked from the same server, which was started with the signal blocked."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing, signal\n"
+        "from pathlib import Path\n"
+        "from task_assignor.runtime import LocalProcessLauncher\n"
+        "from tests.runtime.test_launcher import _bootstrap\n"
+        "def blocked(found):\n"
+        "    found.put(signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+        "if __name__ == '__main__':\n"
+        "    launcher = LocalProcessLauncher(start_method='forkserver')\n"
+        f"    launcher.add(_bootstrap(Path({str(tmp_path)!r})))\n"
+        "    launcher.stop(60)\n"
+        "    context = multiprocessing.get_context('forkserver')\n"
+        "    found = context.Queue()\n"
+        "    context.Process(target=blocked, args=(found,)).start()\n"
+        "    print(found.get(timeout=60))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.stdout == "set()\n"

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -36,8 +36,12 @@ FORKED: Final = ("task_assignor.runtime.shells.client_shell", "pyarrow.pandas_co
 pyarrow asks for both others at its first conversion, where pandas is installed; what is not there is passed over."""
 
 
+_FOR_OTHERS: Final = "task_assignor.runtime.shells.fork_server"
+"""What it imports for the sake of other processes than clients."""
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
 """Between two tries to start a process."""
+_LOOK_EVERY_S: Final = 1.0
+"""At the fork server, while it is waited for the end of processes."""
 
 
 def _main(payload: bytes, reasons: Connection) -> None:
@@ -77,6 +81,14 @@ def _kept_from_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _wake_fork_server() -> None:
+    """While it is stopped (by SIGSTOP) it starts nobody and tells no end: both would be waited for without end."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # noqa: SLF001
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def _forget_missing_main() -> None:
     """Of a program that Python reads from its standard input multiprocessing would look for a file `<stdin>`."""
     main = sys.modules["__main__"]
@@ -98,7 +110,7 @@ class LocalProcessLauncher:
         self._replace_lost = replace_lost
         self._context: BaseContext = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            self._context.set_forkserver_preload(list(FORKED))
+            self._context.set_forkserver_preload([*FORKED, _FOR_OTHERS])
         self._bootstraps: dict[str, ClientBootstrap] = {}
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}
@@ -162,6 +174,8 @@ class LocalProcessLauncher:
             process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
                 target=_main, args=(payload, writer), name=name, daemon=True
             )
+            process.unblocks_itself = True  # type: ignore[attr-defined]
+            _wake_fork_server()
             try:
                 with _kept_from_ctrl_c():
                     process.start()
@@ -181,6 +195,7 @@ class LocalProcessLauncher:
 
     def exits(self) -> list[ClientExit]:
         """Processes that have ended since the last call."""
+        _wake_fork_server()
         ended = [(name, process) for name, process in sorted(self._processes.items()) if not process.is_alive()]
         exits = []
         for name, process in ended:
@@ -204,7 +219,9 @@ class LocalProcessLauncher:
                 # A stopped process would ignore anything milder.
                 process.kill()
         for process in self._processes.values():
-            process.join()
+            while process.is_alive():
+                _wake_fork_server()
+                process.join(_LOOK_EVERY_S)
             process.close()
         for reader in self._reasons.values():
             reader.close()
