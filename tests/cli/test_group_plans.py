@@ -53,6 +53,20 @@ def test_stream_join_and_copartitioned_say_what_they_add(run: Runner, written: W
         assert kept["assignment"]["a"] == {"t": [1, 2]}
 
 
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+@pytest.mark.parametrize("where", ["owned", "claims"])
+def test_a_partition_that_no_protocol_can_name_is_said_with_its_path(
+    run: Runner, written: Written, assignor: str, where: str
+) -> None:
+    """Of claims it was said without a place, or they were taken; what was owned was taken."""
+    owned = {"t": [0, 2**40]}
+    member = {"id": "a", "topics": ["t"], where: owned if where == "owned" else {"owned": owned}}
+    done = run("plan", written("g.json", {**GROUP, "members": [member]}), "-a", assignor, "--json")
+    path = f"$.members[0].{'' if where == 'owned' else 'claims.'}owned.t[1]"
+    said = f"line 1: {path}: The value must be an integer from -2147483648 to 2147483647, but is {2**40}."
+    assert (done.code, done.lines) == (1, [{"error": said}])
+
+
 def test_a_state_and_a_group_in_one_file(run: Runner, written: Written) -> None:
     path = written("both.jsonl", document(), {**GROUP, "id": 3})
     done = run("plan", path, "--assignor", "sticky", "--json")

@@ -48,9 +48,9 @@ from task_assignor.group.wire import (
     encode_stream_join_user_data,
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import counted, listed, nearest, printable, shown
 
-_INT32: Final = (-(2**31), 2**31 - 1)
 # The last two are notes for readers, of what is in the user data.
 _MEMBER: Final = frozenset(
     {"id", "topics", "owned", "generation", "claims", "user_data", "rack", "instance", "previous", "epoch"}
@@ -174,7 +174,7 @@ class GroupPlanner:
         try:
             assignor = self._assignor(name)
             topics = GroupTopics(
-                {topic: count.whole(low=0, high=_INT32[1]) for topic, count in document["topics"].members()},
+                {topic: count.whole(low=0, high=INT32_MAX) for topic, count in document["topics"].members()},
                 _racks(document["racks"]),
             )
             members = [_member(name, member) for member in document["members"]]
@@ -239,7 +239,7 @@ def _racks(value: JsonValue) -> dict[str, list[tuple[str, ...] | None]]:
 def _member(assignor: str, value: JsonValue) -> ConsumerMember:
     value.check_names(_MEMBER)
     data = value["user_data"].bytes_or_none()
-    owned, generation = value["owned"].numbers_by_topic(), value["generation"].whole(-1, *_INT32)
+    owned, generation = value["owned"].numbers_by_topic(), value["generation"].int32(-1)
     if data is None and not value["claims"].is_null:
         data = _user_data(assignor, value["claims"])
     return ConsumerMember(
@@ -255,7 +255,7 @@ def _member(assignor: str, value: JsonValue) -> ConsumerMember:
 
 def _user_data(assignor: str, claims: JsonValue) -> bytes | None:
     """What a member that says this writes for its assignor; a cooperative one says it in its subscription."""
-    owned, generation = claims["owned"].numbers_by_topic(), claims["generation"].whole(-1, *_INT32)
+    owned, generation = claims["owned"].numbers_by_topic(), claims["generation"].int32(-1)
     if assignor == "sticky":
         old = not claims["version"].is_null and claims["version"].whole() == 0
         return encode_sticky_user_data(StickyUserData(owned, None if old else generation))

@@ -9,6 +9,7 @@ import attrs
 
 from task_assignor.sdk import SnapshotException, StreamsException
 from task_assignor.sdk.ids import ProcessId, TaskId, TopicPartition
+from task_assignor.sdk.integers import INT32_MAX, INT32_MIN
 from task_assignor.sdk.json_checks import Bad, check_integer, check_members, parse_process_id, wrong
 from task_assignor.sdk.json_text import member_path
 
@@ -74,6 +75,10 @@ class JsonValue:
         value = default if self.value is None and default is not None else self.value
         return self.checked(lambda: check_integer(value, low, high))
 
+    def int32(self, default: int | None = None) -> int:
+        """A whole number that is an int in Kafka's protocol."""
+        return self.whole(default, INT32_MIN, INT32_MAX)
+
     def bytes_or_none(self) -> bytes | None:
         """Bytes in hexadecimal digits, or null."""
         return None if self.value is None else from_hex(self.text(), self.path)
@@ -113,7 +118,7 @@ class JsonValue:
         """{topic: [partition, ...]}; null: none."""
         if self.value is None:
             return {}
-        return {topic: tuple([number.whole() for number in numbers]) for topic, numbers in self.members()}
+        return {topic: tuple([number.int32() for number in numbers]) for topic, numbers in self.members()}
 
     def checked(self, make: Callable[[], T]) -> T:
         """What is made of it; what is wrong with it is said with its path."""

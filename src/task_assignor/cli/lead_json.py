@@ -133,7 +133,7 @@ def _config(value: JsonValue) -> StreamsConfig:
 def _member(value: JsonValue) -> StreamsMember:
     subscription = Subscription(
         owned_partitions=() if value["owned"].is_null else value["owned"].partitions(),
-        generation_id=value["generation"].whole(-1),
+        generation_id=value["generation"].int32(-1),
         rack_id=value["rack"].text_or_none(),
     )
     data = value["user_data"].bytes_or_none()
