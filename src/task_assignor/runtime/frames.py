@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     import polars as pl
 
 _EXPECTED = "a pyarrow.Table, a pandas or polars DataFrame, or an iterable of these with equal columns"
-_NEVER_CUT: Final = frozenset({int, bool, str, bytes, type(None)})
+_NEVER_CUT: Final[frozenset[type]] = frozenset({int, bool, str, bytes, type(None)})
 """Arrow takes values of these types whole, or not at all."""
 _OF_PYTHON: Final = _NEVER_CUT | {float, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
 _BOOL8: Final = pa.bool8()
+_NEVER_CUT_IN: Final[Mapping[pa.DataType, frozenset[type]]] = {
+    _BOOL8: frozenset(),
+    pa.float16(): frozenset(),
+    pa.float64(): _NEVER_CUT | {float},
+    pa.date32(): _NEVER_CUT | {dt.date},
+    pa.timestamp("us"): _NEVER_CUT | {dt.datetime},
+}
+"""Those of the types that are whole in more types than others, or in fewer; times only without a zone."""
 
 
 def own(name: str) -> str:
@@ -126,13 +134,38 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of the type, or would change.
     """
-    never_cut = _NEVER_CUT if not pa.types.is_nested(kind) and kind != _BOOL8 else frozenset[type]()
-    plain = _for_types(values, kind)
+    plain = values if _are_never_cut(values, kind) else _for_types(values, kind)
     found = pa.array(plain, kind)
+    if plain is values or _are_never_cut(plain, kind):
+        return found
     for row, value in enumerate(plain):
-        if type(value) not in never_cut and not _is_same(value, kept := found[row].as_py()):
+        if not _is_same(value, kept := found[row].as_py()):
             raise pa.ArrowInvalid(f"{shown(values[row])} would become {shown(kept)}")
     return found
+
+
+def _are_never_cut(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether their types alone say that Arrow takes them whole or not at all: to compare what it made of each is slow."""
+    found = set(map(type, values))
+    there = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        return (
+            found <= {dict, type(None)}
+            and {name for value in there for name in value} <= {field.name for field in kind}
+            and all(_are_never_cut([value.get(field.name) for value in there], field.type) for field in kind)
+        )
+    if pa.types.is_map(kind) and found <= {dict, list, type(None)}:
+        pairs = [pair for value in there for pair in (value.items() if type(value) is dict else value)]
+        if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
+            return False
+        keys, items = [key for key, _ in pairs], [item for _, item in pairs]
+        return _are_never_cut(keys, kind.key_type) and _are_never_cut(items, kind.item_type)
+    if pa.types.is_nested(kind):
+        is_list = found <= {list, type(None)} and hasattr(kind, "value_type")
+        return is_list and _are_never_cut([one for value in there for one in value], kind.value_type)
+    if dt.datetime in found and any(type(value) is dt.datetime and value.tzinfo is not None for value in there):
+        return False
+    return found <= _NEVER_CUT_IN.get(kind, _NEVER_CUT)
 
 
 def without_numpy(value: Any) -> Any:

@@ -117,10 +117,10 @@ def _kept(value: Any) -> Any:
     if type(value) is dict or isinstance(value, Mapping):
         return {name: found if type(found) in _NEVER_CHANGED else _kept(found) for name, found in value.items()}
     if isinstance(value, list):
-        return [_kept(found) for found in value]
+        return [found if type(found) in _NEVER_CHANGED else _kept(found) for found in value]
     if isinstance(value, tuple):
         # A map is a list of pairs, an interval a tuple of its own kind: Arrow takes no lists for them.
-        found = tuple(map(_kept, value))
+        found = tuple(one if type(one) in _NEVER_CHANGED else _kept(one) for one in value)
         return value if all(map(operator.is_, value, found)) else found
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [_kept(found) for found in value] if value.ndim else _kept(value[()])
