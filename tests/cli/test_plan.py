@@ -510,6 +510,14 @@ def test_help_for_a_full_disk_is_one_error(arguments: str) -> None:
     assert re.fullmatch(r"Error: (The|Standard) output cannot be written: No space left on device.\n", done.stderr)
 
 
+@pytest.mark.parametrize("arguments", ["--help", "plan -h"])
+def test_help_for_a_closed_output_is_one_error(arguments: str) -> None:
+    """It ended with 0, as if somebody had read it."""
+    command = f"{sys.executable} -m task_assignor {arguments} >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: Standard output cannot be written: it is closed.\n")
+
+
 def test_the_command_line_does_not_import_spark() -> None:
     code = (
         "import sys, task_assignor.cli\n"

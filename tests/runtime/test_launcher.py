@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -30,7 +31,9 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
+from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.clients import Clients
+from task_assignor.runtime.shells.heartbeat import Heartbeats
 from task_assignor.runtime.shells.local import FORKED
 from task_assignor.runtime.topics import FolderTopics
 from task_assignor.sdk import ConfigException, StreamsException
@@ -187,6 +190,28 @@ def test_ctrl_c_does_not_end_a_client_that_is_still_starting(tmp_path: Path) -> 
     launcher._processes["c"].join(PATIENCE_S)
     (end,) = launcher.exits()
     assert "There is no topic 'left'" in end.reason, "it came so far as to look for what it reads"
+
+
+@pytest.mark.parametrize(
+    ("error", "warned"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), []),
+        (OSError(11, "Resource temporarily unavailable"), ["No heartbeat process for client c: [Errno 11] "]),
+    ],
+)
+def test_a_client_whose_coordinator_has_gone_says_nothing_of_heartbeats(
+    tmp_path: Path, error: OSError, warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a run that had ended early its clients wrote lines after its last one."""
+
+    def fails(member_id: str) -> Heartbeats:
+        raise error
+
+    tasks: Any = None
+    ClientShell(_bootstrap(tmp_path), "x", tasks, heartbeats=fails)._start_heartbeats("c-1")
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(told) == len(warned)
+    assert all(one.startswith(expected) for one, expected in zip(told, warned, strict=True))
 
 
 def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:

@@ -16,7 +16,14 @@ from task_assignor.cli.demo import demo
 from task_assignor.cli.inspect import inspect
 from task_assignor.cli.inspect_run import inspect_run
 from task_assignor.cli.lead import lead
-from task_assignor.cli.output import BAD_INPUT, NOBODY_READS, give_up_stdout, write_error, write_line
+from task_assignor.cli.output import (
+    BAD_INPUT,
+    NOBODY_READS,
+    check_stdout_is_open,
+    give_up_stdout,
+    write_error,
+    write_line,
+)
 from task_assignor.cli.plan import plan
 from task_assignor.cli.run import run
 from task_assignor.cli.snapshot import snapshot
@@ -65,6 +72,9 @@ app.add_typer(bridge.app, name="bridge")
 def main() -> None:
     """Run the command line; an error that the package raises on purpose becomes one message and exit code 2."""
     try:
+        if {"-h", "--help"} & set(sys.argv):
+            # The parser writes it, or nothing and says 0.
+            check_stdout_is_open()
         app()
     except StreamsException as error:
         write_error(str(error))

@@ -49,10 +49,19 @@ def write_as_it_is(text: str) -> None:
         sys.stdout.flush()
 
 
-@contextmanager
-def _to_stdout() -> Iterator[None]:
+def check_stdout_is_open() -> None:
+    """See to it that there is a standard output.
+
+    Raises:
+        OutputException: it is closed.
+    """
     if sys.stdout is None:
         raise OutputException("Standard output cannot be written: it is closed.")
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    check_stdout_is_open()
     try:
         yield
     except OSError as error:

@@ -242,6 +242,9 @@ class ClientShell:
     def _start_heartbeats(self, member_id: str) -> None:
         try:
             self._heartbeats = self._new_heartbeats(member_id)
+        except ConnectionError:
+            # The coordinator has gone, as after a run that has ended: the client's own connection ends, too.
+            _log.info("The coordinator of %s has gone.", named("client", self._bootstrap.spec.name))
         except OSError as error:
             # What this process says itself counts too, as long as it can say it.
             _log.warning("No heartbeat process for %s: %s", named("client", self._bootstrap.spec.name), error)
