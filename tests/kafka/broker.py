@@ -137,6 +137,13 @@ class KafkaCluster:
         self._brokers[broker] = self._launch(broker)
         self._await_ready(broker, time.monotonic() + START_SECONDS)
 
+    def restart_without(self, broker: int, *partitions: str) -> None:
+        """Kill a broker and start it again without what it has of partitions (`<topic>-<number>`), as if it had lost that."""
+        self.kill(broker)
+        for partition in partitions:
+            shutil.rmtree(self._folder / f"data-{broker}" / partition)
+        self.restart(broker)
+
     def _start(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="task-assignor-kafka-"))
         *self._ports, controller = _free_ports(len(self.racks) + 1)

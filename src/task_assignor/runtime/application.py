@@ -298,6 +298,7 @@ class StreamsApplication:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
                         for name, topic in self._topics.items():
                             topic.check(progress.offsets(name), progress.seals(name))
+                    self._topics_at.check_results(self._application_id, self._topology, self._tasks)
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
 
     def _upkeep(self) -> Upkeep:

@@ -93,5 +93,12 @@ class Topics(Protocol):
             StreamsException: one is not what it should be.
         """
 
+    def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+        """Make sure, when a run is over, that what its tasks have committed outside of the run's folder is still there.
+
+        Raises:
+            StreamsException: it is not.
+        """
+
     def results(self, application_id: str, topology: Topology) -> Results | None:
         """Where the results of the tasks go; None: into the folder of the run. Asked for in the process of a client."""

@@ -404,6 +404,9 @@ class FolderTopics:
     def prepare(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: the folder of the run makes itself."""
 
+    def check_results(self, application_id: str, topology: object, tasks: object) -> None:
+        """Nothing: results are in the folder of the run, and checked by whoever reads them."""
+
     def results(self, application_id: str, topology: object) -> None:  # noqa: ARG002 (part of the protocol)
         """None: results go into the folder of the run."""
         return

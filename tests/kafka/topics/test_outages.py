@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
@@ -233,6 +234,44 @@ def test_records_that_a_broker_has_lost_end_the_run(
     said = "has lost records: it ends at offset 1 now, and task 0_. had committed some up to offset"
     with pytest.raises(StreamsException, match=said):
         counting.run(tmp_path / "run", functools.partial(processor, str(tmp_path / "lost")))
+
+
+LOST = r"The topic {topic}, partition {partition}, has lost records: it ends at offset 0 now, and task 0_. had committed some up"
+
+
+@pytest.mark.parametrize("which", ["output", "changelog"])
+def test_what_a_killed_broker_has_lost_between_two_runs_is_noticed_by_the_next(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, which: str
+) -> None:
+    """Nobody writes there again: it began, had nothing to do, and was fine."""
+    counting = Counting(frail_cluster, unique)
+    counting.run(tmp_path / "run")
+    counting.check()
+    topic = {"output": counting.output, "changelog": counting.changelog}[which]
+    frail_cluster.restart_without(0, f"{topic}-2")
+    with pytest.raises(StreamsException, match=LOST.format(topic=topic, partition=2)):
+        counting.run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("until", ["available_now", "stopped"])
+def test_what_a_broker_loses_that_is_killed_as_a_run_ends_is_noticed(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, until: Literal["available_now", "stopped"]
+) -> None:
+    """The last batches are written, and nobody writes there again: the run was fine."""
+    counting = Counting(frail_cluster, unique)
+    rows = 0
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal rows
+        rows += event.rows_in if isinstance(event, BatchesCommitted) else 0
+        if rows == counting.rows.num_rows:
+            rows = 0
+            frail_cluster.restart_without(0, f"{counting.output}-1")
+            if until == "stopped":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StreamsException, match=LOST.format(topic=counting.output, partition=1)):
+        counting.run(tmp_path / "run", on_event=on_event, until=until)
 
 
 def test_a_batch_whose_offsets_are_not_known_is_tried_again(

@@ -186,13 +186,27 @@ def first_offset(connection: Connection, topic: str, partition: int) -> int:
     return _offsets(connection, topic, [partition], _EARLIEST, "first")[0]
 
 
-def _offsets(connection: Connection, topic: str, partitions: Sequence[int], which: Any, word: str) -> list[int]:
+def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
+    """The offset up to which partitions have records, whether their transactions are over or not.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, partitions, _LATEST, "end", IsolationLevel.READ_UNCOMMITTED)
+
+
+def _offsets(
+    connection: Connection,
+    topic: str,
+    partitions: Sequence[int],
+    which: Any,
+    word: str,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> list[int]:
     asked = {TopicPartition(topic, partition): which for partition in partitions}
 
     def ask(timeout: float) -> dict[int, int]:
-        futures = connection.admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-        )
+        futures = connection.admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout)
         found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
         if min(found.values()) < 0:
             # While a partition changes its leader there may be an answer without an offset.

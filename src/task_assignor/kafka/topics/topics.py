@@ -13,6 +13,8 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, UNDERSTOOD, ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.committed import RecordsLostException, check_kept
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
@@ -26,10 +28,14 @@ from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.once import name_once
 from task_assignor.sdk.text import listed, shown
 
+_log = logger_of(__name__)
 DEFAULT_TIMEOUT_MS: Final = 60_000
+_AT_THE_END_MS: Final = 10_000
+"""So long brokers are waited for when a run is over: whoever has stopped it does not wait for long."""
 _UNKNOWN_TOPIC: Final = 3
 
 
@@ -173,13 +179,14 @@ class KafkaTopics:
             )
         return found
 
-    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:  # noqa: ARG002
+    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that the topics of the outputs and the changelogs are there; changelogs are created where they are missing.
 
         Raises:
             TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
                 another number of partitions than its sub-topology has tasks, or other settings.
-            KafkaClusterException: the cluster does not answer, or refuses; or the group has members.
+            KafkaClusterException: the cluster does not answer, or refuses; the group has members; or a topic has lost what was
+                committed.
         """
         if not self._outputs(topology):
             return
@@ -210,6 +217,37 @@ class KafkaTopics:
         create_changelogs(connection, plan.create, windows)
         for name in plan.create:
             self._describe(connection, name, CHANGELOG, if_absent="wait")
+        self._check_kept(connection, application_id, topology, tasks)
+
+    def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+        """See to it that the topics of outputs and changelogs still have what was committed.
+
+        Where no broker answers a warning is logged: the next run looks again before it begins.
+
+        Raises:
+            RecordsLostException: they have not.
+            TopicException: a topic does not exist any more.
+        """
+        if not self._outputs(topology):
+            return
+        connection = Connection(self.settings, min(self.timeout_ms, _AT_THE_END_MS), is_reached=True)
+        try:
+            self._check_kept(connection, application_id, topology, tasks)
+        except RecordsLostException:
+            raise
+        except KafkaClusterException as error:
+            _log.warning("It cannot be seen whether Kafka still has what was committed; the next run will: %s", error)
+
+    def _check_kept(
+        self, connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
+    ) -> None:
+        check_kept(
+            connection,
+            application_id,
+            topology,
+            tasks,
+            lambda name: len(self._describe(connection, name).partitions),
+        )
 
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""

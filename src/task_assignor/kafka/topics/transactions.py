@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
+from task_assignor.kafka.topics.committed import Committed, RecordsLostException, check_end, committed_of
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import first_offset, last_stable_offset
@@ -28,7 +29,7 @@ from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
-from task_assignor.runtime.machines.encoding import Value, decode, encode
+from task_assignor.runtime.machines.encoding import encode
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
@@ -46,6 +47,8 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
+_MOST_METADATA: Final = 4096
+"""So many characters brokers take, if nobody has said anything else (`offset.metadata.max.bytes`)."""
 _BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
@@ -75,32 +78,6 @@ _REFUSED: Final = {
     KafkaError.POLICY_VIOLATION: "",
 }
 """What brokers refuse however often it is tried -> advice."""
-
-
-class _Committed(
-    Value,
-    frozen=True,
-    tag_field="taskAssignor",
-    tag=1,
-    rename={"changelog_offset": "changelog", "stream_time": "time"},
-):
-    """The metadata of committed source offsets: what the last transaction of the task did.
-
-    Args:
-        begin: source topic -> offset at which its batch began.
-        changelog_offset: rows of the task's changelogs after it.
-        stream_time: newest time of all records up to there, ms.
-        stores: store -> (end of its changelog before the batch, after it).
-        outputs: output -> rows of the batch.
-        windows: window store -> (first offset of its changelog that is needed, newest time of all its rows, ms).
-    """
-
-    begin: Mapping[str, int]
-    changelog_offset: int
-    stream_time: int | None
-    stores: Mapping[str, tuple[int, int]]
-    outputs: Mapping[str, int]
-    windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
 
 
 class KafkaResults:
@@ -160,6 +137,7 @@ class TaskTransactions:
             store.name: changelog_codec(store) for store in sub_topology.stores if store.logged
         }
         self._sources = sub_topology.sources
+        self._outputs = [output.name for output in sub_topology.outputs]
         self._times = {
             store.name: store.time
             for store in sub_topology.stores
@@ -223,7 +201,8 @@ class TaskTransactions:
             self._ends = ends
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
-        last = self._metadata(committed)
+        last = committed_of(group, partition, committed)
+        self._written.update(last.written)
         self._ends = {store: last.stores.get(store, (0, 0))[1] for store in self._changelogs}
         self._needed = {
             store: Needed.of(*last.windows[store], self._ends[store])
@@ -269,7 +248,7 @@ class TaskTransactions:
         newest: int | None = pc.max(changes.column(self._times[store])).as_py()
         return newest
 
-    def _found(self, order: TaskOrder, offsets: Offsets, last: _Committed) -> Found:
+    def _found(self, order: TaskOrder, offsets: Offsets, last: Committed) -> Found:
         # Of one batch that was not recorded the changes are known; of several, all that there ever were will do.
         is_known = order.base.batch >= 0 or not any(before for before, _ in last.stores.values())
         is_one = is_known and last.begin == {topic: start for topic, (start, _) in offsets.items()}
@@ -285,17 +264,6 @@ class TaskTransactions:
         }
         changelog_offset = max(last.changelog_offset, order.base.changelog_offset)
         return Found(Made(outputs, changelogs), offsets, changelog_offset, last.stream_time)
-
-    def _metadata(self, committed: Mapping[str, tuple[int, str]]) -> _Committed:
-        topic, (offset, text) = next(iter(sorted(committed.items())))
-        try:
-            return decode(text.encode(), _Committed)
-        except ValueError:
-            raise KafkaClusterException(
-                f"The group {self._results.application_id} has committed offset {offset} of the topic {topic}, partition "
-                f"{self._task.partition}, but this application has not done it (metadata {text[:100]!r}). Maybe another "
-                "application has the same application.id: choose another one, or delete the offsets of that group."
-            ) from None
 
     def _end_of(self, topic: str) -> int:
         return last_stable_offset(self._connection, topic, self._task.partition)
@@ -338,15 +306,19 @@ class TaskTransactions:
                 self._needed[store].add(ends[store], self._newest(store, changes[store]))
                 self._needed[store].expire(expiry_of(changes[store]))
             rows = sum(found.num_rows for found in changes.values())
-            last = _Committed(
+            last = Committed(
                 {topic: start for topic, (start, _) in offsets.items()},
                 order.base.changelog_offset + rows,
                 stream_time,
                 stores,
                 {name: found.num_rows for name, found in outputs.items()},
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
+                self._ends_with(reached),
             )
-            self._commit(producer, offsets, encode(last).decode())
+            metadata = encode(last).decode()
+            if len(metadata) > _MOST_METADATA:
+                metadata = encode(msgspec.structs.replace(last, ends={})).decode()
+            self._commit(producer, offsets, metadata)
         except (KafkaException, SystemError) as error:
             self._give_up(_refusal(error))
         made = Made(
@@ -369,6 +341,14 @@ class TaskTransactions:
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
+
+    def _ends_with(self, reached: Mapping[tuple[str, int], int]) -> dict[str, tuple[int, ...]]:
+        """Output -> where each of its partitions ends, as far as the task has written there."""
+        written = {**self._written, **reached}
+        return {
+            name: tuple(written.get((name, partition), 0) for partition in range(self._results.partitions[name]))
+            for name in self._outputs
+        }
 
     def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
         """Store -> where its changelog ends then; waits until all records of the transaction are written."""
@@ -399,19 +379,12 @@ class TaskTransactions:
         return ends
 
     def _check_kept(self, topic: str, partition: int, end: int, before: int) -> None:
-        """See to it that a partition did not end further on before: a broker that was killed may have come back without records.
-
-        Raises:
-            KafkaClusterException: it did.
-        """
-        if end < before:
+        """`check_end`, in a transaction that is ended if need be."""
+        try:
+            check_end(topic, partition, end, self._task, before)
+        except RecordsLostException:
             self._abort()
-            raise KafkaClusterException(
-                f"The topic {topic}, partition {partition}, has lost records: it ends at offset {end} now, and task {self._task} had "
-                f"committed some up to offset {before}. Maybe its broker was killed and came back without them, which only "
-                "replicas help against, or somebody has created it anew. What the application has written is not whole any more; "
-                "to make it again, run it under another application.id with a new run_dir."
-            )
+            raise
 
     def _produce(
         self,
@@ -545,7 +518,13 @@ class TaskTransactions:
                 return self._results.reader.read(topic, partition, begin, end)
             except RecordsGoneException:
                 first, committed = first_offset(self._connection, topic, partition), self._committed()
-                needed = self._metadata(committed).windows.get(store, (0, None))[0] if committed else first
+                needed = (
+                    committed_of(self._results.application_id, self._task.partition, committed).windows.get(
+                        store, (0, None)
+                    )[0]
+                    if committed
+                    else first
+                )
                 if first <= begin or first > needed or store not in self._times:
                     raise
                 self._first[store] = first

@@ -1,0 +1,153 @@
+"""What Kafka has committed of tasks, as the metadata of their source offsets says, and whether it still has all of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
+
+import msgspec
+
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.log import high_watermarks
+from task_assignor.kafka.topics.reader import committed_offsets
+from task_assignor.runtime.machines.encoding import Value, decode
+from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
+from task_assignor.sdk import TaskId
+
+
+class RecordsLostException(KafkaClusterException):
+    """A topic ends before what a task has committed in it."""
+
+
+class Committed(
+    Value,
+    frozen=True,
+    tag_field="taskAssignor",
+    tag=1,
+    rename={"changelog_offset": "changelog", "stream_time": "time"},
+):
+    """The metadata of committed source offsets: what the last transaction of the task did.
+
+    Args:
+        begin: source topic -> offset at which its batch began.
+        changelog_offset: rows of the task's changelogs after it.
+        stream_time: newest time of all records up to there, ms.
+        stores: store -> (end of its changelog before the batch, after it).
+        outputs: output -> rows of the batch.
+        windows: window store -> (first offset of its changelog that is needed, newest time of all its rows, ms).
+        ends: output -> for each partition the offset after the last record that the task has ever written there; 0: none.
+            Left out where brokers would refuse so much.
+    """
+
+    begin: Mapping[str, int]
+    changelog_offset: int
+    stream_time: int | None
+    stores: Mapping[str, tuple[int, int]]
+    outputs: Mapping[str, int]
+    windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
+    ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def written(self) -> dict[tuple[str, int], int]:
+        """(output, partition) -> the offset after the last record that the task has written there."""
+        return {(name, partition): end for name, ends in self.ends.items() for partition, end in enumerate(ends) if end}
+
+
+def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, str]]) -> Committed:
+    """What the last transaction of a task did.
+
+    Args:
+        group: the group that has committed it.
+        partition: that of the task.
+        committed: source topic -> the offset that is committed, and its metadata.
+
+    Raises:
+        KafkaClusterException: something else has committed it.
+    """
+    topic, (offset, text) = next(iter(sorted(committed.items())))
+    try:
+        return decode(text.encode(), Committed)
+    except ValueError:
+        raise KafkaClusterException(
+            f"The group {group} has committed offset {offset} of the topic {topic}, partition {partition}, but this application "
+            f"has not done it (metadata {text[:100]!r}). Maybe another application has the same application.id: choose another "
+            "one, or delete the offsets of that group."
+        ) from None
+
+
+def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -> None:
+    """See to it that a partition does not end before what a task has committed in it.
+
+    A broker that was killed may have come back without records.
+
+    Args:
+        topic: the topic of an output or a changelog.
+        partition: the partition.
+        end: where it ends now.
+        task: the task.
+        before: the offset after the last record that the task has committed there.
+
+    Raises:
+        RecordsLostException: it does.
+    """
+    if end < before:
+        raise RecordsLostException(
+            f"The topic {topic}, partition {partition}, has lost records: it ends at offset {end} now, and task {task} had "
+            f"committed some up to offset {before}. Maybe its broker was killed and came back without them, which only "
+            "replicas help against, or somebody has created it anew. What the application has written is not whole any more; "
+            "to make it again, run it under another application.id with a new run_dir."
+        )
+
+
+def check_kept(
+    connection: Connection,
+    application_id: str,
+    topology: Topology,
+    tasks: Collection[TaskId],
+    partitions_of: Callable[[str], int],
+) -> None:
+    """See to it that outputs and changelogs still have what was committed, those that nobody reads or writes again, too.
+
+    Args:
+        connection: the process's connection.
+        application_id: `application.id`.
+        topology: what the tasks compute.
+        tasks: all tasks.
+        partitions_of: gives the number of partitions of a topic.
+
+    Raises:
+        RecordsLostException: they have not.
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    subs = {task: topology.sub_topology_of(task) for task in tasks}
+    sources = [(topic, task.partition) for task, sub in subs.items() for topic in sub.sources]
+    with closing(connection.consumer({"group.id": application_id})) as group:
+        found = connection.ask(
+            f"read the offsets that the group {application_id} has committed",
+            lambda timeout: committed_offsets(group, sources, timeout),
+        )
+    needed: dict[str, dict[int, tuple[int, TaskId]]] = {}
+    for task, sub in subs.items():
+        committed = {topic: found[topic, task.partition] for topic in sub.sources if (topic, task.partition) in found}
+        if committed:
+            last = committed_of(application_id, task.partition, committed)
+            for topic, partition, end in _ends(application_id, task, sub, last):
+                of_topic = needed.setdefault(topic, {})
+                of_topic[partition] = max(of_topic.get(partition, (0, task)), (end, task))
+    for topic, of_topic in sorted(needed.items()):
+        there = [partition for partition in sorted(of_topic) if partition < partitions_of(topic)]
+        ends = dict(zip(there, high_watermarks(connection, topic, there), strict=True)) if there else {}
+        for partition, (before, task) in sorted(of_topic.items()):
+            check_end(topic, partition, ends.get(partition, 0), task, before)
+
+
+def _ends(application_id: str, task: TaskId, sub: SubTopology, last: Committed) -> Iterator[tuple[str, int, int]]:
+    """Topic, partition and the offset after the last record that a task has committed there."""
+    for store in sub.stores:
+        end = last.stores.get(store.name, (0, 0))[1]
+        if store.logged and end:
+            yield changelog_topic(application_id, store.name, sub.topology), task.partition, end
+    for (name, partition), end in last.written.items():
+        if name in {output.name for output in sub.outputs}:
+            yield name, partition, end
