@@ -105,7 +105,7 @@ final class Peer {
             startedNanos = System.nanoTime();
             starting = THREADS.submit(() -> {
                 open();
-                return Wire.welcome(call(Wire.hello(settings.assignor)));
+                return Wire.welcome(call(Wire.hello(settings.assignor), in, out));
             });
         }
         final List<String> keys;
@@ -124,7 +124,10 @@ final class Peer {
             // What is left may be too little for any question, and whoever is late is killed: it would never get far.
             throw new StillStartingException("it has only just started");
         }
-        final Future<byte[]> answer = THREADS.submit(() -> call(request.message(keys)));
+        // To make a message may take longer than there is time: it must not be sent to the next connection then.
+        final DataInputStream from = in;
+        final OutputStream to = out;
+        final Future<byte[]> answer = THREADS.submit(() -> call(request.message(keys), from, to));
         try {
             return await(answer, end);
         } catch (final TimeoutException late) {
@@ -151,16 +154,17 @@ final class Peer {
         }
     }
 
-    private byte[] call(final byte[] message) throws IOException, Wire.WireException {
+    private static byte[] call(final byte[] message, final DataInputStream from, final OutputStream to)
+        throws IOException, Wire.WireException {
         try {
             // One write: half a message would wait for the other end to confirm it.
-            out.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
-            out.flush();
-            final int length = in.readInt();
+            to.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
+            to.flush();
+            final int length = from.readInt();
             if (length < 0 || length > LONGEST_MESSAGE) {
                 throw new Wire.WireException("what came is not a message of the bridge");
             }
-            final byte[] answer = in.readNBytes(length);
+            final byte[] answer = from.readNBytes(length);
             if (answer.length < length) {
                 throw new IOException("the answer broke off");
             }
