@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import random
 import re
@@ -34,7 +35,7 @@ from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START
 from task_assignor.runtime.run_folder import APPLICATION, RunLayout, read_application
-from task_assignor.runtime.storage.content import corrupt
+from task_assignor.runtime.storage.content import as_document, corrupt
 from task_assignor.runtime.storage.local import LocalStorage
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import StreamsException, TaskId
@@ -375,6 +376,33 @@ def test_a_document_that_this_user_may_not_read_is_not_called_damaged(
     assert isinstance(error, StreamsException)
     assert re.fullmatch(rf"{told}( \S+)? cannot be read.*Permission denied.*Maybe let this user read it\.", str(error))
     assert any(str(place) in str(error) for place in hidden)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "which", "told"),
+    [
+        ("run/application.json", 0, "The description of the run"),
+        ("run/checkpoints/*.json", -1, "The checkpoint"),
+        ("run/commits/*.json", -1, r"The commit record \d+"),
+        ("run/commits/*.json", -2, r"The commit record \d+"),
+        ("topics/left/versions/*.json", -1, "The description of topic 'left'"),
+    ],
+)
+def test_a_document_of_a_newer_version_is_not_called_damaged(
+    finished: Path, tmp_path: Path, pattern: str, which: int, told: str
+) -> None:
+    """To restore or to delete it was the advice, and a checkpoint was passed over as damaged."""
+    root = tmp_path / "root"
+    shutil.copytree(finished, root)
+    place = sorted(root.glob(pattern))[which]
+    file = place / "~object" if place.is_dir() else place
+    document = json.loads(file.read_bytes())
+    del document["checksum"]
+    file.write_bytes(as_document({**document, "formatVersion": 99}))
+    error = _outcome(root)
+    assert isinstance(error, StreamsException)
+    advice = r"formatVersion 99 is not .*; a newer task-assignor wrote it\)\. Upgrade task-assignor, and leave the file as it is\."
+    assert re.fullmatch(rf"{told}.* cannot be read.*{advice}", str(error))
 
 
 def test_a_file_that_this_user_may_not_read_is_not_called_damaged() -> None:

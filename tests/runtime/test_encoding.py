@@ -73,7 +73,7 @@ def test_a_record_is_for_people_too() -> None:
     ("change", "told"),
     [
         ({"formatVersion": 5}, "formatVersion 5 is not 9"),
-        ({"formatVersion": 10}, "formatVersion 10 is not 9; maybe a newer task-assignor wrote it"),
+        ({"formatVersion": 10}, "formatVersion 10 is not 9; a newer task-assignor wrote it"),
         ({"formatVersion": "x"}, "formatVersion 'x' is not 9"),
         ({"number": -1}, r"Expected `int` >= 0 - at `\$.number`"),
         ({"number": "1"}, r"Expected `int`, got `str` - at `\$.number`"),

@@ -30,7 +30,7 @@ from task_assignor.runtime.compaction import Compaction, Upkeep
 from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint
-from task_assignor.runtime.machines.encoding import Value
+from task_assignor.runtime.machines.encoding import NewerFormatError, Value
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
@@ -102,7 +102,7 @@ class Checkpoints:
         A damaged one is passed over, with a warning, if the records that it replaced are still there.
 
         Raises:
-            CommitLogException: it is damaged, and nothing is left to go on from.
+            CommitLogException: it is damaged, and nothing is left to go on from; or whole, but may not or cannot be read here.
         """
         while True:
             numbers = numbers_in(self._storage, CHECKPOINTS)
@@ -112,7 +112,7 @@ class Checkpoints:
                     checkpoint = self._read(number)
                 except FileNotFoundError:
                     break  # replaced meanwhile
-                except PermissionError as error:
+                except (PermissionError, NewerFormatError) as error:
                     raise self._unreadable(number, error) from error
                 except (OSError, ValueError) as error:
                     problem = problem or error

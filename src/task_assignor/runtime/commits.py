@@ -23,6 +23,7 @@ from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import CommitRecord, Marker, RebalanceRecord, Seal
@@ -410,7 +411,7 @@ class CommitLog:
 
 
 def _advice(error: Exception, *, is_last: bool) -> str:
-    if not is_last or isinstance(error, OSError):
+    if not is_last or isinstance(error, (OSError, NewerFormatError)):
         return advice_to_read(error, NEW_RUN)
     if isinstance(error, DamagedDocumentError) and error.is_torn:
         return "It is the last one and was never acknowledged: run the application again, which does its batches anew."

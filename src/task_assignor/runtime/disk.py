@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.sdk import StreamsException
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
@@ -19,12 +20,14 @@ def advice_on(error: BaseException) -> str:
 
 
 def advice_to_read(error: BaseException, otherwise: str) -> str:
-    """What to do about a file that cannot be read: one that this user may not read is as it was written.
+    """What to do about a file that cannot be read: one that this user may not read, or that is newer, is as it was written.
 
     Args:
         error: why it cannot.
         otherwise: what to do about one that is damaged, in whole sentences.
     """
+    if isinstance(error, NewerFormatError):
+        return "Upgrade task-assignor, and leave the file as it is."
     return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
 
 

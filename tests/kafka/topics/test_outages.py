@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import transactions
+from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.connection import Connection, within
 from task_assignor.kafka.topics.transactions import TaskTransactions, _refusal
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
@@ -111,6 +112,22 @@ def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
     one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
     one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
     return one
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        (
+            '{"taskAssignor":2,"begin":[]}',
+            r"taskAssignor 2 is not 1; a newer task-assignor wrote it.*Upgrade .*leave the offsets",
+        ),
+        ("", "Maybe another application has the same application.id"),
+    ],
+)
+def test_offsets_that_a_newer_version_has_committed_are_not_to_be_deleted(metadata: str, told: str) -> None:
+    """They were said to be another application's."""
+    with pytest.raises(StreamsException, match=rf"offset 7 of the topic t, partition 3.*{told}"):
+        committed_of("app", 3, {"t": (7, metadata)})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.log import high_watermarks
 from task_assignor.kafka.topics.reader import committed_offsets
-from task_assignor.runtime.machines.encoding import Value, decode
+from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode
 from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
 
@@ -68,6 +68,11 @@ def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, 
     topic, (offset, text) = next(iter(sorted(committed.items())))
     try:
         return decode(text.encode(), Committed)
+    except NewerFormatError as error:
+        raise KafkaClusterException(
+            f"The offset {offset} of the topic {topic}, partition {partition}, that the group {group} has committed says what cannot "
+            f"be read ({error}). Upgrade task-assignor, and leave the offsets as they are."
+        ) from None
     except ValueError:
         raise KafkaClusterException(
             f"The group {group} has committed offset {offset} of the topic {topic}, partition {partition}, but this application "

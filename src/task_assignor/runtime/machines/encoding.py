@@ -21,6 +21,10 @@ Number = Annotated[int, msgspec.Meta(ge=-1)]
 """A number that is counted from 0; -1: none."""
 
 
+class NewerFormatError(ValueError):
+    """A value is of a newer version of its format: it is whole, and of use to who can read it."""
+
+
 class Value(msgspec.Struct, frozen=True, rename="camel"):
     """A value; in JSON an object with its fields in camel case. What a subclass checks holds for what is read, too."""
 
@@ -111,7 +115,7 @@ def decode(raw: bytes, kind: type[T]) -> T:
     """A value of a type.
 
     Raises:
-        ValueError: it is something else, or of another version of the format; what, and where in it.
+        ValueError: it is something else, or of another version of the format (`NewerFormatError`); what, and where in it.
     """
     read, tag, versions = _reader(kind)  # type: ignore[arg-type]  # any type can be hashed
     try:
@@ -119,7 +123,9 @@ def decode(raw: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError:
         document = msgspec.json.decode(raw)
         if versions and isinstance(document, dict) and (other := document.get(tag)) not in versions:
-            newer = "; maybe a newer task-assignor wrote it" if isinstance(other, int) and other > max(versions) else ""
-            raise ValueError(f"{tag} {other!r} is not {' or '.join(map(str, versions))}{newer}") from None
+            told = f"{tag} {other!r} is not {' or '.join(map(str, versions))}"
+            if isinstance(other, int) and other > max(versions):
+                raise NewerFormatError(f"{told}; a newer task-assignor wrote it") from None
+            raise ValueError(told) from None
         raise
     return found
