@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -91,8 +92,11 @@ def records_of(servers: str, topic: str, isolation: str = "read_committed") -> l
     partitions = sorted(consumer.list_topics(topic, 60).topics[topic].partitions)
     ends = ends_of(servers, topic, IsolationLevel.READ_UNCOMMITTED)
     if isolation == "read_committed":
-        # Kafka writes the marker after it has said that the transaction is committed.
-        wait_until(lambda: ends_of(servers, topic, IsolationLevel.READ_COMMITTED) == ends, "all transactions are over")
+        # Kafka writes the marker after it has said that the transaction is committed, and one more where it is aborted.
+        wait_until(
+            lambda: all(map(operator.ge, ends_of(servers, topic, IsolationLevel.READ_COMMITTED), ends)),
+            "all transactions are over",
+        )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     found: dict[int, list[tuple[bytes | None, bytes | None]]] = {partition: [] for partition in partitions}
     ended: set[int] = set()

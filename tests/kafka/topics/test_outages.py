@@ -155,6 +155,22 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
             one._give_up(fenced)
 
 
+def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had lost its coordinator while a broker stood still for 12 s: the run ended, though the broker answered all others."""
+    monkeypatch.setattr(transactions, "_SPARE_S", 0.0)
+    one = _transactions({"request.timeout.ms": "100"})
+    one._begun = time.monotonic()
+    producer: Any = SimpleNamespace(poll=lambda seconds: seconds)
+
+    def times_out(seconds: float) -> None:
+        assert seconds <= 0.1
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Failed to add offsets"))
+
+    said = r"Cannot commit: it has failed for 0 s: Failed to add offsets \(_TIMED_OUT\). The task begins anew with another producer"
+    with pytest.raises(TaskMigratedException, match=said):
+        one._repeat(producer, "commit", times_out)
+
+
 def test_a_broker_that_comes_back_is_waited_for(frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
     join = Join(frail_cluster, unique, rows=2_000)
     (broker,) = frail_cluster._brokers

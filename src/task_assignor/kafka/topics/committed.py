@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
+from typing import Final
 
 import msgspec
 
@@ -11,9 +12,12 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.log import high_watermarks
 from task_assignor.kafka.topics.reader import committed_offsets
-from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode
+from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
+
+_MOST_METADATA: Final = 4096
+"""So many characters brokers take, if nobody has said anything else (`offset.metadata.max.bytes`)."""
 
 
 class RecordsLostException(KafkaClusterException):
@@ -47,6 +51,12 @@ class Committed(
     outputs: Mapping[str, int]
     windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def metadata(self) -> str:
+        """As text; without the ends where that would be more than brokers take."""
+        found = encode(self).decode()
+        return found if len(found) <= _MOST_METADATA else encode(msgspec.structs.replace(self, ends={})).decode()
 
     @property
     def written(self) -> dict[tuple[str, int], int]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -29,7 +28,6 @@ from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
-from task_assignor.runtime.machines.encoding import encode
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
@@ -47,8 +45,6 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
-_MOST_METADATA: Final = 4096
-"""So many characters brokers take, if nobody has said anything else (`offset.metadata.max.bytes`)."""
 _BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
@@ -315,10 +311,7 @@ class TaskTransactions:
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
                 self._ends_with(reached),
             )
-            metadata = encode(last).decode()
-            if len(metadata) > _MOST_METADATA:
-                metadata = encode(msgspec.structs.replace(last, ends={})).decode()
-            self._commit(producer, offsets, metadata)
+            self._commit(producer, offsets, last.metadata)
         except (KafkaException, SystemError) as error:
             self._give_up(_refusal(error))
         made = Made(
@@ -428,25 +421,32 @@ class TaskTransactions:
         patience = self._connection.patience(what)
         timeout = min(_STEP_S * 10, self._connection.request_s)
         longest = timeout + self._connection.request_s + _SPARE_S
+        since = time.monotonic()
         while True:
             try:
                 within(longest, lambda: step(timeout))
             except TimeoutError as error:
                 # Neither can this producer abort; whoever begins anew ends its transaction.
-                self.close()
-                raise TaskMigratedException(
-                    f"Cannot {what}: confluent-kafka has not come back for {longest:.0f} s. The task begins anew with another "
-                    f"producer of the transactional id {self._transactional_id}."
-                ) from error
+                raise self._stuck(what, f"confluent-kafka has not come back for {longest:.0f} s") from error
             except KafkaException as error:
                 found = error.args[0]
                 if found.fatal() or found.txn_requires_abort() or not is_passing(found):
                     raise
                 producer.poll(0)  # tells of refusals
                 patience.check(text_of(found))
+                # One that has lost its coordinator may look for it no more, though the broker is back and answers others.
+                if self._begun and time.monotonic() - since > longest:
+                    raise self._stuck(what, f"it has failed for {longest:.0f} s: {text_of(found)}") from error
                 time.sleep(0.1)
             else:
                 return
+
+    def _stuck(self, what: str, why: str) -> TaskMigratedException:
+        """Let go of a producer that does not get on."""
+        self.close()
+        return TaskMigratedException(
+            f"Cannot {what}: {why}. The task begins anew with another producer of the transactional id {self._transactional_id}."
+        )
 
     def _abort(self) -> None:
         """End the transaction; else readers wait until it is over by itself."""
