@@ -86,7 +86,7 @@ def _problem(seed: int, *, tight: bool) -> PlacesProblem:
         stay_cost=draws.integers(0, move + 1),
         place_cell=draws.integers(0, cells, places),
         lower=np.maximum(np.full(places, least) - slack, 0),
-        upper=np.full(places, most) + slack,
+        upper=np.full(places, most, dtype=np.int64) + slack,
     )
 
 

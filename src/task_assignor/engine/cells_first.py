@@ -13,13 +13,12 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.even import even_counts
-from task_assignor.engine.items import NOBODY, Pairs
+from task_assignor.engine.items import NOBODY, Pairs, sums
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.transport import MOST_PLACES, PlaceGains, cheapest_places
+from task_assignor.engine.transport import MOST_PLACES, PlaceGains, cheapest_of_few_places, cheapest_places
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers
-from task_assignor.sdk.columns import Int64Array
 
 MOST_ENTRIES: Final = 400_000
 """Pairs of row and cell, of which the row costs less there than elsewhere, in one flow: some five seconds' work."""
@@ -59,20 +58,9 @@ def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
 
 
 def cells_come_first(problem: PlacesProblem) -> bool:
-    """Whether the problem is large, and places of a cell differ in bounds and owned items alone."""
-    return (
-        len(problem.costs.entry_row) > MOST_ENTRIES
-        and len(problem.cell_hub) <= MOST_PLACES
-        and problem.ties_stay
-        and problem.item_weight is None
-        and problem.place_pool is None
-        and problem.place_upper is None
-        and not problem.place_cost.any()
-        and not len(problem.exception_row)
-        and not problem.cell_hub.any()
-        and bool((problem.upper >= problem.lower).all())
-        and int(problem.lower.sum()) <= len(problem.costs.row) <= int(_upper(problem).sum())
-    )
+    """Whether the problem is large and plain."""
+    is_large = len(problem.costs.entry_row) > MOST_ENTRIES and len(problem.cell_hub) <= MOST_PLACES
+    return is_large and problem.ties_stay and problem.is_plain
 
 
 def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
@@ -82,17 +70,20 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     them can stay, that cost is reached, with the fewest moves.
     """
     cells, cell = distinct_and_numbers(problem.place_cell)
-    row, owner, saved = problem.costs.row, problem.item_owner, problem.move_cost - problem.stay_cost
-    low, high = (np.bincount(cell, part).astype(np.int64) for part in (problem.lower, _upper(problem)))
-    # Of equal costs fewer moves are better. A simple cycle moves at most one item per cell.
-    hairs = len(cells) + 2
-    owned = np.flatnonzero(owner >= 0)
-    stay = owned, cell[owner[owned]], hairs * saved[row[owned]] + 1
-    target = cheapest_places(PlaceGains.of(problem.costs.times(hairs), cells, stay), low, high)
-    is_near = (owner >= 0) & (cell[owner] == target)
-    extra = np.where(owner < 0, 0, np.where(is_near, problem.stay_cost[row], problem.move_cost[row]))
-    bound = int((problem.costs.at(row, cells[target]) + extra).sum())
-    kinds, kind = distinct_and_numbers(np.where(is_near, saved[row], 0) * len(cells) + target)
+    row, owner, upper = problem.costs.row, problem.item_owner, np.minimum(problem.upper, len(problem.costs.row))
+    by_cell = attrs.evolve(
+        problem,
+        item_owner=np.where(owner < 0, NOBODY, cell[owner]),
+        place_cell=cells,
+        place_cost=np.zeros_like(cells),
+        lower=sums(cell, problem.lower, len(cells)),
+        upper=sums(cell, upper, len(cells)),
+    )
+    target = cheapest_of_few_places(by_cell)
+    bound = int(by_cell.item_costs(target).sum())
+    is_near = by_cell.item_owner == target
+    saved = np.where(is_near, (problem.move_cost - problem.stay_cost)[row], 0)
+    kinds, kind = distinct_and_numbers(saved * len(cells) + target)
     left = PlacesProblem(
         costs=RowCosts.nothing(kind, len(kinds), len(cells)),
         item_owner=np.where(is_near, owner, NOBODY),
@@ -104,7 +95,3 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
         upper=problem.upper,
     )
     return left, bound
-
-
-def _upper(problem: PlacesProblem) -> Int64Array:
-    return np.minimum(problem.upper, len(problem.costs.row))

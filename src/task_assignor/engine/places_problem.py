@@ -82,6 +82,20 @@ class PlacesProblem:
         """(J,) pool of each place."""
         return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether places of a cell differ in bounds and owned items alone, and the items fit within the bounds."""
+        return (
+            self.item_weight is None
+            and self.place_pool is None
+            and self.place_upper is None
+            and not self.place_cost.any()
+            and not len(self.exception_row)
+            and not self.cell_hub.any()
+            and bool((self.upper >= self.lower).all())
+            and int(self.lower.sum()) <= len(self.costs.row) <= int(np.minimum(self.upper, len(self.costs.row)).sum())
+        )
+
     def place_costs(self, rows: Int64Array, places: Int64Array) -> Int64Array:
         """Cost of items of the rows at the places, without staying or moving; -1: not allowed there."""
         costs = self.costs.at(rows, self.place_cell[places]) + self.place_cost[places]

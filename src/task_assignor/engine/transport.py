@@ -9,6 +9,7 @@ takes some dozens of steps for a million items, where a solver's graph has an ar
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import attrs
@@ -16,12 +17,15 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within, sums
+from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PLACES: Final = 1_000
 """With more of them a graph of the items takes less time and memory than what is asked between any two places."""
+FEW_PLACES: Final = 32
+"""Of more places there must be a pair of row and cell for each two of them: else a graph of the rows takes less time."""
 _NO_WAY: Final = 2**60
 _AT_ONCE: Final = 100_000
 """Of so many items what they ask is counted at once."""
@@ -63,6 +67,27 @@ class PlaceGains:
         gains = sums(number, np.concatenate([costs.saved[entry][pair], gain]), len(pairs))
         items, places = np.divmod(pairs[gains > 0], width)
         return cls(len(costs.row), items, places, gains[gains > 0])
+
+
+def are_few_places(problem: PlacesProblem) -> bool:
+    """Whether the problem is plain, and has so few places that no graph is needed."""
+    most = min(MOST_PLACES, max(FEW_PLACES, math.isqrt(len(problem.costs.entry_row))))
+    return len(problem.place_cell) <= most and problem.is_plain
+
+
+def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array:
+    """(N,) the cheapest place of each item, with the fewest moves (or the most, see `ties_stay`), where places are few.
+
+    Args:
+        problem: a plain one, which leaves room for all items.
+    """
+    owned, owner = np.flatnonzero(problem.item_owner >= 0), problem.item_owner
+    # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one item per place.
+    hairs = len(problem.place_cell) + 2
+    saved = hairs * (problem.move_cost - problem.stay_cost) + (1 if problem.ties_stay else -1)
+    stay = owned, owner[owned], saved[problem.costs.row[owned]]
+    gains = PlaceGains.of(problem.costs.times(hairs), problem.place_cell, stay)
+    return cheapest_places(gains, problem.lower, np.minimum(problem.upper, gains.items))
 
 
 def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.transport import MOST_PLACES
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by
 from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
@@ -105,12 +104,8 @@ def _min_traffic(
     rack = columns.clients.rack.astype(np.int64)
     own = rack[owner]
     racks = np.arange(len(columns.clients.racks))
-    as_one = np.zeros_like(own)
-    tasks = Subtopologies(rows, as_one, own, racks, costs, ties_stay)
-    if len(racks) <= MOST_PLACES:
-        target = tasks.swapped(racks, own)
-    else:
-        target = tasks.flow(racks, own, as_one, np.bincount(own, minlength=len(racks))[:, None])
+    as_one, numbers = np.zeros_like(own), np.bincount(own, minlength=len(racks))
+    target = Subtopologies(rows, as_one, own, racks, costs, ties_stay).flow(racks, own, as_one, numbers[:, None])
     moved = np.flatnonzero(target != own)
     placed = owner.copy()
     # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.

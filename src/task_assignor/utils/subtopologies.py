@@ -18,7 +18,7 @@ from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.transport import PlaceGains, cheapest_places
+from task_assignor.engine.transport import are_few_places, cheapest_of_few_places
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs
@@ -28,8 +28,6 @@ MOST_SHARES: Final = 50_000
 """Up to so many tasks, and pairs of client and sub-topology, what is not proven optimal is solved again client by client."""
 MOST_DEALT: Final = 2_000_000
 """Up to so many such pairs a flow deals tasks with the fewest moves; beyond, tasks are dealt in turn and change places."""
-MOST_KINDS: Final = 500
-"""Between up to so many kinds tasks are swapped; with more of them a flow decides."""
 MOST_ROUNDS: Final = 40
 """So often tasks above a share look for a partner to change places with, before their kind is dealt anew."""
 _STRIDE: Final = 2_654_435_761
@@ -68,30 +66,13 @@ class Subtopologies:
             return self.flow(self.rack, self.client, self.group, kinds.most(clients[:, None], groups)), 0
         return placed, within
 
-    def swapped(self, rack: Int64Array, own: Int64Array) -> Int64Array:
-        """(N,) the cheapest pool of each task, without shares: pools keep their number of tasks.
-
-        Args:
-            rack: (P,) rack of each pool.
-            own: (N,) pool that has the task.
-        """
-        pools = len(rack)
-        traffic, move = solver_costs(*self.costs, self.rows, pools, 0)
-        # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one task per
-        # pool. Of equal costs the one with more moves has less traffic.
-        hairs = pools + 1
-        traffic, move = traffic * hairs, move * hairs + (1 if self.ties_stay else -1)
-        gains = PlaceGains.of(self.rows.times(traffic), rack, (np.arange(len(own)), own, np.full(len(own), move)))
-        numbers = np.bincount(own, minlength=pools)
-        return cheapest_places(gains, numbers, numbers)
-
     def flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
         """(N,) the cheapest pool of each task.
 
         Args:
             rack: (P,) rack of each pool; pools keep their number of tasks.
             own: (N,) pool that has the task.
-            group: (N,) group of each task.
+            group: (N,) group of each task. If all are in one the numbers are all that counts.
             most: (P, G) most tasks of each group in each pool.
         """
         pools, groups = most.shape
@@ -105,13 +86,14 @@ class Subtopologies:
             move_cost=np.full(len(costs), move),
             cell_hub=np.tile(np.arange(groups), racks),
             place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
-            place_upper=most.reshape(-1),
-            place_pool=np.repeat(np.arange(pools), groups),
+            place_upper=most.reshape(-1) if groups > 1 else None,
+            place_pool=np.repeat(np.arange(pools), groups) if groups > 1 else None,
             lower=numbers,
             upper=numbers,
             ties_stay=self.ties_stay,
         )
-        pool: Int64Array = min_cost_places(problem).place // groups
+        place = cheapest_of_few_places(problem) if are_few_places(problem) else min_cost_places(problem).place
+        pool: Int64Array = place // groups
         return pool
 
 
@@ -165,8 +147,6 @@ class _Kinds:
         """(N,) kind that each task goes to, cheapest if the clients of a kind may have together what each may have."""
         tasks, rack, own = self.tasks, self.tasks.rack[self.first], self.kind[self.tasks.client]
         limits = self._limits()
-        if not limits.any() and len(rack) <= MOST_KINDS:
-            return tasks.swapped(rack, own)
         number = np.where(limits, np.cumsum(limits), 0)
         most = np.full((len(rack), int(limits.sum()) + 1), len(own))
         most[:, 1:] = self.size[:, None] * self.most(self.first[:, None], np.flatnonzero(limits))
