@@ -21,7 +21,7 @@ from task_assignor.engine.copy_flow import (
 )
 from task_assignor.engine.copy_goals import Rows, copies_of
 from task_assignor.engine.flow import InfeasibleFlowError
-from task_assignor.engine.items import NOBODY, Pairs, rank_within
+from task_assignor.engine.items import NOBODY, Pairs, rank_within, sums
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.sdk.arrays import distinct_and_numbers, order_by, values_of
@@ -217,7 +217,7 @@ def _cheapest_zones(rows: Rows, row: Int64Array, owner: Int64Array, members: Int
         # What is away pays for that wherever it is.
         stay_cost=pair % 2 * move,
         place_cell=zones,
-        lower=np.bincount(number, room.low[members]),
-        upper=np.bincount(number, room.high[members]),
+        lower=sums(number, room.low[members], len(zones)),
+        upper=sums(number, room.high[members], len(zones)),
     )
     return zones[min_cost_places(problem).place]

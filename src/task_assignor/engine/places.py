@@ -55,10 +55,6 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
         InfeasibleFlowError: the items do not fit.
         FlowError: more arcs than allowed, or costs too large for exact arithmetic.
     """
-    if not len(problem.costs.row):
-        if int(problem.lower.max(initial=0)) > 0:
-            raise FlowError("There are no items, but places that must have some.")
-        return Placed(np.zeros(0, dtype=np.int64), 0)
     if cells_come_first(problem):
         left, bound = split_by_cell(problem)
         place = min_cost_places(left).place

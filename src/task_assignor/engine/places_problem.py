@@ -15,18 +15,6 @@ from task_assignor.sdk.columns import Int64Array
 FORBIDDEN: Final = -1
 
 
-def _numbers(values: Any) -> Int64Array:
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _maybe_numbers(values: Any) -> Int64Array | None:
-    return None if values is None else _numbers(values)
-
-
-def _none() -> Int64Array:
-    return np.zeros(0, dtype=np.int64)
-
-
 def _zeros(count: Callable[[Any], int]) -> Any:
     """A default: so many zeros."""
     return attrs.Factory(lambda self: np.zeros(count(self), dtype=np.int64), takes_self=True)
@@ -60,22 +48,22 @@ class PlacesProblem:
     """
 
     costs: RowCosts
-    item_owner: Int64Array = attrs.field(converter=_numbers)
-    item_weight: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    row_hub: Int64Array = attrs.field(default=_zeros(lambda self: len(self.costs)), converter=_numbers)
-    move_cost: Int64Array = attrs.field(converter=_numbers)
-    stay_cost: Int64Array = attrs.field(default=_zeros(lambda self: len(self.costs)), converter=_numbers)
-    cell_hub: Int64Array = attrs.field(default=_zeros(lambda self: self.costs.cells), converter=_numbers)
-    place_cell: Int64Array = attrs.field(converter=_numbers)
-    place_cost: Int64Array = attrs.field(default=_zeros(lambda self: len(self.place_cell)), converter=_numbers)
-    place_upper: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    place_pool: Int64Array | None = attrs.field(default=None, converter=_maybe_numbers)
-    lower: Int64Array = attrs.field(converter=_numbers)
-    upper: Int64Array = attrs.field(converter=_numbers)
+    item_owner: Int64Array
+    item_weight: Int64Array | None = None
+    row_hub: Int64Array = _zeros(lambda self: len(self.costs))
+    move_cost: Int64Array
+    stay_cost: Int64Array = _zeros(lambda self: len(self.costs))
+    cell_hub: Int64Array = _zeros(lambda self: self.costs.cells)
+    place_cell: Int64Array
+    place_cost: Int64Array = _zeros(lambda self: len(self.place_cell))
+    place_upper: Int64Array | None = None
+    place_pool: Int64Array | None = None
+    lower: Int64Array
+    upper: Int64Array
     ties_stay: bool = True
-    exception_row: Int64Array = attrs.field(factory=_none, converter=_numbers)
-    exception_place: Int64Array = attrs.field(factory=_none, converter=_numbers)
-    exception_cost: Int64Array = attrs.field(factory=_none, converter=_numbers)
+    exception_row: Int64Array = _zeros(lambda _self: 0)
+    exception_place: Int64Array = _zeros(lambda _self: 0)
+    exception_cost: Int64Array = _zeros(lambda _self: 0)
 
     @property
     def pools(self) -> Int64Array:
