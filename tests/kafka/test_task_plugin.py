@@ -24,7 +24,7 @@ from task_assignor import (
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
-from task_assignor.group.wire import encode_assignment
+from task_assignor.group.wire import NO_REBALANCE, decode_assignment_info, encode_assignment
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
@@ -307,6 +307,23 @@ def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and
     # Who reads more than the leader knows of can have what the leader gives.
     assert sorted(len(by_old[name].partitions) for name in "abc") == [1, 1, 2]
     assert plugins[1].failures == []
+
+
+def test_an_assignor_that_wants_to_try_again_for_ever_is_not_asked_for_ever_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several rebalances a second for as long as the group lived."""
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("one", ("clicks",))], process)
+    member = ConsumerMember("a", ("clicks",), plugin.tell())
+    due = []
+    for fault in ("tries again", "tries again", "tries again", "", "tries again"):
+        monkeypatch.setattr(Faulty, "fault", fault)
+        (given,) = plugin.answer(GroupTopics({"clicks": 4}), [member]).values()
+        due.append(decode_assignment_info(given.user_data or b"").next_rebalance_ms)
+    assert due == [0, 1_010_000, 1_010_000, NO_REBALANCE, 0]
 
 
 def test_an_assignor_that_wants_to_try_again_is_asked_again_at_once(join: Join) -> None:

@@ -101,7 +101,7 @@ class StreamsRebalance:
     Args:
         members: member id -> what it is sent.
         error: why the members got an error code in place of an assignment; "" normally.
-        kept_because: why the members keep what they have, and shall rebalance again at once; "" normally.
+        kept_because: why the members keep what they have, and one of them shall rebalance again; "" normally.
         withheld: tasks that no consumer gets this time, because another one has to give them up first.
         outcome: what the leader decided; None if there is an error.
     """
@@ -161,6 +161,7 @@ class StreamsLeader:
         now_ms: int,
         racks: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
         probing_client: ProcessId | None = None,
+        retry_ms: int = 0,
     ) -> StreamsRebalance:
         """What every member is sent.
 
@@ -172,6 +173,8 @@ class StreamsLeader:
             racks: topic -> racks of the replicas, partition by partition, where known.
             probing_client: the client that shall trigger the follow-up rebalance, if the assignor asks for one; Kafka takes
                 the leader's for its own assignors. None: the clients that the assignor names.
+            retry_ms: so long after `now_ms` one of the members shall rebalance again if the assignor wants to be asked again,
+                milliseconds; 0: at once.
 
         Raises:
             AssignmentRejectedException: the assignor failed, or its answer is wrong; the group keeps what it has.
@@ -215,7 +218,8 @@ class StreamsLeader:
         if probing_client is not None and deadlines:
             deadlines = {probing_client: min(deadlines.values())}
         if outcome.kept_because:
-            deadlines = dict.fromkeys(list(outcome.assignments)[:1], AT_ONCE)
+            again = now_ms + retry_ms if retry_ms else AT_ONCE
+            deadlines = dict.fromkeys(list(outcome.assignments)[:1], again)
         return _Answer(group, sources, stateful, versions, outcome, deadlines).whole()
 
 

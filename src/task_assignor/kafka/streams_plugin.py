@@ -43,6 +43,9 @@ _TOPIC_PREFIX: Final = "topic."
 _CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact"}
 _REPARTITION_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
+_RETRY_MS: Final = 10_000
+"""After an assignor has asked twice in a row to be asked again."""
+
 
 @attrs.frozen
 class TopicFacts:
@@ -165,7 +168,9 @@ class StreamsPlugin(GroupPlugin):
         if not found:
             return nothing
         now_ms = int(time.time() * 1000)
-        rebalance = leader.rebalance(found, facts.counts, facts.end_offsets, now_ms, facts.racks)
+        # An assignor that never has an answer would keep the group in rebalances for ever, several a second.
+        retry_ms = _RETRY_MS if self.last is not None and self.last.kept_because else 0
+        rebalance = leader.rebalance(found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms)
         if rebalance.error:
             self.failures.append(rebalance.error)
         self.last = rebalance
