@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
@@ -19,10 +19,10 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import transactions
 from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.connection import Connection, within
-from task_assignor.kafka.topics.transactions import TaskTransactions, _refusal
+from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions, _refusal
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
-from task_assignor.sdk import StreamsException
+from task_assignor.sdk import StreamsException, TaskId
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import missing
 from tests.kafka.jars import KafkaUnavailableError
@@ -111,6 +111,7 @@ def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
     one = object.__new__(TaskTransactions)
     one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
     one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
+    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0))
     return one
 
 
@@ -169,6 +170,25 @@ def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPa
     said = r"Cannot commit: it has failed for 0 s: Failed to add offsets \(_TIMED_OUT\). The task begins anew with another producer"
     with pytest.raises(TaskMigratedException, match=said):
         one._repeat(producer, "commit", times_out)
+    assert one._results.stuck_at >= one._begun
+
+
+def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had happened to the connections of one had happened to those of all: each waited for 45 s, one after the other."""
+    one = _transactions()
+    made: list[str] = []
+    new = SimpleNamespace(init_transactions=lambda seconds: made.append(f"within {seconds:.0f} s"))
+    monkeypatch.setattr(one._connection, "producer", lambda config: new)
+    monkeypatch.setattr(one, "_look", lambda order: None)
+    order: Any = SimpleNamespace(generation=1)
+    one._task = TaskId(0, 0)
+    one.begin(order)
+    one.begin(order)
+    assert len(made) == 1
+    one._results.stuck_at = time.monotonic()
+    one.begin(order)
+    one.begin(order)
+    assert len(made) == 2
 
 
 def test_a_broker_that_comes_back_is_waited_for(frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ class KafkaResults:
         self.reader = reader
         # Never in the group: it asks for the group's offsets, and commits them in transactions.
         self.group: Consumer = connection.consumer({"group.id": application_id})
+        self.stuck_at = 0.0
+        """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
 
     def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskTransactions:
         """The transactions of a task."""
@@ -149,6 +151,8 @@ class TaskTransactions:
         self._producer: Producer | None = None
         self._generation = -1
         """Under which the producer was made."""
+        self._made_at = 0.0
+        """When, in seconds of the monotonic clock."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
         self._written: dict[tuple[str, int], int] = {}
@@ -160,7 +164,8 @@ class TaskTransactions:
 
     def begin(self, order: TaskOrder) -> Found | None:
         """Fence older owners, once for each generation, and see what they have committed."""
-        if self._producer is not None and self._generation == order.generation:
+        is_sound = self._producer is not None and self._made_at >= self._results.stuck_at
+        if is_sound and self._generation == order.generation:
             return None
         self.close()
         self._begun = 0.0
@@ -172,7 +177,7 @@ class TaskTransactions:
                 "message.max.bytes": _MOST_BYTES,
             }
         )
-        self._producer, self._generation = producer, order.generation
+        self._producer, self._generation, self._made_at = producer, order.generation, time.monotonic()
         try:
             self._repeat(producer, f"begin the transactions of task {self._task}", producer.init_transactions)
         except KafkaException as error:
@@ -442,8 +447,9 @@ class TaskTransactions:
                 return
 
     def _stuck(self, what: str, why: str) -> TaskMigratedException:
-        """Let go of a producer that does not get on."""
+        """Let go of a producer that does not get on, and have the process's other tasks begin anew before they wait as long."""
         self.close()
+        self._results.stuck_at = time.monotonic()
         return TaskMigratedException(
             f"Cannot {what}: {why}. The task begins anew with another producer of the transactional id {self._transactional_id}."
         )
