@@ -309,6 +309,27 @@ def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and
     assert plugins[1].failures == []
 
 
+def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those whose sessions are shorter than the leader thinks join anew meanwhile, and the group never came to rest."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("one", ("clicks",))], process, limit_ms=200)
+    plugin.rejoin_by(lambda: None)
+    topics = GroupTopics({"clicks": 4})
+    monkeypatch.setattr(Faulty, "fault", "never returns")
+    for _ in range(2):
+        (given,) = plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())]).values()
+        assert len(given.partitions) == 4
+    assert len(plugin.failures) == 1
+    # What the timer does a minute later.
+    plugin._rejoin()
+    plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())])
+    assert len(plugin.failures) == 2
+    plugin.tell()
+
+
 def test_an_assignor_that_wants_to_try_again_for_ever_is_not_asked_for_ever_without_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -59,6 +59,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._ask_to_rejoin: Callable[[], object] | None = None
         self._timer: threading.Timer | None = None
         self._given = Assignment()
+        self._rests_until_s = 0.0
+        """The assignor, after it did not answer: seconds since the epoch."""
         self.generation = -1
         self.failures: list[str] = []
 
@@ -177,6 +179,11 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def answer(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
         """What the members get, in time. Raises nothing but what `_last_resort` does."""
+        if time.time() < self._rests_until_s:
+            # Members whose sessions are shorter than it took to give up have joined anew, and would for as long as it hangs.
+            self.rebalance_at(self._rests_until_s)
+            kept = self._kept(topics, members)
+            return self._last_resort(members) if kept is None else kept
         try:
             return Limited(lambda: self._decide(topics, members), f"assignor-{self.name}").answer(self._limit_s)
         except BaseException as error:  # noqa: BLE001  (an assignor is somebody else's code, and a group depends on it)
@@ -227,6 +234,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self.failures.append(sentence)
         _log.error("%s", sentence, exc_info=None if isinstance(error, GivenUpError) else error)
         self.rebalance_at(time.time() + RETRY_S)
+        if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
+            self._rests_until_s = time.time() + RETRY_S
 
     def _cancel_rebalance(self) -> None:
         if self._timer is not None:
@@ -234,6 +243,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             self._timer = None
 
     def _rejoin(self) -> None:
+        self._rests_until_s = 0.0
         if self._ask_to_rejoin is not None:
             self._ask_to_rejoin()
 
