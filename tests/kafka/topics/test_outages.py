@@ -327,6 +327,26 @@ def test_what_a_broker_loses_that_is_killed_as_a_run_ends_is_noticed(
         counting.run(tmp_path / "run", on_event=on_event, until=until)
 
 
+def test_a_transaction_that_hides_what_was_written_is_told_of(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one of which Kafka has lost the state: all was committed, and no reader saw it."""
+    counting = Counting(frail_cluster, unique)
+    stranger = Producer({"bootstrap.servers": counting.servers, "transactional.id": counting.output})
+    stranger.init_transactions(60)
+    stranger.begin_transaction()
+    stranger.produce(counting.output, b"{}", b"key", partition=1)
+    assert stranger.flush(60) == 0
+    counting.run(tmp_path / "run")
+    said = f"What was committed cannot be read yet in {counting.output}-1: a transaction is open there"
+    assert said in caplog.text
+    stranger.abort_transaction(60)
+    caplog.clear()
+    counting.run(tmp_path / "run")
+    assert "cannot be read yet" not in caplog.text
+    counting.check()
+
+
 def test_a_batch_whose_offsets_are_not_known_is_tried_again(
     frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:

@@ -10,12 +10,14 @@ import msgspec
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.log import high_watermarks
+from task_assignor.kafka.topics.log import high_watermarks, stable_offsets
 from task_assignor.kafka.topics.reader import committed_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
 
+Ends = Mapping[str, Mapping[int, tuple[int, TaskId]]]
+"""Topic -> partition -> the offset after the last record that a task has committed there, and that task."""
 _MOST_METADATA: Final = 4096
 """So many characters brokers take, if nobody has said anything else (`offset.metadata.max.bytes`)."""
 
@@ -115,24 +117,10 @@ def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -
         )
 
 
-def check_kept(
-    connection: Connection,
-    application_id: str,
-    topology: Topology,
-    tasks: Collection[TaskId],
-    partitions_of: Callable[[str], int],
-) -> None:
-    """See to it that outputs and changelogs still have what was committed, those that nobody reads or writes again, too.
-
-    Args:
-        connection: the process's connection.
-        application_id: `application.id`.
-        topology: what the tasks compute.
-        tasks: all tasks.
-        partitions_of: gives the number of partitions of a topic.
+def needed_ends(connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> Ends:
+    """Where the topics of outputs and changelogs must reach at least, by what the tasks have committed.
 
     Raises:
-        RecordsLostException: they have not.
         KafkaClusterException: the cluster does not answer, or refuses.
     """
     subs = {task: topology.sub_topology_of(task) for task in tasks}
@@ -150,11 +138,40 @@ def check_kept(
             for topic, partition, end in _ends(application_id, task, sub, last):
                 of_topic = needed.setdefault(topic, {})
                 of_topic[partition] = max(of_topic.get(partition, (0, task)), (end, task))
+    return needed
+
+
+def check_kept(connection: Connection, needed: Ends, partitions_of: Callable[[str], int]) -> None:
+    """See to it that topics still have what was committed, also where nobody reads or writes again.
+
+    Args:
+        connection: the process's connection.
+        needed: where they must reach.
+        partitions_of: gives the number of partitions of a topic.
+
+    Raises:
+        RecordsLostException: they have not.
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
     for topic, of_topic in sorted(needed.items()):
         there = [partition for partition in sorted(of_topic) if partition < partitions_of(topic)]
         ends = dict(zip(there, high_watermarks(connection, topic, there), strict=True)) if there else {}
         for partition, (before, task) in sorted(of_topic.items()):
             check_end(topic, partition, ends.get(partition, 0), task, before)
+
+
+def hidden(connection: Connection, needed: Ends) -> list[str]:
+    """Partitions in which a transaction is open that hides what was committed after it, as `<topic>-<number>`.
+
+    Raises:
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    return [
+        f"{topic}-{partition}"
+        for topic, of_topic in sorted(needed.items())
+        for partition, end in zip(of_topic, stable_offsets(connection, topic, [*of_topic]), strict=True)
+        if end < of_topic[partition][0]
+    ]
 
 
 def _ends(application_id: str, task: TaskId, sub: SubTopology, last: Committed) -> Iterator[tuple[str, int, int]]:

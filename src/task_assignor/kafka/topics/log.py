@@ -174,7 +174,16 @@ def last_stable_offset(connection: Connection, topic: str, partition: int) -> in
     Raises:
         KafkaClusterException: there is no answer, or a refusal.
     """
-    return _offsets(connection, topic, [partition], _LATEST, "end")[0]
+    return stable_offsets(connection, topic, [partition])[0]
+
+
+def stable_offsets(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
+    """`last_stable_offset` of several partitions.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, partitions, _LATEST, "end")
 
 
 def first_offset(connection: Connection, topic: str, partition: int) -> int:

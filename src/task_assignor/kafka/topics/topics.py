@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, UNDERSTOOD, ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.committed import RecordsLostException, check_kept
+from task_assignor.kafka.topics.committed import Ends, RecordsLostException, check_kept, hidden, needed_ends
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
@@ -34,8 +35,9 @@ from task_assignor.sdk.text import listed, shown
 
 _log = logger_of(__name__)
 DEFAULT_TIMEOUT_MS: Final = 60_000
-_AT_THE_END_MS: Final = 10_000
-"""So long brokers are waited for when a run is over: whoever has stopped it does not wait for long."""
+_MARKERS_S: Final = 3.0
+"""So long may it take until readers see what was committed, before a word is said."""
+_LOOK_S: Final = 0.1
 _UNKNOWN_TOPIC: Final = 3
 
 
@@ -222,7 +224,8 @@ class KafkaTopics:
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that the topics of outputs and changelogs still have what was committed.
 
-        Where no broker answers a warning is logged: the next run looks again before it begins.
+        Where no broker answers a warning is logged: the next run looks again before it begins. So it is where readers cannot
+        see all of it yet.
 
         Raises:
             RecordsLostException: they have not.
@@ -230,24 +233,32 @@ class KafkaTopics:
         """
         if not self._outputs(topology):
             return
-        connection = Connection(self.settings, min(self.timeout_ms, _AT_THE_END_MS), is_reached=True)
+        connection = self._clients().connection
         try:
-            self._check_kept(connection, application_id, topology, tasks)
+            needed = self._check_kept(connection, application_id, topology, tasks)
+            # Kafka writes the end of a transaction after it has said that it is committed.
+            patient_until = time.monotonic() + _MARKERS_S
+            while (found := hidden(connection, needed)) and time.monotonic() < patient_until:
+                time.sleep(_LOOK_S)
         except RecordsLostException:
             raise
         except KafkaClusterException as error:
             _log.warning("It cannot be seen whether Kafka still has what was committed; the next run will: %s", error)
+        else:
+            if found:
+                _log.warning(
+                    "What was committed cannot be read yet in %s: a transaction is open there that began before it. Brokers end "
+                    "those that take longer than their transaction.timeout.ms; if it stays, kafka-transactions.sh find-hanging "
+                    "names it.",
+                    listed(found),
+                )
 
     def _check_kept(
         self, connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
-    ) -> None:
-        check_kept(
-            connection,
-            application_id,
-            topology,
-            tasks,
-            lambda name: len(self._describe(connection, name).partitions),
-        )
+    ) -> Ends:
+        needed = needed_ends(connection, application_id, topology, tasks)
+        check_kept(connection, needed, lambda name: len(self._describe(connection, name).partitions))
+        return needed
 
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
