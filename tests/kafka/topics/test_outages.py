@@ -246,6 +246,22 @@ class GetsStuck(Once):
         setattr(transactions, "within", once)  # noqa: B010 (the name is imported there)
 
 
+class IsSaidToBeCommitted(Once):
+    """A transaction that was aborted is said to be committed, when asked once more."""
+
+    def init(self, context: TaskContext) -> None:
+        marker, repeat = Path(self._marker), TaskTransactions._repeat
+
+        def once(transactions: TaskTransactions, producer: Any, what: str, step: Callable[[float], object]) -> bool:
+            if step == producer.commit_transaction and context.batch >= 2 and not marker.exists():
+                marker.touch()
+                producer.abort_transaction(60)
+                return False
+            return repeat(transactions, producer, what, step)
+
+        setattr(TaskTransactions, "_repeat", once)  # noqa: B010
+
+
 class DoesNotSayWhere(Once):
     """A record is said to be there, but not at which offset."""
 
@@ -347,11 +363,12 @@ def test_a_transaction_that_hides_what_was_written_is_told_of(
     counting.check()
 
 
-def test_a_batch_whose_offsets_are_not_known_is_tried_again(
-    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+@pytest.mark.parametrize("processor", [DoesNotSayWhere, IsSaidToBeCommitted])
+def test_a_batch_of_which_too_little_is_known_is_tried_again(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, processor: type[Once]
 ) -> None:
     counting = Counting(frail_cluster, unique)
-    result = counting.run(tmp_path / "run", functools.partial(DoesNotSayWhere, str(tmp_path / "lost")))
+    result = counting.run(tmp_path / "run", functools.partial(processor, str(tmp_path / "lost")))
     assert (tmp_path / "lost").exists()
     assert not result.lost_clients
     counting.check()

@@ -412,11 +412,21 @@ class TaskTransactions:
         ]
         group = self._results.group.consumer_group_metadata()
         what = f"commit a batch of task {self._task}"
-        self._repeat(producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout))
-        self._repeat(producer, what, producer.commit_transaction)
+        is_sure = self._repeat(
+            producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout)
+        )
+        is_sure &= self._repeat(producer, what, producer.commit_transaction)
+        wanted = {each.topic: (each.offset, metadata) for each in sources}
+        if not is_sure and not wanted.items() <= self._committed().items():
+            # Seen once, after a broker had been killed twice in a row.
+            self.close()
+            raise TaskMigratedException(
+                f"Kafka has not committed a batch of task {self._task} that confluent-kafka, asked more than once, calls committed; "
+                "the task begins anew."
+            )
 
-    def _repeat(self, producer: Producer, what: str, step: Callable[[float], object]) -> None:
-        """A step of a transaction; again, while brokers are away.
+    def _repeat(self, producer: Producer, what: str, step: Callable[[float], object]) -> bool:
+        """A step of a transaction; again, while brokers are away. True: it was done at once.
 
         Raises:
             KafkaClusterException: they are for too long.
@@ -427,6 +437,7 @@ class TaskTransactions:
         timeout = min(_STEP_S * 10, self._connection.request_s)
         longest = timeout + self._connection.request_s + _SPARE_S
         since = time.monotonic()
+        is_first = True
         while True:
             try:
                 within(longest, lambda: step(timeout))
@@ -442,9 +453,10 @@ class TaskTransactions:
                 # One that has lost its coordinator may look for it no more, though the broker is back and answers others.
                 if self._begun and time.monotonic() - since > longest:
                     raise self._stuck(what, f"it has failed for {longest:.0f} s: {text_of(found)}") from error
+                is_first = False
                 time.sleep(0.1)
             else:
-                return
+                return is_first
 
     def _stuck(self, what: str, why: str) -> TaskMigratedException:
         """Let go of a producer that does not get on, and have the process's other tasks begin anew before they wait as long."""
