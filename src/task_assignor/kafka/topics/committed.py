@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -125,11 +124,7 @@ def needed_ends(connection: Connection, application_id: str, topology: Topology,
     """
     subs = {task: topology.sub_topology_of(task) for task in tasks}
     sources = [(topic, task.partition) for task, sub in subs.items() for topic in sub.sources]
-    with closing(connection.consumer({"group.id": application_id})) as group:
-        found = connection.ask(
-            f"read the offsets that the group {application_id} has committed",
-            lambda timeout: committed_offsets(group, sources, timeout),
-        )
+    found = committed_offsets(connection, application_id, sources)
     needed: dict[str, dict[int, tuple[int, TaskId]]] = {}
     for task, sub in subs.items():
         committed = {topic: found[topic, task.partition] for topic in sub.sources if (topic, task.partition) in found}

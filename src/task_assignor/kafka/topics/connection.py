@@ -183,6 +183,7 @@ class Connection:
         self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
+        self._groups: dict[str, Consumer] = {}
         self._trouble = Trouble()
         self.is_reached = is_reached
 
@@ -194,9 +195,18 @@ class Connection:
                 self._admin = AdminClient(self._config({}), logger=_Lines(_log))
             return self._admin
 
-    def _forget_admin(self) -> None:
+    def group(self, name: str) -> Consumer:
+        """For the offsets of a group, and to commit them in transactions; it never becomes a member."""
+        with self._lock:
+            if name not in self._groups:
+                self._groups[name] = self.consumer({"group.id": name})
+            return self._groups[name]
+
+    def _forget_clients(self) -> None:
+        """They may go on for ever to ask the broker that they know, which is gone or leads no more, or none at all."""
         with self._lock:
             self._admin = None
+            self._groups.clear()
 
     @property
     def request_s(self) -> float:
@@ -256,8 +266,7 @@ class Connection:
                 return answer
             self.admin.poll(0)  # tells of refusals
             patience.check(problem and text_of(problem))
-            # An AdminClient may go on for ever to ask the broker that it knows, which is gone or leads no more.
-            self._forget_admin()
+            self._forget_clients()
             timeout *= 2
             time.sleep(_WAIT_S)
 

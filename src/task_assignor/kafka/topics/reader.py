@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -178,18 +179,22 @@ def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneExceptio
 
 
 def committed_offsets(
-    consumer: Consumer, partitions: list[tuple[str, int]], timeout_s: float
+    connection: Connection, group: str, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, str]]:
-    """(topic, partition) -> the offset that the consumer's group has committed, and its metadata; absent: it has none.
+    """(topic, partition) -> the offset that the group has committed, and its metadata; absent: it has none.
 
     Raises:
-        confluent_kafka.KafkaException: no answer, or a refusal.
+        KafkaClusterException: no answer, or a refusal.
     """
     asked = [TopicPartition(topic, partition) for topic, partition in partitions]
-    found = {}
-    for each in consumer.committed(asked, timeout_s):
-        if each.error is not None:
-            raise KafkaException(each.error)
-        if each.offset not in (OFFSET_INVALID, -1):
-            found[each.topic, each.partition] = (each.offset, each.metadata or "")
-    return found
+
+    def ask(timeout: float) -> dict[tuple[str, int], tuple[int, str]]:
+        found = {}
+        for each in connection.group(group).committed(asked, timeout):
+            if each.error is not None:
+                raise KafkaException(each.error)
+            if each.offset not in (OFFSET_INVALID, -1):
+                found[each.topic, each.partition] = (each.offset, each.metadata or "")
+        return found
+
+    return connection.ask(f"read the offsets that the group {group} has committed", ask)

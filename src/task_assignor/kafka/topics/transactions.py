@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
@@ -100,8 +100,6 @@ class KafkaResults:
         self.partitions = {name: partitions_of(name) for name in sorted(outputs)}
         self.connection = connection
         self.reader = reader
-        # Never in the group: it asks for the group's offsets, and commits them in transactions.
-        self.group: Consumer = connection.consumer({"group.id": application_id})
         self.stuck_at = 0.0
         """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
 
@@ -231,12 +229,7 @@ class TaskTransactions:
     def _committed(self) -> dict[str, tuple[int, str]]:
         """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
         group, partition = self._results.application_id, self._task.partition
-        found = self._connection.ask(
-            f"read the offsets that the group {group} has committed",
-            lambda timeout: committed_offsets(
-                self._results.group, [(topic, partition) for topic in self._sources], timeout
-            ),
-        )
+        found = committed_offsets(self._connection, group, [(topic, partition) for topic in self._sources])
         return {topic: found[topic, partition] for topic in self._sources if (topic, partition) in found}
 
     def _needed_of_all(self, store: str) -> Needed:
@@ -410,7 +403,7 @@ class TaskTransactions:
         sources = [
             TopicPartition(topic, self._task.partition, end, metadata) for topic, (_, end) in sorted(offsets.items())
         ]
-        group = self._results.group.consumer_group_metadata()
+        group = self._connection.group(self._results.application_id).consumer_group_metadata()
         what = f"commit a batch of task {self._task}"
         is_sure = self._repeat(
             producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout)
