@@ -316,6 +316,7 @@ class Chaos:
             KeyboardInterrupt: somebody else asked this process to stop.
         """
         assert self._app is not None
+        was_whole = self._topic.is_whole
         try:
             if self._awaited is None:
                 result = self._app.run(self._on_event)
@@ -326,7 +327,8 @@ class Chaos:
             self._markers.end_life()
             if not (is_at_end or self._is_drained):
                 raise KeyboardInterrupt(result.stopped)
-            if is_at_end and self._topic.is_whole:
+            # A life that goes up to the ends which it found has not read what the topic gained meanwhile.
+            if is_at_end and (was_whole if self._awaited is None else self._topic.is_whole):
                 return result.table("totals-out"), None
             self._topic.grow(self._random.randint(1, ROWS))
             return None, None
