@@ -66,13 +66,32 @@ class _Loads:
         self._lightest = None
 
 
+class _Holdings:
+    """Which rows each client has; made into lists only for the clients that are asked for."""
+
+    def __init__(self, client: Int32Array, clients: int) -> None:
+        self._order = order_by(client)
+        self._offsets = offsets_of(client[self._order], clients)
+        self._lists: dict[int, list[int]] = {}
+
+    def of(self, client: int) -> list[int]:
+        """The client's rows, ascending at first; the caller may change the list."""
+        if client not in self._lists:
+            self._lists[client] = self._order[self._offsets[client] : self._offsets[client + 1]].tolist()
+        return self._lists[client]
+
+
 def _balance(
-    loads: _Loads, move: Callable[[int, int], int], may_receive: Callable[[int], BoolArray | None] | None = None
+    loads: _Loads,
+    holdings: _Holdings,
+    move: Callable[[int, int], int],
+    may_receive: Callable[[int], BoolArray | None] | None = None,
 ) -> None:
     """Visit the ordered pairs of clients, again and again, until a pass moves nothing.
 
     Args:
         loads: the counts; kept up to date here.
+        holdings: what can move; kept up to date by `move`.
         move: moves what it can from one client to another as long as it evens out; returns how many tasks these were.
         may_receive: the clients that may get tasks of the given one; None: all.
     """
@@ -80,12 +99,13 @@ def _balance(
     while moving:
         moving = False
         for source in range(len(loads.counts)):
-            if not loads.may_give(source):
+            mine = holdings.of(source)
+            if not (mine and loads.may_give(source)):
                 continue
             limits = loads.limits(may_receive(source) if may_receive else None)
             after = loads.after_giving(source)
             destination = _first_within(limits, after, 0)
-            while destination >= 0:
+            while mine and destination >= 0:
                 moved = move(source, destination)
                 if moved:
                     loads.report(source, destination, moved)
@@ -105,21 +125,6 @@ def _first_within(limits: FloatArray, value: float, start: int) -> int:
                 return start + place
         start = end
     return -1
-
-
-class _Holdings:
-    """Which rows each client has; made into lists only for the clients that are asked for."""
-
-    def __init__(self, client: Int32Array, clients: int) -> None:
-        self._order = order_by(client)
-        self._offsets = offsets_of(client[self._order], clients)
-        self._lists: dict[int, list[int]] = {}
-
-    def of(self, client: int) -> list[int]:
-        """The client's rows, ascending at first; the caller may change the list."""
-        if client not in self._lists:
-            self._lists[client] = self._order[self._offsets[client] : self._offsets[client + 1]].tolist()
-        return self._lists[client]
 
 
 def balance_active(owner: Int32Array, threads: Int64Array) -> Int32Array:
@@ -147,7 +152,7 @@ def balance_active(owner: Int32Array, threads: Int64Array) -> Int32Array:
             moved += 1
         return moved
 
-    _balance(loads, move)
+    _balance(loads, holdings, move)
     return owner
 
 
@@ -175,39 +180,41 @@ def balance_standby(
     counts = np.bincount(active_owner[active_owner >= 0], minlength=clients)
     loads = _Loads(counts + np.bincount(standby_client, minlength=clients), threads)
     holdings = _Holdings(standby_client, clients)
-    standby_client = standby_client.copy()
+    task_of: list[int] = standby_task.tolist()
+    active_on: list[int] = active_owner.tolist()
     tasks_of: dict[int, set[int]] = {}
+    new_client: list[int] = standby_client.tolist()
 
     def standbys_of(client: int) -> set[int]:
         if client not in tasks_of:
-            tasks_of[client] = set(standby_task[holdings.of(client)].tolist())
+            tasks_of[client] = {task_of[row] for row in holdings.of(client)}
         return tasks_of[client]
 
     def move(source: int, destination: int) -> int:
         mine, theirs = holdings.of(source), holdings.of(destination)
-        there = standbys_of(destination)
+        here, there = standbys_of(source), standbys_of(destination)
         moving: list[int] = []
+        staying: list[int] = []
         # Rows are in task order, a client has a task once: the lowest row is the lowest task.
         for row in mine:
             if not loads.evens_out(source, destination, len(moving)):
                 break
-            task = int(standby_task[row])
-            if task not in there and active_owner[task] != destination:
-                moving.append(row)
+            task = task_of[row]
+            is_there = task in there or active_on[task] == destination
+            (staying if is_there else moving).append(row)
         if moving:
-            gone = set(moving)
-            mine[:] = [row for row in mine if row not in gone]
+            mine[: len(moving) + len(staying)] = staying
             theirs += moving
             theirs.sort()
-            tasks = standby_task[moving].tolist()
-            standbys_of(source).difference_update(tasks)
-            there.update(tasks)
-            standby_client[moving] = destination
+            for row in moving:
+                new_client[row] = destination
+                here.remove(task_of[row])
+                there.add(task_of[row])
         return len(moving)
 
     def may_receive(source: int) -> BoolArray | None:
         own = np.flatnonzero(tags[source] >= 0)
         return (tags[:, own] == tags[source, own]).all(axis=1) if len(own) else None
 
-    _balance(loads, move, may_receive if tags.shape[1] else None)
-    return standby_client
+    _balance(loads, holdings, move, may_receive if tags.shape[1] else None)
+    return np.array(new_client, np.int32)
