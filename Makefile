@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-cluster simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-cluster chaos-kafka simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ chaos: $(VENV)/.installed-dev ## 500 runs of real processes under kills, stops, 
 
 chaos-cluster: $(VENV)/.installed-dev ## 20 such runs on a standalone Spark cluster: executors killed, workers decommissioned; ARGS="--seeds 5"
 	$(BIN)/python -m tests.spark.chaos_on_cluster $(ARGS)
+
+chaos-kafka: $(VENV)/.installed-dev ## 20 such runs on topics of three real brokers, which are killed and stand still, too; ARGS="--seeds 5"
+	$(BIN)/python -m tests.kafka.topics.chaos $(ARGS)
 
 simulate: $(VENV)/.installed-dev ## 100 000 simulated runs of coordinator, clients, disks and network; ARGS="--seeds 1000" says how many
 	$(BIN)/python -m tests.runtime.simulate --jobs $(JOBS) $(ARGS)

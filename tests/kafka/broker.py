@@ -132,6 +132,10 @@ class KafkaCluster:
         self._brokers[broker].kill()
         self._brokers[broker].wait()
 
+    def send(self, broker: int, number: signal.Signals) -> None:
+        """Send a signal to a broker."""
+        self._brokers[broker].send_signal(number)
+
     def restart(self, broker: int) -> None:
         """Start a broker that was killed, with its data and on its port, and wait until it answers."""
         self._brokers[broker] = self._launch(broker)

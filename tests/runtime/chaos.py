@@ -8,8 +8,6 @@ row, and every committed batch must have run where the assignment of its generat
 
 from __future__ import annotations
 
-import os
-import random
 import resource
 import shutil
 import signal
@@ -17,8 +15,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -27,15 +24,10 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime import (
-    BatchesCommitted,
-    ClientJoined,
-    ClientLeft,
-    ClientLost,
     CommitLog,
     KeyValueStoreSpec,
     Launcher,
     LaunchPlan,
-    LocalProcessLauncher,
     MarkerReached,
     Output,
     Rebalanced,
@@ -49,6 +41,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.sdk import StreamsException
+from tests.runtime.chaos_acts import DriverDied, Trouble, send
 from tests.runtime.chaos_files import Damage, lose
 from tests.runtime.chaos_markers import AskedMarkers, GrowingTopic
 from tests.runtime.support import settings
@@ -68,7 +61,6 @@ OPTIONS = RuntimeOptions(
     validate_state=True,
 )
 MAX_LIVES = 12
-LIMIT_S = 900
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("count", pa.int64()), ("sum", pa.int64())])
 ASSIGNORS = (
     "task_assignor.builtin_assignors.StickyTaskAssignor",
@@ -84,10 +76,6 @@ KINDS = (
 """Killed with -9; stopped, and resumed as a zombie; slow; hanging; the driver dies; the driver is asked to stop; power fails,
 and what was not synced is lost; more or fewer clients; asked to leave; a disk is full; a file is gone, torn, or has a flipped
 bit; a folder is not shared; the topic gains rows, or loses what was read; somebody asks for a cut over all tasks."""
-
-
-class DriverDied(BaseException):
-    """The driver's process is gone; nobody is there to handle it."""
 
 
 class PowerFailed(DriverDied):
@@ -178,76 +166,25 @@ def reference() -> set[tuple[int, ...]]:
 
 
 @attrs.define
-class Chaos:
+class Chaos(Trouble):
     """One run with trouble, from its first life to its last.
 
     Args:
-        root: folder of everything.
-        seed: decides what happens when.
-        launcher: makes the launcher of a life.
-        acts: what is done to clients and driver, each as often as it is there.
-        options: of the runs.
         can_be_full: disks may be full for a client.
     """
 
-    root: Path
-    seed: int
-    launcher: Callable[[], Launcher] = partial(LocalProcessLauncher, start_method="forkserver")
     acts: Sequence[str] = (
         *("kill", "kill", "stop", "scale", "scale", "sigterm", "driver", "drain", "power"),
         *("grow", "shed", "shed", "marker", "marker"),
     )
     options: RuntimeOptions = OPTIONS
     can_be_full: bool = True
-    happened: list[str] = attrs.field(factory=list)
-    """What was done to the run, and what it said."""
-    kinds: Counter[str] = attrs.field(factory=Counter)
-    """How often which of the `KINDS` was done."""
-    _random: random.Random = attrs.field(init=False)
-    _plan: list[tuple[int, str]] = attrs.field(init=False)
-    """(batches that are committed before, what happens then), of this life."""
-    _batches: int = 0
-    _pids: dict[str, int] = attrs.field(factory=dict)
-    _stopped: list[int] = attrs.field(factory=list)
-    _asked: set[int] = attrs.field(factory=set)
-    """Processes that were asked to leave."""
-    _is_drained: bool = False
-    """The driver was asked to stop, in this life."""
-    _app: StreamsApplication | None = None
     _topic: GrowingTopic = attrs.field(init=False)
     _markers: AskedMarkers = attrs.field(init=False)
     _awaited: str | None = None
     """The marker that this life goes up to, in which the topic may grow for ever; "": not asked for yet; None: no such life."""
 
-    def __attrs_post_init__(self) -> None:
-        self._random = random.Random(self.seed)
-        self._plan = []
-
     # A run.
-
-    def run(self) -> None:
-        """All lives, then the checks.
-
-        Raises:
-            AssertionError: what must hold does not, or the run hangs.
-        """
-        with self._limited():
-            self._run()
-
-    @contextmanager
-    def _limited(self) -> Iterator[None]:
-        """What takes longer than `LIMIT_S` is a run that hangs: it ends, and says what was done to it."""
-
-        def give_up(*_: object) -> None:
-            raise AssertionError(f"after {LIMIT_S} s it has not come to its end: {self.happened}")
-
-        before = signal.signal(signal.SIGALRM, give_up)
-        signal.alarm(LIMIT_S)
-        try:
-            yield
-        finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
 
     def _run(self) -> None:
         (self.root / "marks").mkdir(parents=True)
@@ -269,7 +206,7 @@ class Chaos:
             if is_apart:
                 self._note("elsewhere", "a client has another folder")
                 launcher = cast("Launcher", Apart(launcher, self.root / "elsewhere"))
-            self._app = StreamsApplication(
+            app = StreamsApplication(
                 topology,
                 config,
                 topics_root=self.root / "topics",
@@ -279,10 +216,7 @@ class Chaos:
                 options=self.options,
             )
             # The last lives are quiet: a run must come to its end.
-            actions = self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0
-            self._plan = sorted((self._random.randint(1, 30), self._random.choice(self.acts)) for _ in range(actions))
-            self._batches = 0
-            self._is_drained = False
+            self._begin_life(app, self._random.randint(1, 3) if life < MAX_LIVES // 2 else 0)
             self._awaited = "" if self._random.random() < 0.3 else None
             if life >= MAX_LIVES // 2:
                 self._topic.grow(ROWS)
@@ -304,10 +238,6 @@ class Chaos:
     def _has_been(self, kind: str) -> bool:
         """What a processor does once has been done."""
         return (self.root / "marks" / kind).exists()
-
-    def _note(self, kind: str, what: str) -> None:
-        self.kinds[kind] += 1
-        self.happened.append(what)
 
     def _live(self) -> tuple[pa.Table | None, Exception | None]:
         """One life: the output, if the run came to its end; or its error, if it has one.
@@ -372,79 +302,23 @@ class Chaos:
 
     def _on_event(self, event: RunEvent) -> None:
         self._markers.hear(event)
-        match event:
-            case ClientJoined():
-                self._pids[event.client] = event.pid
-            case ClientLeft():
-                self._pids.pop(event.client, None)
-                self._resume_the_last()
-            case ClientLost():
-                if self._random.random() < 0.5:
-                    self._resume_all()
-                self._resume_the_last()
-            case BatchesCommitted():
-                self._batches += len(event.batches)
-                while self._plan and self._plan[0][0] <= self._batches:
-                    self._act(self._plan.pop(0)[1])
+        super()._on_event(event)
 
-    def _act(self, kind: str) -> None:
-        self._note(kind, f"{kind} after {self._batches} batches")
-        assert self._app is not None
-        names = sorted(self._pids)
-        if not names:
-            return
-        pid = self._pids[self._random.choice(names)]
-        self._do(kind, pid, names)
-
-    def _do(self, kind: str, pid: int, names: Sequence[str]) -> None:
-        """Do something to the run, or to the client with that process."""
+    def _do(self, kind: str, pid: int) -> None:
         assert self._app is not None
         match kind:
-            case "kill":
-                _signal(pid, signal.SIGKILL)
-            case "stop":
-                self._stopped.append(pid)
-                _signal(pid, signal.SIGSTOP)
-            case "sigterm" if len(self._staying()) > 1:
-                # Somebody stays: who leaves in order is not started again.
-                self._asked.add(pid)
-                _signal(pid, signal.SIGTERM)
-            case "scale":
-                # Somebody stays who was not asked to leave: who leaves in order is not started again.
-                leave = len(self._asked.intersection(self._pids.values()))
-                self._app.scale(self._random.randint(min(leave + 1, 3), 3))
             case "grow":
                 self._topic.grow(BATCH_ROWS)
             case "shed":
                 self._topic.shed(self.root / "run")
             case "marker":
                 self._markers.ask(self._app)
-            case "driver":
-                raise DriverDied
-            case "drain" if not self._is_drained:
-                self._is_drained = True
-                signal.raise_signal(signal.SIGTERM)
             case "power":
                 for found in self._pids.values():
-                    _signal(found, signal.SIGKILL)
+                    send(found, signal.SIGKILL)
                 raise PowerFailed
-
-    def _staying(self) -> set[int]:
-        """Processes of clients that nobody has asked to leave, neither by a signal nor by a number."""
-        assert self._app is not None
-        wanted = {spec.name for spec in self._app.clients}
-        return {pid for name, pid in self._pids.items() if name in wanted} - self._asked
-
-    def _resume_the_last(self) -> None:
-        """Nobody replaces a process that only stands still: if all do, they go on."""
-        if set(self._pids.values()) <= set(self._stopped):
-            self._resume_all()
-
-    def _resume_all(self) -> None:
-        """Those that were stopped go on, as zombies."""
-        for pid in self._stopped:
-            _signal(pid, signal.SIGCONT)
-        self._stopped = []
+            case _:
+                super()._do(kind, pid)
 
     def _lose_what_is_not_synced(self) -> StreamsException | None:
         """Whatever no commit names may be gone, torn, or full of zeros, and of the snapshots of clients anything.
@@ -504,12 +378,6 @@ def check_owners(commits: CommitLog) -> None:
             client, tasks = assignments[commit.generation][commit.member_id]
             assert client == commit.client
             assert commit.task in tasks.active
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    # It may have ended before.
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def main() -> None:

@@ -66,9 +66,9 @@ class ClusterChaos(chaos.Chaos):
     options: RuntimeOptions = OPTIONS
     can_be_full: bool = False
 
-    def _do(self, kind: str, pid: int, names: Sequence[str]) -> None:
+    def _do(self, kind: str, pid: int) -> None:
         if kind not in ("executor", "decommission"):
-            super()._do(kind, pid, names)
+            super()._do(kind, pid)
             return
         executor = executor_of(pid)
         if executor is None:
