@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 import attrs
 import numpy as np
 
-from task_assignor.sdk import ApplicationState, AssignedTask, KafkaStreamsAssignment, ProcessId, Role, TaskId
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk import (
+    MISSING,
+    UNKNOWN_OFFSET_SUM,
+    ApplicationState,
+    AssignedTask,
+    KafkaStreamsAssignment,
+    ProcessId,
+    Role,
+    TaskId,
+)
+from task_assignor.sdk.columns import LATEST_OFFSET, Int64Array
 
 
 @attrs.frozen(eq=False)
@@ -134,6 +144,35 @@ class Judged:
         )
 
     @property
+    def behind(self) -> int:
+        """Of tasks that move to a client with state: how many clients have state that is less behind, added up."""
+        columns = self.state.columns
+        ranks: dict[int, dict[int, float]] = {}
+        pairs = zip(
+            columns.previous.client.tolist(),
+            columns.previous.role.tolist(),
+            columns.previous.task.tolist(),
+            strict=True,
+        )
+        active = set()
+        for client, role, task in pairs:
+            if role == Role.ACTIVE:
+                active.add((task, client))
+            if columns.tasks.has_changelog[task]:
+                (lag,) = columns.lags_of(np.array([client]), np.array([task])).tolist()
+                if lag == MISSING:
+                    # What the client has not told: an active task runs, a standby has caught up.
+                    lag = LATEST_OFFSET if (task, client) in active else 0
+                lags = {LATEST_OFFSET: -1.0, UNKNOWN_OFFSET_SUM: inf}
+                ranks.setdefault(task, {})[client] = lags.get(lag, max(lag, 0))
+        return sum(
+            rank < ranks[task][owner]
+            for task, owner in enumerate(self.owner.tolist())
+            if owner in ranks.get(task, ()) and (task, owner) not in active
+            for rank in ranks[task].values()
+        )
+
+    @property
     def cross_rack(self) -> int:
         """Topic partitions of active tasks that have no replica in the rack of the task's owner."""
         tasks, clients = self.state.columns.tasks, self.state.columns.clients
@@ -155,6 +194,7 @@ class Judged:
             self.stateful_unevenness,
             self.active_unevenness,
             self.away_from_state,
+            self.behind,
             -len(self.standby_task),
             self.total_unevenness,
         )

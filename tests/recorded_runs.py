@@ -117,8 +117,8 @@ def verdict(question: StickyQuestion, ours: Judged, metrics: Mapping[str, Any]) 
     is_open, none_was_worse = False, True
     stateful, actives, total = ours.spreads()
     goals = question.goals(ours)
-    # Of loads the metrics know spreads alone.
-    goals = (*goals[:2], stateful, actives, *goals[4:6], total)
+    # Of loads the metrics know spreads alone, and nothing of lags: no run may be better without these, either.
+    goals = (*goals[:2], stateful, actives, goals[4], goals[6], total)
     for own, theirs in zip(goals, _ranges(question, metrics), strict=True):
         if theirs.low < own:
             if none_was_worse and theirs.is_reached:

@@ -112,7 +112,7 @@ def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -
             continue
         bounds = copy_bounds(placement.owner, wanted, clients)
         loads = tuple(map(range, bounds.least.tolist(), (bounds.most + 1).tolist()))
-        goals = (*placement.sticky_goals(False, costs)[:5], -int(bounds.needs.sum()))
+        goals = (*placement.sticky_goals(False, costs)[:6], -int(bounds.needs.sum()))
         bounds_of.setdefault(goals, set()).add((bounds.total, loads))
     best = min(bounds_of)
     least = min(

@@ -2,9 +2,11 @@ package taskassignor;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -109,10 +111,12 @@ final class Snapshot implements ApplicationState {
     static List<KafkaStreamsAssignment> assignments(final JsonNode placements) {
         final List<KafkaStreamsAssignment> found = new ArrayList<>();
         for (final JsonNode placement : placements) {
-            final Set<AssignedTask> assigned = new HashSet<>();
+            final List<AssignedTask> assigned = new ArrayList<>();
             taskIds(placement.get("activeTasks")).forEach(id -> assigned.add(new AssignedTask(id, AssignedTask.Type.ACTIVE)));
             taskIds(placement.get("standbyTasks")).forEach(id -> assigned.add(new AssignedTask(id, AssignedTask.Type.STANDBY)));
-            found.add(KafkaStreamsAssignment.of(processId(placement), assigned));
+            // By id: in a hash set those that share a bucket of Kafka's map would come in another order in every JVM.
+            assigned.sort(Comparator.comparing(AssignedTask::id));
+            found.add(KafkaStreamsAssignment.of(processId(placement), new LinkedHashSet<>(assigned)));
         }
         return found;
     }
