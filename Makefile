@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-cluster chaos-kafka simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-bucket chaos-cluster chaos-kafka simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-jvm-long: $(VENV)/.installed-dev ## the comparison with Kafka's own classes
 
 chaos: $(VENV)/.installed-dev ## 500 runs of real processes under kills, stops, scaling, full disks and damaged files; SEEDS= says how many
 	TASK_ASSIGNOR_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow' $(ARGS) tests/runtime/test_chaos.py
+
+chaos-bucket: $(VENV)/.installed-dev ## 100 such runs in an S3 server that stands still at times and to which connections break; ARGS="--seeds 5"
+	$(BIN)/python -m tests.runtime.chaos_in_bucket $(ARGS)
 
 chaos-cluster: $(VENV)/.installed-dev ## 20 such runs on a standalone Spark cluster: executors killed, workers decommissioned; ARGS="--seeds 5"
 	$(BIN)/python -m tests.spark.chaos_on_cluster $(ARGS)

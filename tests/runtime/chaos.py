@@ -90,7 +90,7 @@ class Apart:
         folder: the other folder.
     """
 
-    def __init__(self, launcher: Launcher, folder: Path) -> None:
+    def __init__(self, launcher: Launcher, folder: str | Path) -> None:
         self._launcher = launcher
         self._folder = folder
 
@@ -190,8 +190,8 @@ class Chaos(Trouble):
         (self.root / "marks").mkdir(parents=True)
         rows = source()
         first = self._random.choice((ROWS // 2, ROWS * 3 // 4, ROWS))
-        write_topic(self.root / "topics", "left", rows[:first], partitions=PARTITIONS, key=["key"], timestamp="at")
-        self._topic = GrowingTopic(self.root / "topics", "left", rows, first)
+        write_topic(self._at("topics"), "left", rows[:first], partitions=PARTITIONS, key=["key"], timestamp="at")
+        self._topic = GrowingTopic(self._at("topics"), "left", rows, first)
         self._markers = AskedMarkers(self._topic, "totals-out")
         topology = self._topology()
         config = settings(
@@ -205,12 +205,12 @@ class Chaos(Trouble):
             is_apart = life < MAX_LIVES // 2 and self._random.random() < 0.1
             if is_apart:
                 self._note("elsewhere", "a client has another folder")
-                launcher = cast("Launcher", Apart(launcher, self.root / "elsewhere"))
+                launcher = cast("Launcher", Apart(launcher, self._at("elsewhere")))
             app = StreamsApplication(
                 topology,
                 config,
-                topics_root=self.root / "topics",
-                run_dir=self.root / "run",
+                topics_root=self._at("topics"),
+                run_dir=self._at("run"),
                 clients=clients,
                 launcher=launcher,
                 options=self.options,
@@ -234,6 +234,10 @@ class Chaos(Trouble):
         for kind in ("hang", "full"):
             self.kinds[kind] += self._has_been(kind)
         self._check(found)
+
+    def _at(self, folder: str) -> str | Path:
+        """Where a folder is that all see: of topics, or of the run."""
+        return self.root / folder
 
     def _has_been(self, kind: str) -> bool:
         """What a processor does once has been done."""
@@ -310,7 +314,7 @@ class Chaos(Trouble):
             case "grow":
                 self._topic.grow(BATCH_ROWS)
             case "shed":
-                self._topic.shed(self.root / "run")
+                self._topic.shed(self._at("run"))
             case "marker":
                 self._markers.ask(self._app)
             case "power":
@@ -364,8 +368,8 @@ class Chaos(Trouble):
         assert len(rows) == ROWS, f"{len(rows)} rows in place of {ROWS}: {self.happened}"
         expected = reference()
         assert set(rows) == expected, f"other rows than of a plain computation: {self.happened}"
-        self._markers.check(self.root / "run", {row[1]: row for row in expected})
-        check_owners(CommitLog(self.root / "run"))
+        self._markers.check(self._at("run"), {row[1]: row for row in expected})
+        check_owners(CommitLog(self._at("run")))
 
 
 def check_owners(commits: CommitLog) -> None:

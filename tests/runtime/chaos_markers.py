@@ -32,7 +32,7 @@ class GrowingTopic:
         written: so many it has.
     """
 
-    folder: Path
+    folder: str | Path
     name: str
     rows: pa.Table
     written: int
@@ -49,7 +49,7 @@ class GrowingTopic:
             append_topic(self.folder, self.name, new)
             self.written += new.num_rows
 
-    def shed(self, run_dir: Path) -> None:
+    def shed(self, run_dir: str | Path) -> None:
         """It loses the rows that the run has read."""
         delete_records(self.folder, self.name, committed_offsets(run_dir, self.name))
 
@@ -99,7 +99,7 @@ class AskedMarkers:
         """A run that ends in order, or by an error of its own, has answered whoever has asked."""
         assert not self._open, f"nobody has said what came of {sorted(self._open)}"
 
-    def check(self, run_dir: Path, expected: Mapping[int, tuple[int, ...]]) -> None:
+    def check(self, run_dir: str | Path, expected: Mapping[int, tuple[int, ...]]) -> None:
         """Each cut has all that was there, nothing but the first rows of each partition, and what the cut before it has.
 
         Args:

@@ -20,7 +20,7 @@ def advice_on(error: BaseException) -> str:
 
 
 def advice_to_read(error: BaseException, otherwise: str) -> str:
-    """What to do about a file that cannot be read: one that this user may not read, or that is newer, is as it was written.
+    """What to do about a file that cannot be read: one that is newer, or out of this user's reach, is as it was written.
 
     Args:
         error: why it cannot.
@@ -28,6 +28,8 @@ def advice_to_read(error: BaseException, otherwise: str) -> str:
     """
     if isinstance(error, NewerFormatError):
         return "Upgrade task-assignor, and leave the file as it is."
+    if isinstance(error, ConnectionError):
+        return "Nothing says that it is damaged: run it again when the store answers."
     return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sysconfig
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +38,9 @@ class ServerFailedError(Exception):
 class S3Server:
     """A server to be used as a context manager, with one bucket and one user.
 
+    Attributes:
+        port: where it takes requests, on this host.
+
     Raises:
         ServerFailedError: it does not become ready within two minutes.
     """
@@ -44,7 +49,7 @@ class S3Server:
         self._server: Server | None = None
         self._folder = Path()
         self._ports: list[int] = []
-        self._port = 0
+        self.port = 0
 
     @property
     def url(self) -> str:
@@ -55,12 +60,18 @@ class S3Server:
     def environment(self) -> dict[str, str]:
         """The variables by which a client finds the server and says who it is."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "tester",
             "AWS_SECRET_ACCESS_KEY": "secret of the tester",
         }
+
+    def pause(self, seconds: float) -> None:
+        """Let it stand still for a while, from now on."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, self._server.send_signal, [signal.SIGCONT]).start()
 
     def __enter__(self) -> Self:
         """Start it and wait until it takes objects."""
@@ -88,7 +99,7 @@ class S3Server:
     def _start(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="task-assignor-s3-"))
         ports = dict(zip((*_PORTS, *_S3_PORTS), _free_ports(len(_PORTS) + len(_S3_PORTS)), strict=True))
-        self._ports, self._port = list(ports.values()), ports["s3.port"]
+        self._ports, self.port = list(ports.values()), ports["s3.port"]
         keys = {"accessKey": "tester", "secretKey": "secret of the tester"}
         users = {"identities": [{"name": "tester", "credentials": [keys], "actions": ["Admin"]}]}
         (self._folder / "users.json").write_text(json.dumps(users))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import LocalStore, MemoryStore
 
-from task_assignor.runtime.storage import storage_at
+from task_assignor.runtime.disk import advice_to_read
+from task_assignor.runtime.storage import objects, storage_at
 from task_assignor.runtime.storage.objects import ObjectStorage
+from tests.runtime.storage.faulty_network import FaultyNetwork
+from tests.runtime.storage.s3_server import S3Server
 
 
 class Network:
@@ -81,11 +84,82 @@ def test_a_store_without_conditional_puts_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_a_network_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("task_assignor.runtime.storage.objects.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.2)
     Network(monkeypatch, *["request lost"] * 100)
     storage = ObjectStorage("memory://", MemoryStore())
     with pytest.raises(OSError, match=r"connection reset.*memory:/?/?/a"):
         storage.put_if_absent("a", b"mine")
+
+
+@pytest.fixture
+def breaking(s3_folder: Callable[[], str], s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder of a server to which connections break, every tenth time that something comes or goes."""
+    with FaultyNetwork(s3_server.port, seed=1, chance=0.1) as network:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{network.port}")
+        yield s3_folder()
+        assert network.broken > 10
+
+
+@pytest.mark.s3
+def test_connections_that_break_are_not_told(breaking: str) -> None:
+    """Lists and deletions that broke off ended a run, and it was told to restore files from a copy."""
+    storage = storage_at("run_dir", breaking)
+    names = [f"a/{number}" for number in range(30)]
+    storage.put_all({name: name.encode() for name in names})
+    for name in names:
+        with pytest.raises(FileExistsError):
+            storage.put_if_absent(name, b"other")
+        assert storage.open(name).to_pybytes() == name.encode()
+        assert storage.list("a") == sorted(names)
+    for number in range(30):
+        storage.put_if_absent(f"b/{number}", b"mine")
+    for number in range(0, 30, 3):
+        storage.delete(names[number : number + 3])
+    assert not storage.list("a")
+    assert len(storage.list("b")) == 30
+
+
+def test_a_store_that_does_not_answer_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After three seconds without one a run ended, and was told to restore files from a copy."""
+    monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.0)
+    monkeypatch.setattr(objects, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put("a/b", b"1")
+    answers, tries = obstore.list_with_delimiter, 0
+
+    def breaks(*given: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if 1 < tries < 4 or tries > 4:
+            raise GenericError("response body error")
+        return answers(*given)
+
+    monkeypatch.setattr(obstore, "list_with_delimiter", breaks)
+    assert storage.list("a") == storage.list("a") == ["a/b"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "memory: does not answer: response body error. It is waited for up to 0 s.",
+        "memory: answers again.",
+    ]
+    with pytest.raises(ConnectionError, match=r"response body error.*memory:") as found:
+        storage.list("a")
+    assert "run it again when the store answers" in advice_to_read(found.value, "Restore it.")
+
+
+def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    def refuses(*_: Any) -> None:
+        nonlocal tries
+        tries += 1
+        raise GenericError("Server returned non-2xx status code: 400 Bad Request")
+
+    monkeypatch.setattr(obstore, "list_with_delimiter", refuses)
+    with pytest.raises(OSError, match="400 Bad Request"):
+        ObjectStorage("memory://", MemoryStore()).list("a")
+    assert tries == 1
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
+import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import obstore
 import pyarrow as pa
@@ -17,14 +21,22 @@ from obstore import exceptions, store
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
 from task_assignor.sdk.text import is_name
 
-_TRIES: Final = 10
+T = TypeVar("T")
+_FIRST_PATIENCE_S: Final = 15.0
+"""For the first answer: maybe there is no store."""
+_PATIENCE_S: Final = 60.0
+_SILENCE_S: Final = 5.0
+_REFUSAL: Final = re.compile("status code: 4(?!08|29)")
+"""An answer that will be the same the next time; others are too many requests, and servers in trouble."""
+_log = logging.getLogger(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (_NOT_FOUND, errno.ENOENT),
     ((FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError), errno.EEXIST),
     ((exceptions.PermissionDeniedError, exceptions.UnauthenticatedError), errno.EACCES),
     ((NotImplementedError, exceptions.NotSupportedError), errno.ENOTSUP),
-    ((OSError, exceptions.BaseError), errno.EIO),
+    # A ConnectionError: what the disk of a server says does not come here.
+    ((OSError, exceptions.BaseError), errno.ECONNABORTED),
 )
 
 
@@ -43,6 +55,7 @@ class ObjectStorage(Storage):
         self._store = found
         self._once = once or found
         self._is_exclusive = False
+        self._has_answered = False
         self._check = threading.Lock()
 
     @classmethod
@@ -59,7 +72,7 @@ class ObjectStorage(Storage):
 
     def put(self, name: str, data: Data) -> None:  # noqa: D102
         with self._errors(name):
-            obstore.put(self._store, name, _bytes(data))
+            self._ask(lambda: obstore.put(self._store, name, _bytes(data)))
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
         self.for_all(lambda name: self.put(name, objects[name]), objects)
@@ -67,24 +80,25 @@ class ObjectStorage(Storage):
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
         with self._errors(name):
             self._create(name, data)
-        if not self._is_exclusive:
-            self._check_exclusive(name, data)
+            if not self._is_exclusive:
+                self._check_exclusive(name, data)
 
     def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         with self._errors(name):
             if end is not None:
-                return pa.py_buffer(obstore.get_range(self._store, name, start=start, end=end))
-            return pa.py_buffer(obstore.get(self._store, name).bytes()).slice(start)
+                return pa.py_buffer(self._ask(lambda: obstore.get_range(self._store, name, start=start, end=end)))
+            return pa.py_buffer(self._ask(lambda: obstore.get(self._store, name).bytes())).slice(start)
 
     def size(self, name: str) -> int:  # noqa: D102
         with self._errors(name):
-            return obstore.head(self._store, name)["size"]
+            return self._ask(lambda: obstore.head(self._store, name))["size"]
 
     def list(self, folder: str = "") -> list[str]:  # noqa: D102
         with self._errors(folder or None):
-            found = obstore.list_with_delimiter(self._store, folder or None)
+            found = self._ask(lambda: obstore.list_with_delimiter(self._store, folder or None))
         names = [f"{name}/" for name in found["common_prefixes"]] + [entry["path"] for entry in found["objects"]]
-        return sorted(name for name in names if is_name(name.rstrip("/").rpartition("/")[2]))
+        # Some stores have an empty object for the folder itself.
+        return sorted(name for name in names if name != folder and is_name(name.rstrip("/").rpartition("/")[2]))
 
     def delete(self, names: Iterable[str]) -> None:  # noqa: D102
         names = list(names)
@@ -93,34 +107,63 @@ class ObjectStorage(Storage):
         if names:
             with self._errors(names[0]):
                 try:
-                    obstore.delete(self._store, names)
+                    self._ask(lambda: obstore.delete(self._store, names))
                 except _NOT_FOUND:
                     # Not all stores pass over what is not there, and then nobody knows what became of the others.
                     for name in names:
                         with suppress(*_NOT_FOUND):
-                            obstore.delete(self._store, name)
+                            self._ask(functools.partial(obstore.delete, self._store, name))
 
     def _create(self, name: str, data: Data) -> None:
         is_first = True
-        for attempt in range(_TRIES):
+
+        def create() -> None:
+            nonlocal is_first
             try:
                 obstore.put(self._once, name, _bytes(data), mode="create", use_multipart=False)
-            except exceptions.AlreadyExistsError:
+            except exceptions.AlreadyExistsError as error:
                 found = self._find(name)
-                # Nothing there: S3 also says so when somebody else is at it. Equal: the answer to an earlier try was lost.
-                if found is not None and (is_first or not found.equals(pa.py_buffer(data))):
-                    raise
-                if found is not None:
-                    return
-                if attempt == _TRIES - 1:
+                if found is None:
+                    # S3 also says so when somebody else is at it.
+                    raise exceptions.GenericError("the store says that it is there, and does not find it") from error
+                # Equal: the answer to an earlier try was lost.
+                if is_first or not found.equals(pa.py_buffer(data)):
                     raise
             except exceptions.GenericError:
-                if attempt == _TRIES - 1:
-                    raise
                 is_first = False
+                raise
+
+        self._ask(create)
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """What the store answers to something that may be asked twice.
+
+        `obstore` asks again by itself, but for a few seconds, and not where a list or a deletion breaks off.
+        """
+        begin, said = time.monotonic(), False
+        patience = _PATIENCE_S if self._has_answered else _FIRST_PATIENCE_S
+        for attempt in itertools.count():
+            try:
+                answer = ask()
+            except exceptions.GenericError as error:
+                waited = time.monotonic() - begin
+                if waited > patience or _REFUSAL.search(str(error)):
+                    raise
+                if waited > _SILENCE_S and not said:
+                    said = True
+                    _log.warning(
+                        "%s does not answer: %s. It is waited for up to %.0f s.", self.address, _brief(error), patience
+                    )
+            except (OSError, exceptions.BaseError):
+                self._has_answered = True
+                raise
             else:
-                return
+                if said:
+                    _log.warning("%s answers again.", self.address)
+                self._has_answered = True
+                return answer
             time.sleep(min(0.05 * 2**attempt, 5))
+        raise AssertionError("it is asked until it answers")
 
     def _find(self, name: str) -> pa.Buffer | None:
         try:
@@ -133,7 +176,7 @@ class ObjectStorage(Storage):
         with self._check:
             if not self._is_exclusive:
                 try:
-                    obstore.put(self._store, name, _bytes(data), mode="create", use_multipart=False)
+                    self._ask(lambda: obstore.put(self._store, name, _bytes(data), mode="create", use_multipart=False))
                 except exceptions.AlreadyExistsError:
                     self._is_exclusive = True
                 else:
