@@ -15,6 +15,7 @@ import pytest
 from task_assignor.runtime import (
     Aggregate,
     BadRecordException,
+    CommitLogException,
     DeadLetters,
     Output,
     Processor,
@@ -27,6 +28,7 @@ from task_assignor.runtime import (
     Topology,
     TopologyException,
     WindowedAggregation,
+    append_topic,
     read_output,
     write_topic,
 )
@@ -392,3 +394,17 @@ def test_a_run_that_a_record_has_stopped_goes_on_without_it(tmp_path: Path, read
         assert result.table("letters").column("offset").to_pylist() == [2, 4]
     commits = [commit for record in result.commits.records() for commit in record.tasks.values()]
     assert sum(commit.counters.get(reason, 0) for commit in commits for reason in ("bad_records", "late")) == 2
+
+
+def test_outputs_for_bad_records_come_and_go(tmp_path: Path) -> None:
+    """What was kept aside before stays, whatever becomes of the records that come."""
+    write_topic(tmp_path / "topics", "orders", ROWS, partitions=1, key=["key"], timestamp="at")
+    policies: list[LeftOut] = [DeadLetters("one"), "skip", DeadLetters("two"), DeadLetters("one")]
+    for number, policy in enumerate(policies):
+        if number:
+            append_topic(tmp_path / "topics", "orders", ROWS)
+        application(tmp_path, Topology(_sub(OneOutput, ["shares"], bad_records=policy)), clients=1).run()
+    offsets = {name: read_output(tmp_path / "run", name).column("offset").to_pylist() for name in ("one", "two")}
+    assert offsets == {"one": [1, 3, 5, 19, 21, 23], "two": [13, 15, 17]}
+    with pytest.raises(CommitLogException, match="outputs, shares: was null, is gone"):
+        application(tmp_path, Topology(_sub(OneOutput, bad_records="skip")), clients=1).run()

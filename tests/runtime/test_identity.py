@@ -152,6 +152,7 @@ def _identity(topics: Mapping[str, Topic], topology: Topology) -> dict[str, Any]
         ({"processor": partial(Scaled, 2.5)}, ["processor, parameters, arguments: is [2.5], was not there"]),
         ({"version": "2"}, ['processor, version: is "2", was not there']),
         ({"name": "other"}, ['order of the sub-topologies: was ["sub"], is ["other"]']),
+        ({"topology": "named"}, ['sub-topologies, sub, topology: is "named", was not there']),
     ],
 )  # fmt: skip
 def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], told: list[str]) -> None:

@@ -23,6 +23,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
@@ -86,6 +87,8 @@ def _sub_topology(
     derive: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = getattr(sub.processor, "origins", None)
     return {
         **({"outputs in Parquet": parquet} if parquet else {}),
+        # It is a part of the names of its tasks.
+        **({"topology": sub.topology} if sub.topology else {}),
         "sources": sub.sources,
         "tables": sorted(sub.tables),
         "stores": {store.name: store.fingerprint for store in sub.stores},
@@ -108,8 +111,8 @@ def with_allowed_changes(
     """An identity with what may have changed since, so that the run goes on; what else differs stays as it was.
 
     Topics, stores and outputs may have gained columns: a topic only ever gains those that are null in older rows, a store and
-    an output must have declared them so. What becomes of records that are left out may be another thing, and they may have
-    got outputs.
+    an output must have declared them so. What becomes of records that are left out may be another thing, and outputs for them
+    may come and go.
 
     Args:
         before: what the run was.
@@ -141,7 +144,9 @@ def with_allowed_changes(
 
 def _take_settings(before: dict[str, Any], now: dict[str, Any], sub: SubTopology) -> None:
     """What becomes of records that are left out is as it is now, and so is how a join is told the columns that it had."""
-    before["outputs"] = {**{name: now["outputs"][name] for name in sub.dead_letters}, **before["outputs"]}
+    letters = columns_of(DEAD_LETTER_SCHEMA)
+    there = {name: found for name, found in before["outputs"].items() if name in now["outputs"] or found != letters}
+    before["outputs"] = {**{name: now["outputs"][name] for name in sub.dead_letters}, **there}
     if is_ready_made(sub.processor) and before["processor"]["name"] == now["processor"]["name"]:
         columns = before["processor"].get("columns")
         if "columns" in now["processor"]:

@@ -59,12 +59,12 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         return None if found is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found)))
 
     def with_outputs(self, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
-        """The same with these columns; one that was nullable before still is: older rows may be null there."""
+        """The same with these outputs, too; a column that was nullable before still is: older rows may be null there."""
         packed = {
             name: None if schema is None else _as_text(_as_nullable_as(self.declared(name), schema))
             for name, schema in outputs.items()
         }
-        return msgspec.structs.replace(self, outputs=packed)
+        return msgspec.structs.replace(self, outputs={**self.outputs, **packed})
 
 
 def _as_nullable_as(before: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
