@@ -282,7 +282,9 @@ def test_a_stopped_client_is_replaced_and_commits_nothing_when_it_goes_on(tmp_pa
     application(tmp_path, topology, clients=2, launcher=launcher, options=options).run(watch)
     assert in_order(plain_join(left, right)).equals(in_order(read_output(tmp_path / "run", "joined")))
     old = stopped[0].member_id
-    assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == ["no heartbeat for 3000 ms"]
+    assert [e.reason for e in watch.of(ClientLost) if e.member_id == old] == [
+        "no heartbeat for 3000 ms, which is the limit session.timeout.ms"
+    ]
     # As the member that it was it commits nothing after the lease ran out; what it had answered before counts in the
     # batch that was being processed.
     after = [record for record in CommitLog(tmp_path / "run").records() if record.number > lost_at[0] + 1]

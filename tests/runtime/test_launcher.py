@@ -348,6 +348,9 @@ def test_listeners_that_cannot_be_called_are_refused_before_anything_starts(
             f"state_memory_bytes .{2**70}. of a RuntimeOptions must be an int of at most {2**63 - 1}",
         ),
         ({"max_task_idle_ms": 2**63}, f"must be an int of at most {2**63 - 1}"),
+        # The thread that looks for new rows died of an OverflowError, and the run went on without it.
+        ({"source_poll_interval_ms": 2**31}, f"must be an int of at most {2**31 - 1}"),
+        ({"heartbeat_interval_ms": 2**31}, f"must be an int of at most {2**31 - 1}"),
         ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
         ({"rack_from_host": "false"}, "rack_from_host .'false'. of a RuntimeOptions must be True or False"),
         ({"bind_host": 80}, "bind_host .80. of a RuntimeOptions must be the name or address of a host, or None"),

@@ -9,16 +9,18 @@ import attrs
 
 from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.sdk import ConfigException
-from task_assignor.sdk.integers import INT64_MAX
+from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 
 
-def _at_least(least: int, meaning: str = "") -> Callable[[object, attrs.Attribute[int], int], None]:
-    """A validator: an int of at least so much that fits into 64 bits."""
+def _at_least(
+    least: int, meaning: str = "", most: int = INT64_MAX
+) -> Callable[[object, attrs.Attribute[int], int], None]:
+    """A validator: an int of at least so much and at most so much, which fits into 64 bits."""
 
     def check(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if type(value) is not int or not least <= value <= INT64_MAX:
-            is_too_large = type(value) is int and value > INT64_MAX
-            limit = f"at most {INT64_MAX}" if is_too_large else meaning or f"at least {least}"
+        if type(value) is not int or not least <= value <= most:
+            is_too_large = type(value) is int and value > most
+            limit = f"at most {most}" if is_too_large else meaning or f"at least {least}"
             raise ConfigException(
                 f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of {limit}."
             )
@@ -28,6 +30,8 @@ def _at_least(least: int, meaning: str = "") -> Callable[[object, attrs.Attribut
 
 positive: Final = _at_least(1)
 _not_negative: Final = _at_least(0)
+_waited: Final = _at_least(1, most=INT32_MAX)
+"""How long is slept at a time, ms: `poll` takes no more, which are 24 days."""
 _not_below_minus_one: Final = _at_least(-1, "at least 0, or -1: do not wait")
 
 
@@ -97,9 +101,9 @@ class RuntimeOptions:
 
     max_batch_rows: int = attrs.field(default=100_000, validator=positive)
     max_task_idle_ms: int = attrs.field(default=0, validator=_not_below_minus_one)
-    source_poll_interval_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
+    source_poll_interval_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(_waited))
     session_timeout_ms: int = attrs.field(default=10_000, validator=positive)
-    heartbeat_interval_ms: int = attrs.field(default=500, validator=positive)
+    heartbeat_interval_ms: int = attrs.field(default=500, validator=_waited)
     max_poll_interval_ms: int = attrs.field(default=300_000, validator=positive)
     assignor_timeout_ms: int = attrs.field(default=300_000, validator=positive)
     stop_timeout_ms: int = attrs.field(default=5_000, validator=positive)

@@ -223,7 +223,8 @@ class Member:
     def why_silent(self, options: RuntimeOptions, now_ms: int) -> str:
         """Why a client is given up that was not heard of; "": it was."""
         silent = now_ms - self.last_heard_ms > options.session_timeout_ms
-        return f"no heartbeat for {options.session_timeout_ms} ms" if silent else ""
+        limit = f"{options.session_timeout_ms} ms, which is the limit session.timeout.ms"
+        return f"no heartbeat for {limit}" if silent else ""
 
     def why_hanging(self, options: RuntimeOptions, processors: Mapping[TaskId, str], now_ms: int) -> str:
         """Why a client is given up that lives, but does not get on with a task, or does not stop; "": it does."""
