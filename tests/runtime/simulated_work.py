@@ -127,7 +127,7 @@ class SimulatedClient:
         }
         process_id = str(self.spec.process_id(APPLICATION))
         run = "another run" if self.is_foreign else RUN
-        name, threads, attempt = self.spec.name, self.spec.threads, f"attempt {number}"
+        name, threads, attempt = self.spec.name, self.spec.capacity, f"attempt {number}"
         return Hello(name, process_id, run, threads, None, {}, None, attempt, "host", number, newest_first)
 
 

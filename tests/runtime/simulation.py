@@ -229,7 +229,7 @@ class World:
     def start_client(self, spec: ClientSpec) -> None:
         """A process more."""
         has_places = self.places > 0 and self.random.random() < self.places
-        machine = ClientMachine(spec.threads, snapshot_bytes=2, place_heartbeats=3 * has_places)
+        machine = ClientMachine(spec.capacity, snapshot_bytes=2, place_heartbeats=3 * has_places)
         client = SimulatedClient(spec, machine, self.disks[spec.name])
         self.clients.append(client)
         self._carry_out_client(client, machine.start())

@@ -36,7 +36,7 @@ from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.heartbeat import Heartbeats
 from task_assignor.runtime.shells.local import FORKED
 from task_assignor.runtime.topics import FolderTopics
-from task_assignor.sdk import ConfigException, StreamsException
+from task_assignor.sdk import ConfigException, HostInfo, StreamsException
 from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, join_topology, settings, write_streams
 
 
@@ -241,6 +241,16 @@ def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:
     assert (spec.threads, spec.rack, spec.tags, str(spec.host_info)) == (3, "r1", {"zone": "a"}, "host:80")
     assert (bootstrap.address[0], bootstrap.application_id) == ("127.0.0.1", "mine")
     assert Path(bootstrap.state_dir) == tmp_path / "run" / "clients" / "client-2"
+    # Those with names have it, too, where they say nothing themselves: num.stream.threads and client.rack did nothing for them.
+    one = ClientSpec("one", rack="r2", tags={"cluster": "c"})
+    other = ClientSpec("other", threads=1, tags={"zone": "b"}, host_info=HostInfo("there", 80))
+    named = Idle(error=ClientException("enough"))
+    _run(tmp_path / "named", named, config=config, clients=[one, other])
+    assert named.plan is not None
+    assert [
+        (found.spec.threads, found.spec.rack, found.spec.tags, str(found.spec.host_info))
+        for found in named.plan.bootstraps
+    ] == [(3, "r2", {"zone": "a", "cluster": "c"}, "host:80"), (1, "r1", {"zone": "b"}, "there:80")]
     # Where an executor works, is not where this process does.
     folders = [ClientSpec("a", state_dir="mine"), ClientSpec("b")]
     there = Idle(error=ClientException("enough"))

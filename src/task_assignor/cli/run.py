@@ -186,7 +186,7 @@ def _on(
     from task_assignor.spark.session import stop_session
 
     name = application.config.application_id
-    slots = sum(spec.threads for spec in application.clients) if pinned else len(application.clients)
+    slots = sum(spec.capacity for spec in application.clients) if pinned else len(application.clients)
     if pinned:
         conf = {"spark.ui.enabled": "true", **conf}
     spark = spark_session(master, clients=slots, app_name=name, config=conf, verbose=verbose)

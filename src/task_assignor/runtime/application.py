@@ -88,8 +88,8 @@ class StreamsApplication:
         topics_root: folder of the topics, a path or a URL (`s3://bucket/folder`); or `KafkaTopics`, for topics of Kafka.
         run_dir: folder of the run, a path or a URL: commit log, outputs, changelogs. All clients must reach it. Clients
             without a state directory have theirs in it; if it is a URL, below the folder for temporary files.
-        clients: how many clients (at most 10 000), or which. Clients given by number are `client-1`, `client-2` and so on, with
-            threads, rack, tags and host of the settings.
+        clients: how many clients (at most 10 000), or which. Clients given by number are `client-1`, `client-2` and so on. What
+            a client does not say itself - threads, rack, tags, host - the settings say.
         launcher: brings the clients to life; None: processes on this machine.
         options: settings of the runtime itself.
 
@@ -167,7 +167,7 @@ class StreamsApplication:
             names = {spec.name for spec in self.clients}
             clients = [
                 *self.clients[: max(clients, 0)],
-                *new_specs(clients - len(names), self._config, names),
+                *new_specs(clients - len(names), names),
             ]
         self._clients = client_specs(clients, self._config)
         self._gone.clear()

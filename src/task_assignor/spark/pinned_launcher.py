@@ -63,7 +63,7 @@ class _Client:
 
     @property
     def slots(self) -> int:
-        return self.bootstrap.spec.threads
+        return self.bootstrap.spec.capacity
 
 
 class PinnedLauncher:
@@ -108,7 +108,7 @@ class PinnedLauncher:
                 "Pinned Spark tasks are for bounded runs: a run that goes on until it is stopped would hold one slot for each of its "
                 "tasks for ever. Maybe until='available_now', or resident clients: SparkLauncher(spark)."
             )
-        check_session(self.spark, sum(bootstrap.spec.threads for bootstrap in plan.bootstraps))
+        check_session(self.spark, sum(bootstrap.spec.capacity for bootstrap in plan.bootstraps))
         ship_package(self.spark)
         self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
         self._interrupt_handler = leave_interrupts_to_python()

@@ -141,7 +141,7 @@ class ClientShell:
         options = bootstrap.options
         beats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
         place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
-        threads = bootstrap.spec.threads
+        threads = bootstrap.spec.capacity
         self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, place_beats)
         self._events: queue.SimpleQueue[tuple[Channel[ToClient] | None, ClientEvent | _ReadyToSend | _GiveUp]] = (
             queue.SimpleQueue()
@@ -284,7 +284,7 @@ class ClientShell:
             spec.name,
             str(spec.process_id(self._bootstrap.application_id)),
             self._bootstrap.run_id,
-            spec.threads,
+            spec.capacity,
             where.rack,
             where.tags,
             spec.host_info,

@@ -193,13 +193,13 @@ class Clients:
 
 
 def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:
-    """The clients that are given, or so many with what the settings say.
+    """The clients that are given, or so many, with what the settings say where they say nothing themselves.
 
     Raises:
         ClientException: none, too many, two of one name, or something else.
     """
     if type(clients) is int:
-        clients = new_specs(clients, config)
+        clients = new_specs(clients)
     if not clients:
         raise ClientException("An application needs at least one client.")
     if not isinstance(clients, Sequence) or not all(isinstance(spec, ClientSpec) for spec in clients):
@@ -207,11 +207,11 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
     twice = sorted(name for name, times in Counter(spec.name for spec in clients).items() if times > 1)
     if twice:
         raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
-    return tuple(clients)
+    return tuple(spec.with_settings(config) for spec in clients)
 
 
-def new_specs(many: int, config: StreamsConfig, taken: Collection[str] = ()) -> list[ClientSpec]:
-    """So many clients with what the settings say, of names that are not taken.
+def new_specs(many: int, taken: Collection[str] = ()) -> list[ClientSpec]:
+    """So many clients, of names that are not taken.
 
     Raises:
         ClientException: too many.
@@ -219,9 +219,4 @@ def new_specs(many: int, config: StreamsConfig, taken: Collection[str] = ()) -> 
     if many > MOST_CLIENTS:
         raise ClientException(f"The clients ({many}) must be at most {MOST_CLIENTS}.")
     names = (name for number in count(1) if (name := f"client-{number}") not in taken)
-    return [
-        ClientSpec(
-            name, config.num_stream_threads, config.client_rack, dict(config.client_tags), None, config.host_info
-        )
-        for name in islice(names, max(many, 0))
-    ]
+    return [ClientSpec(name) for name in islice(names, max(many, 0))]

@@ -18,7 +18,7 @@ from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
 from task_assignor.runtime.topic_spec import check_name
 from task_assignor.runtime.topology import Topology, processor_name
-from task_assignor.sdk import ConfigException, HostInfo, ProcessId
+from task_assignor.sdk import ConfigException, HostInfo, ProcessId, StreamsConfig
 from task_assignor.sdk.text import failure, shown
 
 MOST_THREADS: Final = 10_000
@@ -31,18 +31,18 @@ class ClientSpec:
 
     Args:
         name: its name; a replacement has the same.
-        threads: tasks it processes at the same time, at most 10 000; its weight for the assignor.
-        rack: its rack, if known (`client.rack`).
-        tags: its tags (`client.tag.*`).
+        threads: tasks it processes at the same time, at most 10 000; its weight for the assignor. None: `num.stream.threads`.
+        rack: its rack; None: `client.rack`, if that is set.
+        tags: its tags, over those of the settings (`client.tag.*`).
         state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
-        host_info: where it answers queries, if it does.
+        host_info: where it answers queries; None: `application.server`, if that is set.
 
     Raises:
         StreamsException: something of it is not allowed.
     """
 
     name: str
-    threads: int = attrs.field(default=1, validator=positive)
+    threads: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     rack: str | None = None
     tags: Mapping[str, str] = attrs.field(factory=dict)
     state_dir: str | None = None
@@ -50,7 +50,7 @@ class ClientSpec:
 
     def __attrs_post_init__(self) -> None:
         check_name("client", self.name)
-        if self.threads > MOST_THREADS:
+        if self.capacity > MOST_THREADS:
             raise ConfigException(f"The threads ({self.threads}) of {self.name} must be at most {MOST_THREADS}.")
         if not (self.rack is None or isinstance(self.rack, str)):
             raise ConfigException(f"The rack ({shown(self.rack)}) of {self.name} must be a str or None.")
@@ -66,6 +66,22 @@ class ClientSpec:
                 local_path(f"state_dir of {self.name}", self.state_dir)
             except ValueError as error:
                 raise ConfigException(str(error)) from None
+
+    @property
+    def capacity(self) -> int:
+        """Its threads; as Kafka has it, 1 if nobody says how many."""
+        return 1 if self.threads is None else self.threads
+
+    def with_settings(self, config: StreamsConfig) -> ClientSpec:
+        """The same with what the settings say of a client where it says nothing itself."""
+        return ClientSpec(
+            self.name,
+            config.num_stream_threads if self.threads is None else self.threads,
+            config.client_rack if self.rack is None else self.rack,
+            {**config.client_tags, **self.tags},
+            self.state_dir,
+            config.host_info if self.host_info is None else self.host_info,
+        )
 
     def process_id(self, application_id: str) -> ProcessId:
         """The client's process id: the same whenever this client of this application comes back.

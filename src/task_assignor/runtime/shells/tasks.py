@@ -107,7 +107,7 @@ class TasksHere:
     def __init__(self, bootstrap: ClientBootstrap) -> None:
         self._bootstrap = bootstrap
         layout = RunLayout(bootstrap.run_dir)
-        self._writer = BackgroundWriter(layout.storage, bootstrap.spec.threads + 1)
+        self._writer = BackgroundWriter(layout.storage, bootstrap.spec.capacity + 1)
         topics: dict[str, Log] = {
             topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic))
             for topic in bootstrap.topology.sources
