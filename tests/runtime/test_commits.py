@@ -440,7 +440,7 @@ def test_columns_that_change_are_refused_before_the_commit(folder: Folder, other
     with pytest.raises(
         ProcessorException,
         match=rf"Batch 2 of task 0_1 is not committed: it gave the output 'out' the columns {given}, but it had x: int64 before"
-        r".* Maybe declare them: Output\('out', schema\)",
+        r".* Maybe declare them as they were: Output\('out', schema\)",
     ):
         log.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(5)), 1: folder.file(1, 2, 1, other)}))
     log.append(folder.record(2, {1: folder.file(1, 2, 2, _rows(3))}))

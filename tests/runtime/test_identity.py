@@ -27,6 +27,9 @@ from task_assignor.runtime import (
     KeyValueStoreSpec,
     Output,
     Processor,
+    ProcessorException,
+    RunResult,
+    RuntimeOptions,
     StreamTableJoin,
     SubTopology,
     TableJoin,
@@ -378,3 +381,32 @@ def test_a_column_of_an_output_may_be_null_from_now_on(tmp_path: Path) -> None:
     found = run(nullable=True)
     assert (found.num_rows, found["value"].null_count) == (200, 100)
     assert run(nullable=False).schema.field("value").nullable, "older rows are null there"
+
+
+class Turns(Processor):
+    """Gives texts as another type from the fifth row on, and nothing else than nulls before."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The rows."""
+        is_late = context.offsets["t"][0] >= 4
+        name = pa.array(["x"] * batch["t"].num_rows, pa.string() if is_late else pa.large_string())
+        return pa.table({"name": name, "more": pa.array([1 if is_late else None] * len(name))})
+
+
+def test_an_output_may_be_declared_as_it_has_become(tmp_path: Path) -> None:
+    """The message of a batch that gave another type says so; it was refused with `was null`."""
+    write_topic(tmp_path / "topics", "t", stream(8, 2, seed=1), partitions=1, key=["key"], timestamp="at")
+
+    def run(*columns: pa.Field) -> RunResult:
+        output = Output("o", pa.schema(columns)) if columns else "o"
+        topology = Topology([SubTopology("s", "t", Turns, outputs=[output])])
+        return application(tmp_path, topology, clients=1, options=RuntimeOptions(max_batch_rows=2)).run()
+
+    with pytest.raises(ProcessorException, match=r"Maybe declare them as they were: Output\('o', schema\)"):
+        run()
+    more = pa.field("more", pa.int64())
+    with pytest.raises(CommitLogException, match='outputs, o, name: was "large_string", is "string"'):
+        run(pa.field("name", pa.string()), more)
+    declared = pa.field("name", pa.large_string(), nullable=False), more
+    assert run(*declared).rows_in == 4
+    assert read_output(tmp_path / "run", "o").column("more").to_pylist() == [None] * 4 + [1] * 4

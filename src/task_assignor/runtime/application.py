@@ -7,8 +7,9 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,11 +18,11 @@ import msgspec
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
-from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.commits import CommitLog, known_type
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, TopologyException
-from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
+from task_assignor.runtime.identity import columns_of, differences, identity_of, with_allowed_changes
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -36,6 +37,7 @@ from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
+from task_assignor.runtime.outputs import output_schema
 from task_assignor.runtime.recorder import Recorder, RunResult
 from task_assignor.runtime.run_folder import (
     APPLICATION,
@@ -485,7 +487,8 @@ class StreamsApplication:
                 f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        changed = differences(with_allowed_changes(found.identity, identity, self._topology, outputs), identity)
+        before = self._with_columns(found, committed)
+        changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
@@ -494,11 +497,29 @@ class StreamsApplication:
                 "another if it names the columns that it had: left_columns, ...) Maybe use another run_dir, which computes "
                 "everything anew, or go back to what it was."
             )
-        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=found.outputs, starts=found.starts)
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
         now = now.with_outputs(committed)
         if now != found:
             storage.put(APPLICATION, as_document(now))
         return now
+
+    def _with_columns(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
+        """The run with the columns that outputs have got which were not declared, and are now: it goes on if these fit."""
+        undeclared = [
+            name for name, schema in outputs.items() if schema is not None and run.outputs.get(name, "") is None
+        ]
+        if not undeclared or not isinstance(self._topics_at, FolderTopics):
+            return run
+        given = {name: output_schema(self._layout.run_dir, name) for name in undeclared}
+        identity = deepcopy(run.identity)
+        for sub in identity["sub-topologies"].values():
+            for name in sub["outputs"].keys() & given.keys():
+                now = columns_of(outputs[name] or pa.schema([]))
+                before = now if (schema := given[name]) is None else columns_of(schema)
+                sub["outputs"][name] = {
+                    column: known_type(kind, now.get(column, kind)) or kind for column, kind in before.items()
+                }
+        return msgspec.structs.replace(run.with_outputs(given), identity=identity)
 
     def _starts(self) -> dict[str, tuple[int, ...]]:
         """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""

@@ -391,12 +391,12 @@ class CommitLog:
                 before = known.get(output, now)
                 lost = self._given.get((output, task), frozenset()) - now.keys()
                 wider = now if now.keys() > before.keys() else before
-                kinds = {c: _known_type(before.get(c, _NULL), now.get(c, _NULL)) for c in wider}
+                kinds = {c: known_type(before.get(c, _NULL), now.get(c, _NULL)) for c in wider}
                 if lost or "" in kinds.values() or not now.keys() <= wider.keys():
                     raise ProcessorException(
                         f"Batch {record.tasks[task].batch} of task {task} is not committed: it gave the output {output!r} the columns "
                         f"{_shown(now)}, but it had {_shown(before)} before. Columns cannot go or change their types; new ones "
-                        f"may come. Maybe declare them: Output({output!r}, schema), which also casts to them.",
+                        f"may come. Maybe declare them as they were: Output({output!r}, schema), which also casts to them.",
                         str(task),
                     )
                 known[output] = kinds
@@ -421,7 +421,7 @@ def _advice(error: Exception, *, is_last: bool) -> str:
     )
 
 
-def _known_type(one: str, other: str) -> str:
+def known_type(one: str, other: str) -> str:
     """Of two types the one that is known where the other is null, maybe within a list; "": they differ."""
     for vague, exact in ((one, other), (other, one)):
         if vague == exact or re.fullmatch(".+".join(map(re.escape, _NULL_TYPE.split(vague))), exact):
