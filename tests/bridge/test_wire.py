@@ -85,6 +85,20 @@ def test_a_message_that_is_cut_short_or_too_long_is_refused(any_question: bytes)
         wire.read_message(any_question + b"\x00")
 
 
+@pytest.mark.parametrize(
+    ("there", "strange", "said"),
+    [
+        (int32(1, 1, 3) + b"9_9", int32(1, 2**31 - 1, 3) + b"9_9", "2147483647 is not a valid Role"),
+        (texts("a") + texts("b"), texts("a") + texts("b", "c"), "argument 2 is longer"),
+    ],
+)
+def test_a_question_that_cannot_be_read_is_not_blamed_on_the_assignor(there: bytes, strange: bytes, said: str) -> None:
+    message = question(settings={"a": "b"})
+    assert there in message
+    with pytest.raises(wire.WireException, match=f"The question cannot be read: .*{said}"):
+        wire.read_message(message.replace(there, strange))
+
+
 @settings(max_examples=examples(150))
 @given(st.data())
 def test_no_bytes_are_too_strange(data: st.DataObject) -> None:

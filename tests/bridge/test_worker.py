@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import queue
 import signal
 import socket
 import struct
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 from task_assignor.bridge import BridgeServer, ServeException, wire
-from task_assignor.bridge.worker import Worker
+from task_assignor.bridge.worker import Worker, _Reader
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.sdk import ApplicationState, TaskAssignment
 from tests.bridge.conftest import hello, question
@@ -204,6 +206,37 @@ def test_a_child_answers_and_ends_with_its_input(child: Child) -> None:
     assert child.ask(question(java=True))[0] == wire.ANSWER
     assert child.process.communicate(timeout=60)[0] == b""
     assert child.process.returncode == 0
+
+
+def test_a_question_with_the_longest_timeout_does_not_end_the_child(child: Child) -> None:
+    """No clock goes so far: it ended with a traceback, and whoever asked had no answer."""
+    child.ask(hello())
+    assert child.ask(question(timeout_ms=2**63 - 1))[0] == wire.ANSWER
+    assert child.ask(question())[0] == wire.ANSWER
+
+
+@pytest.mark.parametrize("name", [str(2**70), f"0_{2**70}", f"{-(2**70)}_0", f"9_{'9' * 41}"])
+def test_an_id_that_java_cannot_have_is_refused_and_the_next_question_is_answered(child: Child, name: str) -> None:
+    """Messages have no ids of their own, and numbers are of 32 or 64 bits; those of tasks are text."""
+    child.ask(hello())
+    strange = question().replace(wire.text_bytes("9_9"), wire.text_bytes(name))
+    assert max(name.split("_"), key=len).strip("-") in error_of(child.ask(strange))
+    assert child.ask(question())[0] == wire.ANSWER
+
+
+def test_a_message_that_does_not_fit_into_memory_is_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread that reads died of it, and its process waited for ever."""
+
+    class Full(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if size == wire.LONGEST_MESSAGE:
+                raise MemoryError
+            return super().read(size)
+
+    messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    _Reader(Full(struct.pack(">i", wire.LONGEST_MESSAGE)), messages).run()
+    assert messages.get_nowait() is None
+    assert "too long for this process's memory" in caplog.text
 
 
 def test_what_an_assignor_prints_does_not_get_between_the_answers(child: Child) -> None:

@@ -159,7 +159,12 @@ def read_message(message: bytes) -> Hello | Request:
             reader.end()
         return hello
     if kind == ASSIGN:
-        request = _request(reader)
+        try:
+            request = _request(reader)
+        except StreamsException:
+            raise
+        except ValueError as error:  # no such role, lists of two lengths
+            raise WireException(f"The question cannot be read: {error}.") from None
         reader.end()
         return request
     raise WireException(f"A message of the kind {kind} is not known.")

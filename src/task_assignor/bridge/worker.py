@@ -17,6 +17,7 @@ from task_assignor import __version__
 from task_assignor.bridge import wire
 from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
 from task_assignor.sdk.assignor_classes import find_assignor_class
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, perhaps_inexact, said
 from task_assignor.validation.measures import measure
@@ -150,7 +151,8 @@ def _timeout_ms(message: bytes) -> int:
     """How long who asked will wait, from the head of a question; 0: it is no question."""
     if message[:1] != bytes([wire.ASSIGN]) or len(message) < 9:
         return 0
-    return max(1, int.from_bytes(message[1:9], "big", signed=True))
+    # Java's setting is of 32 bits, and there are no clocks for 64.
+    return max(1, min(int.from_bytes(message[1:9], "big", signed=True), INT32_MAX))
 
 
 class _Reader:
@@ -170,6 +172,9 @@ class _Reader:
             self._read_all()
         except OSError as error:
             logger.info("There is nobody any more: %s", error)
+        except MemoryError:
+            # Without this thread nobody would see the end of the messages.
+            logger.error("A message is too long for this process's memory.")
         self._messages.put(_ENDED)
         if self._asked > self.answered:
             # The main thread may be anywhere; nobody waits for what it does.
