@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +29,7 @@ from task_assignor.group.consumers import (
 )
 from task_assignor.sdk import Assignment, TopicPartition
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import Unique, make_topics, wait_until
+from tests.kafka.fixtures import WAIT_SECONDS, Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
@@ -207,6 +209,64 @@ def test_a_leader_never_hurts_its_group(topics: list[str], join: Join, fault: st
     wait_until(lambda: second.owned, "the second gets its share")
     settle([first, second], topics, "two share")
     assert len(first.owned) == len(second.owned) == PARTITIONS
+
+
+# In a process of its own, of which much is closed. It tells what became of the member.
+CLOSES = """
+import gc, os, socket, sys, threading
+from kafka import KafkaConsumer
+from task_assignor.group.consumers import RangeAssignor
+from task_assignor.kafka import ConsumerAssignorPlugin
+
+class Closes(RangeAssignor):
+    def assign(self, topics, members):
+        {what}
+        return super().assign(topics, members)
+
+plugin = ConsumerAssignorPlugin(Closes())
+consumer = KafkaConsumer(bootstrap_servers=sys.argv[1], group_id=sys.argv[2], partition_assignment_strategy=[plugin])
+plugin.attach(consumer)
+consumer.subscribe([sys.argv[3]])
+errors = []
+
+def poll():
+    while len(errors) < 2:
+        try:
+            consumer.poll(100)
+        except Exception as error:
+            errors.append(f"{{type(error).__name__}}: {{error}}")
+
+thread = threading.Thread(target=poll, daemon=True)
+thread.start()
+thread.join(40)
+print(*errors, plugin.failures[:1], sep="\\n", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "os.closerange(3, 1000)",
+        "[os.close(one.fileno()) for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() > 0]",
+    ],
+    ids=["all files", "all sockets"],
+)
+def test_an_assignor_that_closes_the_connections_of_its_consumer_ends_it_with_a_clear_error(
+    kafka_cluster: KafkaCluster, unique: Unique, topics: list[str], what: str
+) -> None:
+    """Polls failed with `Bad file descriptor`, or came back with nothing, for ever."""
+    told = subprocess.run(
+        [sys.executable, "-c", CLOSES.format(what=what), kafka_cluster.bootstrap_servers, unique("group"), topics[0]],
+        check=True,
+        timeout=WAIT_SECONDS,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    assert len(told) == 3, told
+    assert all("The assignor 'range' closed files of the process that are not its own" in line for line in told), told
+    assert told[0] == told[1]
+    assert told[0].startswith("GroupException")
 
 
 @pytest.mark.parametrize(("partition", "user_data"), [(-1, None), (4, None), (0.0, None), (0, "text")])

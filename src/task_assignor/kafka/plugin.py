@@ -22,6 +22,7 @@ from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.consumers.table import Claim
 from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.group.wire.consumer_protocol import by_topic, merged
+from task_assignor.kafka.connections import Connections
 from task_assignor.kafka.fallback import newest_claims
 from task_assignor.kafka.joins import KeptJoins
 from task_assignor.sdk import Assignment, ConfigException, TopicPartition
@@ -178,7 +179,25 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._given, self.generation = assignment, generation
 
     def answer(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
-        """What the members get, in time. Raises nothing but what `_last_resort` does."""
+        """What the members get, in time. Raises nothing but what `_last_resort` does.
+
+        Raises:
+            GroupException: the assignor closed what its consumer is connected by; from now on every poll raises it.
+        """
+        connections = None if self._consumer is None else Connections(self._consumer)
+        answer = self._answered(topics, members)
+        if connections is not None and not connections.are_whole:
+            lost = GroupException(
+                f"The assignor {self.name!r} closed files of the process that are not its own, and with them the connections "
+                "of its consumer, which has left its group so. Maybe it, or a library, calls os.closerange. Start the "
+                "process anew: other files may be closed, too."
+            )
+            self.failures.append(str(lost))
+            connections.give_up(lost)
+            raise lost
+        return answer
+
+    def _answered(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
         if time.time() < self._rests_until_s:
             # Members whose sessions are shorter than it took to give up have joined anew, and would for as long as it hangs.
             self.rebalance_at(self._rests_until_s)
