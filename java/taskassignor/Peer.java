@@ -41,10 +41,7 @@ final class Peer {
 
     private final Settings settings;
     private final ReentrantLock turn = new ReentrantLock();
-    private volatile Process process;
-    private volatile SocketChannel channel;
-    private DataInputStream in;
-    private OutputStream out;
+    private volatile Connection connection;
     /** Opens the connection and says hello; then the settings that the assignor declares. */
     private Future<List<String>> starting;
     private long startedNanos;
@@ -103,9 +100,11 @@ final class Peer {
         final boolean isFresh = starting == null || !starting.isDone();
         if (starting == null) {
             startedNanos = System.nanoTime();
+            final Connection made = new Connection();
+            connection = made;
             starting = THREADS.submit(() -> {
-                open();
-                return Wire.welcome(call(Wire.hello(settings.assignor), in, out));
+                made.open(settings);
+                return Wire.welcome(made.call(Wire.hello(settings.assignor)));
             });
         }
         final List<String> keys;
@@ -125,9 +124,8 @@ final class Peer {
             throw new StillStartingException("it has only just started");
         }
         // To make a message may take longer than there is time: it must not be sent to the next connection then.
-        final DataInputStream from = in;
-        final OutputStream to = out;
-        final Future<byte[]> answer = THREADS.submit(() -> call(request.message(keys), from, to));
+        final Connection now = connection;
+        final Future<byte[]> answer = THREADS.submit(() -> now.call(request.message(keys)));
         try {
             return await(answer, end);
         } catch (final TimeoutException late) {
@@ -145,7 +143,7 @@ final class Peer {
         try {
             return future.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
         } catch (final ExecutionException failed) {
-            final Process child = process;
+            final Process child = connection.process;
             if (failed.getCause() instanceof IOException && child != null && child.waitFor(END_MS, TimeUnit.MILLISECONDS)) {
                 // That says more than what became of its pipes.
                 throw new IOException("it ended without an answer, with exit code " + child.exitValue(), failed);
@@ -154,43 +152,15 @@ final class Peer {
         }
     }
 
-    private static byte[] call(final byte[] message, final DataInputStream from, final OutputStream to)
-        throws IOException, Wire.WireException {
-        try {
-            // One write: half a message would wait for the other end to confirm it.
-            to.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
-            to.flush();
-            final int length = from.readInt();
-            if (length < 0 || length > LONGEST_MESSAGE) {
-                throw new Wire.WireException("what came is not a message of the bridge");
-            }
-            final byte[] answer = from.readNBytes(length);
-            if (answer.length < length) {
-                throw new IOException("the answer broke off");
-            }
-            return answer;
-        } catch (final EOFException ended) {
-            throw new IOException("it ended without an answer");
+    private void close() {
+        final Connection now = connection;
+        if (now != null) {
+            now.close();
         }
-    }
-
-    private void open() throws Exception {
-        if (settings.address.isEmpty()) {
-            final Process child = new ProcessBuilder(settings.command).start();
-            process = child;
-            THREADS.submit(() -> new Printed(child.getErrorStream()).logAll());
-            in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
-            out = child.getOutputStream();
-        } else {
-            final SocketAddress address = address(settings.address);
-            try {
-                channel = SocketChannel.open(address);
-            } catch (final IOException refused) {
-                throw new IOException("nobody listens at " + settings.address + ": " + refused.getMessage(), refused);
-            }
-            in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(channel), 1 << 16));
-            out = Channels.newOutputStream(channel);
+        if (starting != null) {
+            starting.cancel(true);
         }
+        starting = null;
     }
 
     private static SocketAddress address(final String text) throws Exception {
@@ -213,32 +183,81 @@ final class Peer {
         return new InetSocketAddress(host, Integer.parseInt(text.substring(colon + 1)));
     }
 
-    private void close() {
-        final Process child = process;
-        if (child != null) {
-            // A wrapper script may stand between us and Python.
-            child.descendants().forEach(ProcessHandle::destroyForcibly);
-            child.destroyForcibly();
-        }
-        final SocketChannel connection = channel;
-        if (connection != null) {
-            try {
-                connection.close();
-            } catch (final IOException ignored) {
-                // It is of no use any more.
-            }
-        }
-        process = null;
-        channel = null;
-        if (starting != null) {
-            starting.cancel(true);
-        }
-        starting = null;
-    }
-
     static Thread daemon(final Runnable task, final String name) {
         final Thread thread = new Thread(task, name);
         thread.setDaemon(true);
         return thread;
+    }
+
+    /**
+     * A child process or a channel, used once. Starting one cannot be interrupted: where it is given up meanwhile, it ends
+     * what it has opened when it gets to it, and has no part in the connection that is opened next.
+     */
+    static final class Connection {
+        volatile Process process;
+        private volatile SocketChannel channel;
+        private volatile boolean isClosed;
+        private DataInputStream in;
+        private OutputStream out;
+
+        void open(final Settings settings) throws Exception {
+            if (settings.address.isEmpty()) {
+                final Process child = new ProcessBuilder(settings.command).start();
+                process = child;
+                THREADS.submit(() -> new Printed(child.getErrorStream()).logAll());
+                in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
+                out = child.getOutputStream();
+            } else {
+                final SocketAddress address = address(settings.address);
+                try {
+                    channel = SocketChannel.open(address);
+                } catch (final IOException refused) {
+                    throw new IOException("nobody listens at " + settings.address + ": " + refused.getMessage(), refused);
+                }
+                in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(channel), 1 << 16));
+                out = Channels.newOutputStream(channel);
+            }
+            if (isClosed) {
+                close();
+                throw new IOException("it was given up while it started");
+            }
+        }
+
+        byte[] call(final byte[] message) throws IOException, Wire.WireException {
+            try {
+                // One write: half a message would wait for the other end to confirm it.
+                out.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
+                out.flush();
+                final int length = in.readInt();
+                if (length < 0 || length > LONGEST_MESSAGE) {
+                    throw new Wire.WireException("what came is not a message of the bridge");
+                }
+                final byte[] answer = in.readNBytes(length);
+                if (answer.length < length) {
+                    throw new IOException("the answer broke off");
+                }
+                return answer;
+            } catch (final EOFException ended) {
+                throw new IOException("it ended without an answer");
+            }
+        }
+
+        void close() {
+            isClosed = true;
+            final Process child = process;
+            if (child != null) {
+                // A wrapper script may stand between us and Python.
+                child.descendants().forEach(ProcessHandle::destroyForcibly);
+                child.destroyForcibly();
+            }
+            final SocketChannel opened = channel;
+            if (opened != null) {
+                try {
+                    opened.close();
+                } catch (final IOException ignored) {
+                    // It is of no use any more.
+                }
+            }
+        }
     }
 }

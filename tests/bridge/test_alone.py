@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,21 @@ def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_
     assert "(it has only just started)" in said or "(it is still starting after 6000 ms)" in said
     assert "placed 100 tasks" in said
     assert "no answer within" not in said
+
+
+def test_a_start_that_was_given_up_ends_what_it_opens_and_has_no_part_in_the_next(java: str, tmp_path: Path) -> None:
+    """Both wrote the same fields: one process was left, or its answers were taken for those of the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        for setting, end in (
+            (f"command={shlex.join([sys.executable, '-c', 'import time; time.sleep(300)'])}", "\nended"),
+            (f"address=127.0.0.1:{server.getsockname()[1]}", ""),
+        ):
+            command = [java_command(), *JVM_OPTIONS, "-cp", java, "taskassignor.GivenUpStart", f"{PREFIX}{setting}"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+            assert done.stdout.strip() == f"it was given up while it started{end}"
+        with server.accept()[0] as accepted:
+            assert accepted.recv(1) == b""
 
 
 def test_settings_that_cannot_be_are_said_and_replaced(java: str, tmp_path: Path) -> None:
