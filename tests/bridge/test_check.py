@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,16 @@ def test_settings_that_the_chosen_class_does_not_read_are_said(
     warned = [one.message for one in check_properties(file) if one.verdict is Verdict.WARNING]
     assert len(warned) == len(said)
     assert all(text.startswith(f"python.task.assignor.{start}") for text, start in zip(warned, said, strict=True))
+
+
+def test_a_wrapper_that_does_not_answer_is_waited_for_no_longer_than_its_time(tmp_path: Path) -> None:
+    """What it had started kept standard output open: the check came back when that ended, if ever."""
+    file = tmp_path / "app.properties"
+    file.write_text(
+        "task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.timeout.ms=200\n"
+        "python.task.assignor.command=sh -c 'sleep 100; true'\n"
+    )
+    began = time.monotonic()
+    (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert "no answer within 0.2 s" in error.message
+    assert time.monotonic() - began < 50

@@ -31,6 +31,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
+from task_assignor.runtime.shells import heartbeat, local
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.heartbeat import Heartbeats
@@ -442,3 +443,45 @@ def test_workers_of_the_user_hear_ctrl_c_after_a_run(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
     )
     assert done.stdout == "set()\n"
+
+
+def test_processes_that_were_killed_and_do_not_end_are_named_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel may hold them, as while a disk does not answer: the end of a run waited for them for ever."""
+
+    class Held:
+        pid = 7
+
+        def is_alive(self) -> bool:
+            return True
+
+        def join(self, timeout: float) -> None:
+            assert timeout <= 0.05
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(local, "_KILLED_S", 0.05)
+    launcher = LocalProcessLauncher()
+    launcher._processes["client-0"] = Held()  # type: ignore[assignment]
+    launcher.stop(0)
+    assert "Killed, but not ended within 0.05 s, and not waited for: client-0 (pid 7)." in caplog.text
+
+
+def test_a_heartbeat_process_that_was_killed_and_does_not_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client waited for it for ever, and did not join again."""
+
+    class Held:
+        pid = 7
+
+        def kill(self) -> None: ...
+
+        def wait(self, timeout: float) -> None:
+            raise subprocess.TimeoutExpired("beat", timeout)
+
+    heartbeats = heartbeat.HeartbeatProcess.__new__(heartbeat.HeartbeatProcess)
+    heartbeats._process = Held()  # type: ignore[assignment]
+    heartbeats.end()
+    assert "The heartbeat process 7 was killed and has not ended within 5 s" in caplog.text

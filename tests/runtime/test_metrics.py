@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from task_assignor.runtime import (
     RunFailed,
     SourcesGrown,
     TaskRestored,
+    metrics_export,
     metrics_in_file,
     metrics_on_port,
     metrics_to_opentelemetry,
@@ -230,3 +232,15 @@ def test_opentelemetry_sees_the_same() -> None:
 
 def _label(point: Any) -> str:
     return next((str(value) for key, value in point.attributes.items() if key != "application_id"), "")
+
+
+def test_a_disk_that_does_not_answer_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a run waited for it for ever."""
+    answers = threading.Event()
+    monkeypatch.setattr(metrics_export, "_LONGEST_END_S", 0.05)
+    with metrics_in_file(Metrics("shop"), tmp_path / "m.prom", every_s=3_600):
+        monkeypatch.setattr(metrics_export, "replace_file", lambda *_: answers.wait())
+    answers.set()
+    assert "is perhaps not the last" in caplog.text

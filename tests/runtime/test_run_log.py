@@ -12,6 +12,7 @@ import pytest
 from task_assignor.runtime import RunResult, run_log
 from task_assignor.runtime.run_log import RunLog, list_states, read_log
 from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.storage.base import Data
 from task_assignor.sdk import ApplicationStateBuilder, read_state
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import QUICK, application, count_topology, join_topology, write_streams
@@ -204,3 +205,22 @@ def test_a_log_that_is_closed_at_the_end_of_a_pause_ends(monkeypatch: pytest.Mon
     log._thread.join(30)
     assert not log._thread.is_alive()
     assert list(storage.objects.values()) == [b"the last one\n"]
+
+
+def test_a_storage_that_does_not_answer_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a run waited for it for ever."""
+    monkeypatch.setattr(run_log, "_LONGEST_END_S", 0.05)
+    monkeypatch.setattr(run_log, "_GATHERED_S", 0.0)
+    answers = threading.Event()
+
+    class Silent(MemoryStorage):
+        def put(self, name: str, data: Data) -> None:
+            answers.wait()
+
+    log = RunLog(Silent(), "shop", 1)
+    log.line("{}")
+    log.close()
+    answers.set()
+    assert "The log of the run is perhaps not written to its end" in caplog.text

@@ -6,13 +6,14 @@ import enum
 import os
 import re
 import shlex
+import signal
 import socket
 import struct
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -282,15 +283,26 @@ def _connected(address: str | None, command: list[str], timeout: float) -> Itera
             stream = connection.makefile("rwb")
             yield cast(BinaryIO, stream), cast(BinaryIO, stream)
         return
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     # What never answers is ended, and then the read is, too.
-    ending = threading.Timer(timeout, process.kill)
+    ending = threading.Timer(timeout, _end, (process,))
     ending.start()
     try:
         yield cast(BinaryIO, process.stdout), cast(BinaryIO, process.stdin)
     finally:
         ending.cancel()
-        process.kill()
-        process.communicate()
+        _end(process)
+        process.stdout.close()
+        process.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With what a wrapper script has started: it would keep standard output open. Our Python, a group of its own, ends with its input."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(OSError):
+        cast(BinaryIO, process.stdin).close()

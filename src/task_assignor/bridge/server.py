@@ -22,6 +22,7 @@ from task_assignor.sdk.logs import logger_of
 logger = logger_of(__name__)
 
 _PAUSE_S: Final = 1.0
+_KILLED_S: Final = 10.0
 
 
 class ServeException(StreamsException):
@@ -127,7 +128,10 @@ class BridgeServer:
             with contextlib.suppress(ProcessLookupError):
                 # With all that its assignor has started.
                 os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
+            try:
+                worker.wait(_KILLED_S)
+            except subprocess.TimeoutExpired:
+                logger.warning("Process %d was killed and has not ended within %g s.", worker.pid, _KILLED_S)
 
     def __enter__(self) -> Self:
         return self

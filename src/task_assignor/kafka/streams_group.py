@@ -44,6 +44,8 @@ _LEAST_SESSION_MS: Final = 1_000
 _POLL_MS: Final = 100
 # Members may take as long as Kafka's default of max.poll.interval.ms to join again.
 _JOIN_S: Final = 330
+_LEAVE_S: Final = 120.0
+"""Its consumer takes no longer than `request.timeout.ms` to close; the rest is for a question that is under way."""
 _ADVICE: Final[dict[type[Exception], str]] = {
     GroupAuthorizationFailedError: "Maybe this user lacks the right to READ the group.",
     InconsistentGroupProtocolError: (
@@ -153,7 +155,9 @@ class StreamsGroupLeader:
         """Leave the group; a static member stays in it until its session ends. A second call does nothing."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_LEAVE_S)
+            if self._thread.is_alive():
+                _log.warning("It has not left the group %r within %g s, and is not waited for.", self._group, _LEAVE_S)
 
     def _run(self) -> None:
         try:

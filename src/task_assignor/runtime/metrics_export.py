@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 _FILE_EVERY_S: Final = 5.0
+_LONGEST_END_S: Final = 30.0
+"""At the end the last file is waited for so long."""
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _log = logger_of(__name__)
@@ -73,6 +75,7 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
     try:
         yield int(server.server_address[1])
     finally:
+        # Its thread looks twice a second whether it shall end; requests have threads of their own, which nobody waits for.
         server.shutdown()
         server.server_close()
 
@@ -119,7 +122,13 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         yield
     finally:
         over.set()
-        writer.join()
+        writer.join(_LONGEST_END_S)
+        if writer.is_alive():
+            _log.warning(
+                "The file for metrics %s is perhaps not the last: its disk has not taken it for %g s.",
+                file,
+                _LONGEST_END_S,
+            )
 
 
 def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> None:

@@ -32,6 +32,8 @@ PART_BYTES: Final = 256 << 10
 WAITING_BYTES: Final = 16 * PART_BYTES
 """Of what cannot be written the newest lines, so much of them, wait for the storage to be back."""
 _NAME: Final = re.compile(r"\d{8,}-\d{6,}\.jsonl?")
+_LONGEST_END_S: Final = 60.0
+"""At the end, what is left to be written is waited for so long."""
 _GATHERED_S: Final = 1.0
 """What is told so soon after something else is written together with it."""
 
@@ -86,10 +88,16 @@ class RunLog:
         self._has_news.set()
 
     def close(self) -> None:
-        """Write what was given, and end."""
+        """Write what was given, and end; a storage that does not answer is not waited for without end."""
         self._is_over.set()
         self._has_news.set()
-        self._thread.join()
+        self._thread.join(_LONGEST_END_S)
+        if self._thread.is_alive():
+            _log.warning(
+                "The log of the run is perhaps not written to its end: %s has not taken it for %g s.",
+                self._storage.address,
+                _LONGEST_END_S,
+            )
 
     def _run(self) -> None:
         is_over = False

@@ -82,6 +82,7 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
         raise
     finally:
         done.set()
+        # It waits for nothing but answers of Spark's JVM, as what follows does.
         watcher.join()
         for key, value in before.items():
             context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it

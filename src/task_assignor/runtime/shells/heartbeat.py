@@ -16,9 +16,14 @@ from typing import Protocol
 from task_assignor.runtime.machines.protocol import Alive, Gone, ToClient
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.transport import connect, frame
+from task_assignor.sdk.logs import logger_of
 
 _PATIENCE_S = 5.0
 """A client that nobody has heard for the time in which it should have joined again, and so much more, is ended."""
+
+_KILLED_S = 5.0
+"""So long a process that was killed is waited for."""
+_log = logger_of(__name__)
 
 
 def beat(parent: int, descriptor: int, interval_s: float, patience_s: float, alive: bytes, gone: bytes) -> None:
@@ -146,4 +151,12 @@ class HeartbeatProcess:
     def end(self) -> None:
         """End it; what it would say is not wanted any more."""
         self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(_KILLED_S)
+        except subprocess.TimeoutExpired:
+            # The kernel has not let go of it. It says nothing any more, whenever it ends.
+            _log.warning(
+                "The heartbeat process %d was killed and has not ended within %g s; it is not waited for.",
+                self._process.pid,
+                _KILLED_S,
+            )

@@ -40,6 +40,8 @@ _FOR_OTHERS: Final = "task_assignor.runtime.shells.fork_server"
 """What it imports for the sake of other processes than clients."""
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
 """Between two tries to start a process."""
+_KILLED_S: Final = 30.0
+"""So long processes that were killed are waited for: the kernel may hold one whose disk does not answer."""
 _LOOK_EVERY_S: Final = 1.0
 """At the fork server, while it is waited for the end of processes."""
 
@@ -199,6 +201,7 @@ class LocalProcessLauncher:
         ended = [(name, process) for name, process in sorted(self._processes.items()) if not process.is_alive()]
         exits = []
         for name, process in ended:
+            # It has ended, so this comes back at once.
             process.join()
             code = process.exitcode or 0
             reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
@@ -218,11 +221,17 @@ class LocalProcessLauncher:
             if process.is_alive():
                 # A stopped process would ignore anything milder.
                 process.kill()
-        for process in self._processes.values():
-            while process.is_alive():
+        until, left = time.monotonic() + _KILLED_S, []
+        for name, process in sorted(self._processes.items()):
+            while process.is_alive() and time.monotonic() < until:
                 _wake_fork_server()
-                process.join(_LOOK_EVERY_S)
-            process.close()
+                process.join(min(_LOOK_EVERY_S, _KILLED_S))
+            if process.is_alive():
+                left.append(f"{name} (pid {process.pid})")
+            else:
+                process.close()
+        if left:
+            _log.warning("Killed, but not ended within %g s, and not waited for: %s.", _KILLED_S, ", ".join(left))
         for reader in self._reasons.values():
             reader.close()
         self._processes, self._reasons = {}, {}
