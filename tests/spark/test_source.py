@@ -29,7 +29,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import ConfigException
 from task_assignor.spark import SparkSessionError, read_results, read_topic, register_source
-from task_assignor.spark.source import TaskAssignorSource, check_files, rows_of_output, rows_of_topic
+from task_assignor.spark.source import Place, TaskAssignorSource, check_files, rows_of_output, rows_of_topic
 from tests.runtime.support import Watch, application, in_order, join_topology, stream, write_streams
 from tests.runtime.test_compaction import TASKS, Run
 
@@ -179,6 +179,59 @@ def test_deleted_rows_are_passed_over_by_what_begins_and_told_to_what_wants_them
     delete_records(root, "numbers", dict(enumerate(Topic.open(root, "numbers").end_offsets())))
     with pytest.raises(Exception, match="they were deleted"):
         stream("read")
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_stream_begins_where_it_began_when_its_first_batch_is_done_again(tmp_path: Path, starting: str) -> None:
+    """Spark writes down only how far it goes: rows that were deleted or came meanwhile were missing without a word."""
+    write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers", "startingOffsets": starting})
+
+    def read(end: Place, start: Place | None = None) -> list[int]:
+        # As Spark does it, in a process for each start of the query.
+        stream = found.streamReader(found.schema())
+        parts = stream.partitions(stream.initialOffset() if start is None else start, end)
+        return [key for part in parts for batch in stream.read(part) for key in batch.to_pydict()["key"]]  # type: ignore[union-attr]
+
+    stream = found.streamReader(found.schema())
+    begin = stream.initialOffset()
+    append_topic(tmp_path, "numbers", numbers(30, 40))
+    first = stream.latestOffset(begin, object())  # type: ignore[arg-type]
+    expected = list(range(0 if starting == "earliest" else 30, 40))
+    assert read(first) == expected
+    append_topic(tmp_path, "numbers", numbers(40, 50))
+    assert read(first) == expected
+    second = stream.latestOffset(first, object())  # type: ignore[arg-type]
+    assert read(second, first) == list(range(40, 50))
+    assert stream.latestOffset(second, object()) == second  # type: ignore[arg-type]
+    # Checkpoints of before did not say where they began.
+    (old, newer) = ({key: place[key] for key in ("id", "ends")} for place in (first, second))
+    assert stream.latestOffset(old, object()) == newer  # type: ignore[arg-type]
+    assert read(newer, old) == list(range(40, 50))
+    delete_records(tmp_path, "numbers", {0: 35})
+    with pytest.raises(TopicException, match=rf"those from {expected[0]} on are wanted: they were deleted"):
+        read(first)
+
+
+def test_a_stream_whose_first_batch_failed_says_so_if_its_rows_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
+    register_source(spark)
+    written: list[int] = []
+
+    def write(rows: DataFrame, _: int) -> None:
+        if not written:
+            written.append(-1)
+            raise OSError("the sink is not there")
+        written.extend(row.key for row in rows.collect())
+
+    stream = spark.readStream.format("task_assignor").option("topics_root", str(tmp_path)).option("topic", "numbers")
+    writer = stream.load().writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match="the sink is not there"):
+        writer.trigger(availableNow=True).start().awaitTermination(300)
+    delete_records(tmp_path, "numbers", {0: 10})
+    with pytest.raises(Exception, match="those from 0 on are wanted: they were deleted"):
+        writer.trigger(availableNow=True).start().awaitTermination(300)
+    assert written == [-1]
 
 
 def test_rows_that_are_deleted_while_they_are_looked_for_are_not_said_to_be_lost(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ _SLIP: Final = 0.7
 """Spark and its catalogues have options of their own; what looks so much like one of ours is a slip of the hand."""
 _DIGITS: Final = 38
 Place: TypeAlias = dict[str, Any]
-"""Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position."""
+"""Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position. Of a stream also `starts`: the `ends` of where it began."""
 _NEAREST: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -394,17 +394,21 @@ class _StreamReader(DataSourceStreamReader):
         self.with_offsets = with_offsets
 
     def initialOffset(self) -> Place:  # noqa: N802 (Spark's name)
-        """Where a new stream begins."""
+        """Where a new stream begins. Spark asks anew whenever it does the first batch, and writes down only how far that goes."""
         rows = self.source._rows()  # noqa: SLF001 (they belong together)
-        return rows.upto(rows.ends if self.begins_late else rows.starts)
+        begin = rows.upto(rows.ends if self.begins_late else rows.starts)
+        return {**begin, "starts": begin["ends"]}
 
-    def latestOffset(self, *_: object) -> Place:  # noqa: N802 (Spark's name)
-        """How far it goes now."""
+    def latestOffset(self, start: Place | None = None, *_: object) -> Place:  # noqa: N802 (Spark's name)
+        """How far it goes now, and where it began: equal to `start`, which Spark tells since 4.2, if nothing is new."""
         rows = self.source._rows()  # noqa: SLF001
-        return rows.upto(rows.ends)
+        return {**(start or {}), **rows.upto(rows.ends)}
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
         """One per part that has rows between two places."""
+        if start.get("starts") == start["ends"] and "starts" in end:
+            # The first batch, maybe once more: rows that came or were deleted meanwhile do not change where it begins.
+            start = {**start, "ends": end["starts"]}
         found = self.source._rows().between(start, end)  # noqa: SLF001
         check_files(piece for pieces in found.values() for piece in pieces)
         return [InputPartition(pieces) for pieces in found.values() if pieces]
