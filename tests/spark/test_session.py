@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import zipfile
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from task_assignor.spark import SparkSessionError, check_session, find_java, spark_session
+from task_assignor.spark import SparkLauncher, SparkSessionError, check_session, find_java, spark_session
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive
@@ -126,6 +128,67 @@ def test_what_java_said_is_told_and_not_what_py4j_says_of_itself() -> None:
         "An error occurred while calling None.a.B.\n: org.apache.spark.SparkException: Invalid URL: x\n\tat a.b(C:1)\n"
     )
     assert short_reason(text) == "Invalid URL: x"
+    cause = "Caused by: java.io.IOException: no way\n\tat a.b(C:2)\nCaused by: java.net.ConnectException: refused\n"
+    assert short_reason(text + cause) == "Invalid URL: x (java.net.ConnectException: refused)"
+    assert short_reason(f"{text}Caused by: java.io.IOException: URL: x\n") == "Invalid URL: x"
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server on loopback that answers whatever it is asked first: its port, and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.recv(1_000))
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1], asked
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Illegal character CNTL=0x0\r\nContent-Type: x\r\n\r\n", b"SSH-2.0-x\r\n"]
+)
+def test_the_port_of_something_else_is_not_taken_for_that_of_a_master(answer: bytes) -> None:
+    """Spark tried that of the master's page for 74 seconds, and said that the SparkContext was stopped."""
+    with (
+        answering(answer) as (port, _),
+        pytest.raises(SparkSessionError, match=rf"127\.0\.0\.1:{port} \(something else does: '{answer[:7].decode()}"),
+    ):
+        _require_master(f"spark://127.0.0.1:{port}")
+
+
+# What a master says; what one says that wants TLS; one that wants a password says nothing.
+@pytest.mark.parametrize("answer", [b"\0\0\0\0\0\0\0A\x08No.", b"\x15\x03\x03\0\x02\x02\x46", b""])
+def test_what_may_be_a_master_is_left_to_spark(answer: bytes) -> None:
+    with answering(answer) as (port, asked):
+        _require_master(f"spark://127.0.0.1:{port}")
+    assert asked == [b"\0\0\0\0\0\0\0\x18\x06\0\0\0\x0b/files/\r\n\r\n"]
+
+
+def test_a_cluster_that_starts_no_executor_is_told_once_with_the_sizes_that_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a cluster whose workers were too small it was only said that no client had come."""
+    conf = {"spark.executor.cores": "4"}
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    slots = [1, 0]
+    monkeypatch.setattr(SparkLauncher, "capacity", lambda _: slots[0])
+    for expected in ([], ["spark.executor.memory (1g, Spark's own choice), and the cores spark.executor.cores (4)"]):
+        launcher = SparkLauncher(session)
+        launcher._executor_due = 0.0
+        for _ in range(2):
+            launcher._next_look.clear()
+            launcher._next_look.update(exits=0.0)
+            assert launcher.exits() == []
+        assert [said for said in expected if said in caplog.text] == expected
+        assert len(caplog.records) == len(expected)
+        del slots[0]
 
 
 @pytest.mark.spark
@@ -280,9 +343,19 @@ def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
     with_source = begin + daemon + "    outfile.flush()\n    ~~~~^^\n" + "BrokenPipeError: [Errno 32] Broken pipe\n"
     other = begin + daemon + '  File "/opt/program.py", line 1, in f\nValueError: mine\n'
 
-    said = f"WARNING: Using incubator modules\n{closed}one\n{other}{with_source}two\n{closed}"
+    of_stream = (
+        f'{begin}  File "/lib/pyspark.zip/pyspark/util.py", line 822, in local_connect_and_auth\n'
+        "FileNotFoundError: [Errno 2] No such file or directory\n\n"
+        f"During handling of the above exception, another exception occurred:\n\n{begin}"
+        '  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+        '  File "/lib/pyspark.zip/pyspark/sql/streaming/python_streaming_source_runner.py", line 313, in <module>\n'
+        '  File "/lib/python3.11/contextlib.py", line 137, in __enter__\n    return next(self.gen)\n'
+        '  File "/lib/pyspark.zip/pyspark/worker_util.py", line 246, in get_sock_file_to_executor\n'
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket: tried /tmp/.x.sock\n"
+    )
+    said = f"WARNING: Using incubator modules\n{closed}one\n{other}{with_source}two\n{closed}{of_stream}\nthree\n{of_stream}{other}"
 
-    assert forwarded(said, capfd) == f"one\n{other}two\n"
+    assert forwarded(said, capfd) == f"one\n{other}two\nthree\n{of_stream}{other}"
     assert forwarded(begin + daemon, capfd) == begin + daemon
 
 

@@ -31,6 +31,7 @@ OURS: Final = "task-assignor-"
 """Begins the names of the job groups of this package, whose failures are looked at by who has started them."""
 _LISTED_TASKS: Final = 10_000
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
+_CAUSE: Final = "Caused by: "
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
 logger = logger_of(__name__)
@@ -207,8 +208,10 @@ def short_reason(text: str) -> str:
     if found and "Traceback (most recent call last)" in text:
         return str(found[-1])
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:
-        # What Py4J says of itself; what Java said comes after it.
-        return _JAVA_CLASS.sub("", lines[1])
+        # What Py4J says of itself; what Java said comes after it, and why at the end.
+        said = _JAVA_CLASS.sub("", lines[1])
+        why = next((line.removeprefix(_CAUSE) for line in reversed(lines) if line.startswith(_CAUSE)), said)
+        return said if why.partition(": ")[2] in said else f"{said} ({why})"
     return lines[0].removeprefix("org.apache.spark.SparkException: ").split(". Consider setting ")[0]
 
 

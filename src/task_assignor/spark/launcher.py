@@ -6,6 +6,7 @@ by the assignor alone: Spark's scheduler has no part in it.
 
 from __future__ import annotations
 
+import math
 import pickle
 import signal
 import threading
@@ -34,6 +35,7 @@ from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, s
 from task_assignor.spark.session import check_session, driver_host, needs_session
 from task_assignor.spark.shipping import ship_package
 
+_NO_EXECUTOR_S: Final = 15
 _LOOK_EVERY_S: Final = 0.5
 _GRACE_S: Final = 3.0
 _CANCEL_TIMEOUT_S: Final = 10.0
@@ -78,6 +80,8 @@ class SparkLauncher:
         self._stopping = False
         self._next_look = dict.fromkeys(("exits", "departing"), 0.0)
         self._seen: set[int] = set()
+        self._executor_due = math.inf
+        """Without any executor by then that is told."""
         self._interrupt_handler: Any = None
 
     @property
@@ -102,6 +106,8 @@ class SparkLauncher:
         slots = self.capacity()
         if slots < len(plan.bootstraps):
             logger.warning("%d clients want a slot each, Spark has %d now; the rest wait.", len(plan.bootstraps), slots)
+        if not slots:
+            self._executor_due = time.monotonic() + _NO_EXECUTOR_S
 
     def capacity(self) -> int:
         """How many slots the executors have that are there now."""
@@ -172,6 +178,7 @@ class SparkLauncher:
         """
         if self._stopping or not self._is_due("exits"):
             return ()
+        self._tell_without_executors()
         found = []
         for name, job in sorted(self._jobs.items()):
             if job.error is not None:
@@ -185,6 +192,21 @@ class SparkLauncher:
                     self._seen.add(attempt.task_id)
                     found.append(ClientExit(name, short_reason(attempt.message)))
         return found
+
+    def _tell_without_executors(self) -> None:
+        """Spark would say it too, where its messages are not turned down, and without the sizes."""
+        if time.monotonic() < self._executor_due:
+            return
+        self._executor_due = math.inf
+        if not self.capacity():
+            conf = self.spark.sparkContext.getConf()
+            logger.warning(
+                "Spark has had no executor for %d s. Maybe no worker has room for one: it wants the memory spark.executor.memory (%s), "
+                "and the cores spark.executor.cores (%s). The master's page shows workers and what waits.",
+                _NO_EXECUTOR_S,
+                conf.get("spark.executor.memory") or "1g, Spark's own choice",
+                conf.get("spark.executor.cores") or "all of a worker",
+            )
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; cancel the jobs of those that are left.

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import socket
+import struct
 import sys
 import sysconfig
 import threading
@@ -25,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, shown
 from task_assignor.spark.java import prepare_java
 from task_assignor.spark.jobs import end_failing_jobs, short_reason
 
@@ -35,7 +36,21 @@ _FEW_FAILURES: Final = 100
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
 _MASTER_TIMEOUT_S: Final = 5.0
-_CLOSED: Final = (b"BrokenPipeError", b"ConnectionResetError")
+_NO_FILE: Final = b"/files/\r\n\r\n"
+_QUESTION: Final = struct.pack(">QBI", 13 + len(_NO_FILE), 6, len(_NO_FILE)) + _NO_FILE
+"""In Spark's protocol the request for a file that is not there (`StreamRequest`): a master says no, and a web server `HTTP/1.1 400`."""
+_ANSWER_TIMEOUT_S: Final = 1.0
+_ANSWER_BYTES: Final = 40
+_CLOSED: Final = (
+    b"BrokenPipeError",
+    b"ConnectionResetError",
+    b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]",
+)
+_OF_CLOSED: Final = re.compile(
+    rb'.*/pyspark/(daemon|util|worker_util|sql/streaming/python_streaming_\w+)\.py"|  File "(<frozen runpy>|.*/contextlib\.py)"'
+    rb"|FileNotFoundError: \[Errno 2\] No such file or directory$|During handling of the above exception|\s*$"
+)
+"""What is in their tracebacks: of one that forks, and of one that was started for a stream which was stopped at once."""
 
 logger = logger_of(__name__)
 T = TypeVar("T")
@@ -259,14 +274,30 @@ def _require_master(master: str) -> None:
     said = []
     for host, _, port in addresses:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_TIMEOUT_S).close()
-            return
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_TIMEOUT_S) as connection:
+                strange = _strange_answer(connection)
+            if not strange:
+                return
+            said.append(f"{host}:{port} (something else does: {shown(strange)})")
         except (OSError, OverflowError) as error:
             said.append(f"{host}:{port} ({error})")
     raise SparkSessionError(
         f"No master of a Spark cluster answers at {' or '.join(said)}. Maybe it is not started, or has another port: its page "
         "says its URL."
     )
+
+
+def _strange_answer(connection: socket.socket) -> str:
+    """What somebody answers who is no master of Spark, such as the master's own page; "": it may be one."""
+    connection.settimeout(_ANSWER_TIMEOUT_S)
+    try:
+        connection.sendall(_QUESTION)
+        answer = b"".join(connection.recv(_ANSWER_BYTES).splitlines()[:1])
+    except OSError:
+        return ""
+    # Frames of Spark begin with a length in eight bytes, those of TLS with a small number.
+    text = answer.decode("ascii", "ignore")
+    return text if len(text) == len(answer) and text.isprintable() else ""
 
 
 def _raise_if_any(problems: Iterable[str]) -> None:
@@ -367,7 +398,8 @@ def _raise_not_started(said: str, error: Exception) -> NoReturn:
 def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> None:
     """Pass the JVM's standard error on, without what no setting of Spark turns off.
 
-    That is the JVM's own warnings, and the traceback of a Python worker that Spark closed while it was waiting.
+    That is the JVM's own warnings, and the traceback of a Python worker that Spark closed while it was waiting, or before it
+    had begun (a stream that is stopped at once).
     """
     with os.fdopen(reader, "rb") as lines:
         block: list[bytes] = []
@@ -380,20 +412,24 @@ def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> N
                 # Several workers may be closed at the same time, and their lines are mixed.
                 block.append(line)
                 continue
-            if block and not block[-1].startswith(_CLOSED):
-                _write_all(block)
+            _write_unless_closed(block)
             block = []
             if not text.startswith("WARNING: "):
                 _write_all([line])
-        if block and not block[-1].startswith(_CLOSED):
-            _write_all(block)
+        _write_unless_closed(block)
 
 
 def _is_of_closed_worker(line: bytes, inside: bool) -> bool:
     return line.startswith(b"Traceback (most recent call last):") or (
         # Python 3.13 finds the source lines too, and puts them, indented, below.
-        inside and (line.startswith((*_CLOSED, b"    ")) or b"/pyspark/daemon.py" in line)
+        inside and (line.startswith((*_CLOSED, b"    ")) or _OF_CLOSED.match(line) is not None)
     )
+
+
+def _write_unless_closed(block: list[bytes]) -> None:
+    last = next((line for line in reversed(block) if line.strip()), b"")
+    if not last.startswith(_CLOSED):
+        _write_all(block)
 
 
 def _write_all(lines: list[bytes]) -> None:
