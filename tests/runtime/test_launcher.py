@@ -80,7 +80,11 @@ def test_a_client_whose_processes_end_before_they_join_fails_the_run(tmp_path: P
     launcher = Idle([ClientExit("client-2", "exit code 1")])
     message = _run(tmp_path, launcher)
     assert "The process of client-2 ended 3 times in a row before it joined (the last time: exit code 1)" in message
+    assert message.endswith('a script needs `if __name__ == "__main__":`.')
     assert launcher.replaced == ["client-2", "client-2"]
+    # Where it is known why, that is no advice.
+    reason = "ClientException: No module named 'x'. Maybe install it"
+    assert _run(tmp_path / "2", Idle([ClientExit("client-2", f"{reason}.")])).endswith(f"(the last time: {reason}).")
 
 
 def test_an_engine_that_gives_up_fails_the_run(tmp_path: Path) -> None:

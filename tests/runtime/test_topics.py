@@ -162,6 +162,14 @@ def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path) -> No
         Topic.open(tmp_path, "flight")
 
 
+def test_a_topic_that_others_have_seen_is_said_to_be_in_a_folder_that_is_not_shared(tmp_path: Path) -> None:
+    """As on an executor whose folder of that name is another one."""
+    with pytest.raises(
+        TopicException, match=r"There is no topic 'flights' .* It was there before.* all clients must share"
+    ):
+        Topic.open(tmp_path, "flights", "0b2fd9d2-5b8e-4d6b-9a3c-0c7a8f1f7c11")
+
+
 def test_a_broken_description_is_named(tmp_path: Path) -> None:
     write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
     path = description(tmp_path, "t")

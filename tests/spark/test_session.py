@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -13,16 +14,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from task_assignor.runtime import ClientException
 from task_assignor.spark import SparkLauncher, SparkSessionError, check_session, find_java, spark_session
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive
+from task_assignor.spark.where import read_bootstrap
 
 SOURCES = Path(__file__).parents[2] / "src"
 OWN_SPARK = pytest.mark.xdist_group("with_demo")  # as in test_demo: beside the Spark of all others
@@ -189,6 +192,19 @@ def test_a_cluster_that_starts_no_executor_is_told_once_with_the_sizes_that_are_
         assert [said for said in expected if said in caplog.text] == expected
         assert len(caplog.records) == len(expected)
         del slots[0]
+
+
+def test_a_module_that_an_executor_lacks_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Far: ...
+
+    Far.__module__, Far.__qualname__ = "far_away", "Far"
+    monkeypatch.setitem(sys.modules, "far_away", cast("Any", SimpleNamespace(Far=Far)))
+    payload = pickle.dumps(Far())
+    monkeypatch.delitem(sys.modules, "far_away")
+    with pytest.raises(ClientException, match=r"on .* does not have: No module named 'far_away'\. .*addPyFile"):
+        read_bootstrap(payload)
 
 
 @pytest.mark.spark

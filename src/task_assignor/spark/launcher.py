@@ -7,7 +7,6 @@ by the assignor alone: Spark's scheduler has no part in it.
 from __future__ import annotations
 
 import math
-import pickle
 import signal
 import threading
 import time
@@ -272,11 +271,10 @@ def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
             time.sleep(0.2)
 
         from task_assignor.runtime import run_client
-        from task_assignor.spark.where import executor_process, spark_attempt
+        from task_assignor.spark.where import executor_process, read_bootstrap, spark_attempt
 
-        bootstrap = pickle.loads(payload)
         attempt = spark_attempt(executor_process()[0])
-        run_client(bootstrap, attempt)
+        run_client(read_bootstrap(payload), attempt)
         yield attempt
 
     return run

@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 import msgspec
 
-from task_assignor.runtime import ClientBootstrap
 from task_assignor.runtime.machines.client_task import Job, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome
 from task_assignor.runtime.machines.encoding import Message
@@ -23,7 +22,7 @@ from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps, step
 from task_assignor.sdk import TaskId
-from task_assignor.spark.where import executor_process, spark_attempt
+from task_assignor.spark.where import executor_process, read_bootstrap, spark_attempt
 
 
 @attrs.frozen
@@ -140,12 +139,12 @@ def do_here(payload: bytes) -> Surroundings | Misplaced | str:
     work: Look | Serve = pickle.loads(told.work)
     if isinstance(work, Look):
         # The client is the executor, not this Python worker.
-        return attrs.evolve(TasksHere(pickle.loads(work.bootstrap)).surroundings(), pid=process)
+        return attrs.evolve(TasksHere(read_bootstrap(work.bootstrap)).surroundings(), pid=process)
     return _serve(work, spark_attempt(executor))
 
 
 def _serve(told: Serve, attempt: str) -> str:
-    bootstrap: ClientBootstrap = pickle.loads(told.bootstrap)
+    bootstrap = read_bootstrap(told.bootstrap)
     prepare_process(bootstrap)
     channel = connect(told.address, told.authkey, 10, Request | None)
     try:

@@ -1,9 +1,13 @@
-"""Where a Spark task runs, as it finds out itself: Spark's Python interface does not tell."""
+"""Where a Spark task runs, as it finds out itself: Spark's Python interface does not tell; and whether all is there."""
 
 from __future__ import annotations
 
 import os
+import pickle
+import socket
 from typing import Any
+
+from task_assignor.runtime import ClientBootstrap, ClientException
 
 
 def spark_attempt(executor: str) -> str:
@@ -36,3 +40,19 @@ def executor_process() -> tuple[str, int]:
     except OSError:
         pass
     return "unknown", os.getpid()
+
+
+def read_bootstrap(payload: bytes) -> ClientBootstrap:
+    """What `pickle_bootstrap` made.
+
+    Raises:
+        ClientException: a module of the application is not here.
+    """
+    try:
+        bootstrap: ClientBootstrap = pickle.loads(payload)
+    except ModuleNotFoundError as error:
+        raise ClientException(
+            f"The application needs a module that the executor on {socket.gethostname()} does not have: {error}. Maybe put it "
+            "beside the file of the application, give it to Spark (spark.sparkContext.addPyFile), or install it there."
+        ) from None
+    return bootstrap

@@ -185,9 +185,15 @@ class Clients:
         self._early_exits[ended.client] += 1
         limit = _EARLY_EXITS[ended.client in self._joined]
         if self._early_exits[ended.client] >= limit:
+            # Spark says why; a process only that.
+            advice = (
+                ' Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
+                if ended.reason.startswith("exit code ")
+                else ""
+            )
             raise ClientException(
                 f"The process of {named('client', ended.client)} ended {limit} times in a row before it joined (the last "
-                f'time: {ended.reason}). Maybe its own messages say why; a script needs `if __name__ == "__main__":`.'
+                f"time: {ended.reason.removesuffix('.')}).{advice}"
             )
         self._launcher.replace(ended.client)
 
