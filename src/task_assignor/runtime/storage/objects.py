@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
-import logging
 import os
 import re
 import threading
@@ -19,6 +18,7 @@ import pyarrow as pa
 from obstore import exceptions, store
 
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import is_name
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ _PATIENCE_S: Final = 60.0
 _SILENCE_S: Final = 5.0
 _REFUSAL: Final = re.compile("status code: 4(?!08|29)")
 """An answer that will be the same the next time; others are too many requests, and servers in trouble."""
-_log = logging.getLogger(__name__)
+_log = logger_of(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (_NOT_FOUND, errno.ENOENT),
