@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import logging
 import os
 import random
 import signal
+import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -173,3 +179,30 @@ def send(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process, which may have ended before."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def arguments(description: str | None, seeds: int) -> argparse.ArgumentParser:
+    """What the programs of chaos take; so many seeds if nothing is said."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+    parser.add_argument("--seeds", type=int, default=seeds, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    return parser
+
+
+def run_seeds(given: argparse.Namespace, run: Callable[[int, Path], Trouble]) -> None:
+    """Run one seed after the other, each in an empty folder, and print what was done to it as a line of JSON.
+
+    Raises:
+        AssertionError: what must hold does not.
+    """
+    # Between two lives, too, a signal ends it so that what it has started ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    for seed in range(given.first, given.first + given.seeds):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="task-assignor-chaos-") as folder:
+            found = run(seed, Path(folder))
+        seconds = round(time.monotonic() - began)
+        done = {"seed": seed, "seconds": seconds, "kinds": +found.kinds, "happened": found.happened}
+        sys.stdout.write(json.dumps(done) + "\n")
+        sys.stdout.flush()

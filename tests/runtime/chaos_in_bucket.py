@@ -8,14 +8,7 @@ failure and no damage, since a store keeps what it has taken.
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import os
-import signal
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +16,7 @@ import attrs
 
 from task_assignor.runtime import RuntimeOptions
 from tests.runtime import chaos
+from tests.runtime.chaos_acts import arguments, run_seeds
 from tests.runtime.chaos_files import Damage
 from tests.runtime.storage.faulty_network import FaultyNetwork
 from tests.runtime.storage.s3_server import S3Server
@@ -65,37 +59,24 @@ class BucketChaos(chaos.Chaos):
         return Damage(None, self._random)
 
 
-def run(seed: int, server: S3Server, folder: Path) -> dict[str, object]:
-    """One seed, in an empty folder; clients find the store by the environment.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    began = time.monotonic()
-    found = BucketChaos(root=folder, seed=seed, server=server, url=f"{server.url}/seed-{seed}")
-    found.run()
-    return {"seed": seed, "seconds": round(time.monotonic() - began), "kinds": +found.kinds, "happened": found.happened}
-
-
 def main() -> None:
-    """Some seeds, a line each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first one")
+    """Some seeds, a line each; clients find the store by the environment."""
+    parser = arguments(__doc__, seeds=100)
     parser.add_argument(
         "--breaks", type=float, default=BREAKS, help="the chance of every piece that a connection breaks"
     )
     given = parser.parse_args()
-    # Between two lives, too, a signal ends it so that the server ends with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with S3Server() as server, FaultyNetwork(server.port, given.first, given.breaks) as network:
         os.environ.update(server.environment, AWS_ENDPOINT_URL=f"http://127.0.0.1:{network.port}")
-        for seed in range(given.first, given.first + given.seeds):
-            with tempfile.TemporaryDirectory(prefix="task-assignor-chaos-") as folder:
-                done = {**run(seed, server, Path(folder) / "seed"), "broken connections so far": network.broken}
-            sys.stdout.write(json.dumps(done) + "\n")
-            sys.stdout.flush()
+
+        def run(seed: int, folder: Path) -> BucketChaos:
+            before = network.broken
+            found = BucketChaos(root=folder / "seed", seed=seed, server=server, url=f"{server.url}/seed-{seed}")
+            found.run()
+            found.kinds["connection"] = network.broken - before
+            return found
+
+        run_seeds(given, run)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,9 @@ Every seed has a cluster of its own and every life a Spark application, as that 
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import os
 import signal
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +20,7 @@ from pyspark.sql import SparkSession
 from task_assignor.runtime import RuntimeOptions
 from task_assignor.spark import SparkLauncher, spark_session
 from tests.runtime import chaos
+from tests.runtime.chaos_acts import arguments, run_seeds
 from tests.spark.cluster import SOURCES, WORKERS, Cluster, standalone
 
 OPTIONS: RuntimeOptions = attrs.evolve(
@@ -124,33 +120,18 @@ def _sessions(cluster: Cluster) -> Iterator[Sessions]:
         sessions.stop()
 
 
-def run(seed: int, folder: Path) -> dict[str, object]:
-    """One seed, in an empty folder.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    began = time.monotonic()
+def run(seed: int, folder: Path) -> ClusterChaos:
+    """One seed, with a cluster of its own."""
     (folder / "cluster").mkdir(parents=True)
     with standalone(folder / "cluster", Path(sys.executable)) as cluster, _sessions(cluster) as sessions:
         found = ClusterChaos(root=folder / "run", seed=seed, launcher=sessions.launcher, cluster=cluster)
         found.run()
-    return {"seed": seed, "seconds": round(time.monotonic() - began), "kinds": +found.kinds, "happened": found.happened}
+    return found
 
 
 def main() -> None:
     """Some seeds, a line each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=20, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first one")
-    given = parser.parse_args()
-    # Between two lives, too, a signal ends it so that the cluster ends with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    for seed in range(given.first, given.first + given.seeds):
-        with tempfile.TemporaryDirectory(prefix="task-assignor-chaos-") as folder:
-            sys.stdout.write(json.dumps(run(seed, Path(folder))) + "\n")
-            sys.stdout.flush()
+    run_seeds(arguments(__doc__, seeds=20).parse_args(), run)
 
 
 if __name__ == "__main__":

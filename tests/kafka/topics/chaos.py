@@ -10,15 +10,9 @@ once. Prints a line of JSON for each seed.
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import shutil
 import signal
-import sys
-import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -43,7 +37,7 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import in_any_order, rows_of, write_records
 from tests.runtime import chaos
-from tests.runtime.chaos_acts import DriverDied, Trouble
+from tests.runtime.chaos_acts import DriverDied, Trouble, arguments, run_seeds
 from tests.runtime.support import settings
 
 OPTIONS: RuntimeOptions = attrs.evolve(
@@ -239,32 +233,17 @@ class KafkaChaos(Trouble):
         return Topology([SubTopology("totals", SOURCE, processor, [store], [Output(TOTALS, chaos.SCHEMA)])])
 
 
-def run(seed: int, folder: Path) -> dict[str, object]:
-    """One seed, in an empty folder.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    began = time.monotonic()
+def run(seed: int, folder: Path) -> KafkaChaos:
+    """One seed, with a cluster of its own."""
     with KafkaCluster(["a", "b", "c"], REPLICATED) as cluster:
         found = KafkaChaos(root=folder / "run", seed=seed, cluster=cluster)
         found.run()
-    return {"seed": seed, "seconds": round(time.monotonic() - began), "kinds": +found.kinds, "happened": found.happened}
+    return found
 
 
 def main() -> None:
     """Some seeds, a line each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=20, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first one")
-    given = parser.parse_args()
-    # Between two lives, too, a signal ends it so that the cluster ends with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    for seed in range(given.first, given.first + given.seeds):
-        with tempfile.TemporaryDirectory(prefix="task-assignor-chaos-") as folder:
-            sys.stdout.write(json.dumps(run(seed, Path(folder))) + "\n")
-            sys.stdout.flush()
+    run_seeds(arguments(__doc__, seeds=20).parse_args(), run)
 
 
 if __name__ == "__main__":

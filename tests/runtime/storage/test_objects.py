@@ -124,7 +124,6 @@ def test_a_store_that_does_not_answer_is_waited_for(
 ) -> None:
     """After three seconds without one a run ended, and was told to restore files from a copy."""
     monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.0)
-    monkeypatch.setattr(objects, "_PATIENCE_S", 0.3)
     monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
     storage = ObjectStorage("memory://", MemoryStore())
     storage.put("a/b", b"1")
@@ -140,9 +139,10 @@ def test_a_store_that_does_not_answer_is_waited_for(
     monkeypatch.setattr(obstore, "list_with_delimiter", breaks)
     assert storage.list("a") == storage.list("a") == ["a/b"]
     assert [record.getMessage() for record in caplog.records] == [
-        "memory: does not answer: response body error. It is waited for up to 0 s.",
+        "memory: does not answer: response body error. It is waited for up to 60 s.",
         "memory: answers again.",
     ]
+    monkeypatch.setattr(objects, "_PATIENCE_S", 0.0)
     with pytest.raises(ConnectionError, match=r"response body error.*memory:") as found:
         storage.list("a")
     assert "run it again when the store answers" in advice_to_read(found.value, "Restore it.")
