@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 from task_assignor.sdk import StreamsException
 
@@ -24,6 +24,14 @@ class Connections:
     def __init__(self, consumer: Any) -> None:
         self._net = consumer._net  # noqa: SLF001
         self._files = {number: _identity(number) for number in self._numbers()}
+
+    @classmethod
+    def of(cls, consumer: Any) -> Self | None:
+        """Those of a consumer; None: it is none, or of a version that is other inside, where closed files are not noticed."""
+        try:
+            return cls(consumer)
+        except AttributeError:
+            return None
 
     def _numbers(self) -> list[int]:
         selector = self._net._selector  # noqa: SLF001

@@ -184,7 +184,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         Raises:
             GroupException: the assignor closed what its consumer is connected by; from now on every poll raises it.
         """
-        connections = None if self._consumer is None else Connections(self._consumer)
+        connections = Connections.of(self._consumer)
         answer = self._answered(topics, members)
         if connections is not None and not connections.are_whole:
             lost = GroupException(
