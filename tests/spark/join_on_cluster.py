@@ -1,6 +1,7 @@
 """A program for tests: a join on a cluster, in the middle of which something happens to an executor. Prints what came of it as JSON.
 
-Arguments: master, folder, launcher, what happens (see `TROUBLE`).
+Arguments: master, folder, launcher, what happens (see `TROUBLE`). Its topics grow until a resident client whose
+executor is decommissioned has left: Spark tells of that after a while, when a join of fixed size may be over.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from task_assignor import StreamsConfig
 from task_assignor.runtime import (
@@ -25,16 +27,25 @@ from task_assignor.runtime import (
     ClientJoined,
     ClientLeft,
     RunEvent,
+    RunResult,
     RuntimeOptions,
     StreamsApplication,
     Topology,
     WindowedJoin,
+    append_topic,
     write_topic,
 )
+from task_assignor.runtime.application import Until
 from task_assignor.spark import PinnedLauncher, SparkLauncher, read_results, spark_session
 
-ROWS = 20_000
-BATCH_ROWS = 100
+ROWS, PINNED_ROWS = 20_000, 60_000
+BATCH_ROWS = PIECE_ROWS = 100
+SOURCES = {"left": 7919, "right": 104_729}
+
+
+def rows(source: str, start: int, count: int) -> pa.Table:
+    numbers = pl.int_range(start, start + count, eager=True)
+    return pl.DataFrame({"key": numbers * SOURCES[source] % 500, "time": numbers, source: numbers}).to_arrow()
 
 
 def where_it_is(_: object) -> str | None:
@@ -71,10 +82,11 @@ TROUBLE: dict[str, Callable[[int], None]] = {
 
 def main(master: str, folder: str, launcher: str, trouble: str) -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    for name, step in (("left", 7919), ("right", 104_729)):
-        numbers = pl.int_range(ROWS, eager=True)
-        table = pl.DataFrame({"key": numbers * step % 500, "time": numbers, name: numbers}).to_arrow()
-        write_topic(f"{folder}/topics", name, table, partitions=4, key=["key"], timestamp="time")
+    # Pinned Spark tasks run to ends that are known when they begin.
+    grows = trouble == "decommission" and launcher == "resident"
+    written = PINNED_ROWS if launcher == "pinned" else ROWS
+    for name in SOURCES:
+        write_topic(f"{folder}/topics", name, rows(name, 0, written), partitions=4, key=["key"], timestamp="time")
     spark = spark_session(
         master,
         clients=2,
@@ -93,7 +105,7 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
     began = joined_again = 0.0
 
     def on_event(event: RunEvent) -> None:
-        nonlocal began, joined_again
+        nonlocal began, joined_again, written
         match event:
             case ClientJoined():
                 (executor,) = re.findall(r"executor (\S+?),? ", event.attempt)
@@ -109,18 +121,32 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
                     troubled.append(executors["client-1"][-1])
                     began = time.monotonic()
                     TROUBLE[trouble](executor_process(str(spark.sparkContext.applicationId), troubled[0]))
+                if grows and troubled and not left:
+                    for name in SOURCES:
+                        append_topic(f"{folder}/topics", name, rows(name, written, PIECE_ROWS))
+                    written += PIECE_ROWS
 
     launchers: dict[str, Callable[[Any], Any]] = {"resident": SparkLauncher, "pinned": PinnedLauncher}
-    join = WindowedJoin(left="left", right="right", before_ms=50, after_ms=50)
-    result = StreamsApplication(
-        Topology([join.sub_topology("join", output="pairs")]),
-        StreamsConfig({"application.id": "cluster", "num.standby.replicas": 1}),
-        topics_root=f"{folder}/topics",
-        run_dir=f"{folder}/run",
-        clients=2,
-        launcher=launchers[launcher](spark),
-        options=RuntimeOptions(max_batch_rows=BATCH_ROWS, startup_timeout_ms=300_000),
-    ).run(on_event=on_event)
+    # Where topics grow one is always a piece ahead of the other.
+    grace: int | None = None if grows else 0
+    join = WindowedJoin(
+        left="left", right="right", before_ms=50, after_ms=50, left_grace_ms=grace, right_grace_ms=grace
+    )
+
+    def run(until: Until = "available_now") -> RunResult:
+        return StreamsApplication(
+            Topology([join.sub_topology("join", output="pairs")]),
+            StreamsConfig({"application.id": "cluster", "num.standby.replicas": 1}),
+            topics_root=f"{folder}/topics",
+            run_dir=f"{folder}/run",
+            clients=2,
+            launcher=launchers[launcher](spark),
+            options=RuntimeOptions(max_batch_rows=BATCH_ROWS, startup_timeout_ms=300_000),
+        ).run(on_event=on_event, until=until)
+
+    results = [run(until=lambda _: bool(left))] if grows else []
+    results.append(run())
+    commits = results[-1].commits
     found = pl.from_arrow(read_results(spark, f"{folder}/run", "pairs").toArrow())
     assert isinstance(found, pl.DataFrame)
     one, other = (pl.scan_ipc(f"{folder}/topics/{name}/*/*.arrow") for name in ("left", "right"))
@@ -129,8 +155,8 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
     after = spark.sparkContext.parallelize([0], 1).map(where_it_is).collect()
     by_executor: Counter[str] = Counter()
     misplaced = []
-    owners = {record.generation: record.clients for record in result.commits.rebalances()}
-    for record in result.commits.records():
+    owners = {record.generation: record.clients for record in commits.rebalances()}
+    for record in commits.records():
         for task, commit in record.tasks.items():
             (executor,) = re.findall(r"executor (\S+),", commit.attempt)
             by_executor[executor] += 1
@@ -143,15 +169,17 @@ def main(master: str, folder: str, launcher: str, trouble: str) -> None:
         json.dumps(
             {
                 "equal": expected.sort("left", "right").equals(found.select("left", "right").sort("left", "right")),
-                "lost": [lost.client for lost in result.lost_clients],
+                "lost": [lost.client for result in results for lost in result.lost_clients],
                 "left": left,
                 "troubled": troubled,
                 "executors": sorted(by_executor),
                 "clients": executors,
                 "misplaced": misplaced,
-                "restores": [[one.origin, one.rows, one.role] for one in result.restores if one.batch >= 0],
+                "restores": [
+                    [one.origin, one.rows, one.role] for result in results for one in result.restores if one.batch >= 0
+                ],
                 "back_after_s": round(joined_again - began, 1) if joined_again else None,
-                "refused": len(result.refused_results),
+                "refused": sum(len(result.refused_results) for result in results),
                 "before": before,
                 "after": after,
             }
