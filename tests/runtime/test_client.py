@@ -297,12 +297,12 @@ def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
     assert work == Work("process", A)
     machine.handle(JobDone(run.job, result_of(order)))
     machine.told.clear()
-    machine.handle(HeartbeatDue({("process", A): (7, "the next batch already")}))
-    assert machine.told == []
+    # What waits for the disk is still the same work, and worth a word if it does so for longer than a heartbeat.
+    for _ in range(2):
+        machine.handle(HeartbeatDue({("process", A): (7, "the next batch already")}))
+    assert machine.told == [Running({number: Work("process", A, 1, "its files are synced")})]
     machine.handle(Received(assign(2, {A: order.base}, {B: Position(0, 1, 1)})))
-    # What waits for the disk is still the same work.
-    (told,) = machine.told
-    assert told.works[number] == Work("process", A, 1, "its files are synced")
+    assert machine.told[-1].works[number] == Work("process", A, 1, "its files are synced")
     machine.handle(Answered(A))
     machine.handle(HeartbeatDue({("restore", B): (1, "")}))
     assert [work.task for work in machine.told[-1].works.values()] == [B]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from task_assignor.runtime.machines.coordinator_members import Member, Members
+from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
@@ -109,6 +110,26 @@ def test_what_hangs_is_named_by_what_it_does() -> None:
     mute = _member()
     mute.take_running({1: Work("process", A, 1, "its sources are read")}, 0)
     assert _why(mute, 1_000).startswith("the processor Join has not returned from task 0_0 for 1000 ms")
+
+
+def test_what_does_not_get_on_is_told_long_before_the_limit_and_then_less_and_less_often() -> None:
+    """A disk that stood still for 40 s was silence: nobody knew why no batch came."""
+    member, processors, options = _member(), {A: "Join"}, RuntimeOptions()
+    told = []
+    for now_ms in range(0, 100_001, 500):
+        member.last_told_ms = now_ms
+        # It says so again and again; that alone is no step.
+        is_synced = now_ms >= 2_000
+        member.take_running(
+            {1: Work("process", A, int(is_synced), "its files are synced" if is_synced else "")}, now_ms
+        )
+        told += list(member.stalled(processors, now_ms))
+        assert min(member.deadlines_ms(options)[1:]) > now_ms
+    what = "the batch of task 0_0 has not got on for {} ms: its files are synced"
+    assert told == [TaskStalled("c", A, what.format(ms), ms) for ms in (10_000, 20_000, 40_000, 80_000)]
+    member.take_running({1: Work("process", A, 2, "its sources are read")}, 100_000)
+    assert not list(member.stalled(processors, 109_999)), "it has got on"
+    assert [event.stalled_ms for event in member.stalled(processors, 110_000)] == [10_000]
 
 
 def test_an_answer_ends_the_job_and_not_the_snapshot_that_is_shared() -> None:

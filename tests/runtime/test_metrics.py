@@ -31,6 +31,7 @@ from task_assignor.runtime import (
     RunFailed,
     SourcesGrown,
     TaskRestored,
+    TaskStalled,
     metrics_export,
     metrics_in_file,
     metrics_on_port,
@@ -66,6 +67,7 @@ def a_run() -> Metrics:
     metrics.take(ClientLost("b", "b-1", "connection closed"))
     moved = ((T[2], "b", "a"),)
     metrics.take(Rebalanced(2, "b lost", {"a": ClientTasks(T)}, moved, restoring={T[2]: 500}))
+    metrics.take(TaskStalled("a", T[2], "the restore of task 0_2 has not got on for 10000 ms", 10_000))
     metrics.take(committed(2, {"a": 20}, 40))
     return metrics
 
@@ -96,6 +98,7 @@ def test_events_become_counts_and_gauges() -> None:
         "active-restoring-tasks": {"a": 1},
         "restore-total": {"a": 7},
         "restore-remaining-records-total": 500,
+        "stalled-tasks-total": 1,
         "standby-lag": {"a": 3},
         "rebalance-total": 2,
         "tasks-moved-total": 1,

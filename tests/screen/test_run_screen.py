@@ -19,6 +19,7 @@ from task_assignor.runtime import (
     RunFailed,
     RunFinished,
     TaskRestored,
+    TaskStalled,
 )
 from task_assignor.screen import RunScreen
 from task_assignor.sdk import TaskId
@@ -69,6 +70,11 @@ def test_a_takeover_is_told_in_one_line_each_with_reason_standbys_and_rows() -> 
         re.search(r"│ 0_0\.\.3 +│ +│ 0_2\.\.3 from b, which is lost; standby was here +│", line) for line in lines
     )
     assert lines[-2:] == [restored, "b is back as spark task 3, process 100"]
+
+
+def test_a_client_that_stands_still_is_shown_with_what_it_is_at() -> None:
+    reason = "the batch of task 0_2 has not got on for 10000 ms: its files are synced"
+    assert shown(TaskStalled("a", TASKS[2], reason, 10_000)) == [f"a: {reason}"]
 
 
 def test_every_generation_has_its_table_with_the_reason_of_every_move() -> None:

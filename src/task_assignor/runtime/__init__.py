@@ -42,6 +42,7 @@ from task_assignor.runtime.machines.events import (
     SnapshotRefused,
     SourcesGrown,
     TaskRestored,
+    TaskStalled,
 )
 from task_assignor.runtime.machines.records import (
     ClientTasks,
@@ -149,6 +150,7 @@ __all__ = [
     "TaskCommit",
     "TaskContext",
     "TaskRestored",
+    "TaskStalled",
     "TimeWindows",
     "Topic",
     "TopicBuilder",

@@ -53,6 +53,7 @@ from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, L
 from task_assignor.runtime.shells.local import LocalProcessLauncher
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
+from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
@@ -263,45 +264,55 @@ class StreamsApplication:
             if told is not None and not callable(told):
                 advice = f" Maybe run(until={told!r})." if told in ("available_now", "stopped") else ""
                 raise ConfigException(f"The {name} ({shown(told)}) of a run must be a function, or None.{advice}")
-        self._topics_at.prepare(self._application_id, self._topology, self._tasks)
-        with self._owned_folder() as run:
-            # Nobody has written them anew since the topology was held against them.
-            self._topics = {
-                name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
-                for name, topic in self._topics.items()
-            }
-            commits = CommitLog(self._layout.run_dir, self._upkeep())
-            with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
-                opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
-            starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
-            # A topic that was put back from an older copy may begin earlier: nothing is passed over.
-            starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
-            ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
-            sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
-            tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
-            is_continuous = until != "available_now"
-            # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
-            repartitions = Repartitions(
-                {name: output.partitions for name, output in self._topology.repartitions.items()},
-                self._topology.writers,
-                are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
-            )
-            checkpoint = commits.checkpoint()
-            records = commits.records_after(checkpoint)
-            progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
-            for name, topic in self._topics.items():
-                topic.check(progress.offsets(name), progress.seals(name))
+        is_continuous = until != "available_now"
+        opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
+        with Standstill("The run") as waits, ExitStack() as held:
+            with waits.during(opened):
+                self._topics_at.prepare(self._application_id, self._topology, self._tasks)
+                run = held.enter_context(self._owned_folder())
+                commits, opening, progress = self._open(run, is_continuous=is_continuous)
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
                 recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
                 # A listener that has raised may do so again at the end.
                 with closing(recorder):
-                    self._run(run.run_id, commits, opening, progress, recorder, log, is_continuous=is_continuous)
+                    self._run(run.run_id, commits, opening, progress, recorder, log, waits, is_continuous=is_continuous)
                     if not is_continuous:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
-                        for name, topic in self._topics.items():
-                            topic.check(progress.offsets(name), progress.seals(name))
-                    self._topics_at.check_results(self._application_id, self._topology, self._tasks)
+                        with waits.during("its topics, which it looks at once more"):
+                            for name, topic in self._topics.items():
+                                topic.check(progress.offsets(name), progress.seals(name))
+                    with waits.during("the topics of its outputs"):
+                        self._topics_at.check_results(self._application_id, self._topology, self._tasks)
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
+
+    def _open(self, run: RunDescription, *, is_continuous: bool) -> tuple[CommitLog, CommitRecord, Progress]:
+        """The commit log with the first commit of this run, and how far the tasks are by now."""
+        # Nobody has written them anew since the topology was held against them.
+        self._topics = {
+            name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
+            for name, topic in self._topics.items()
+        }
+        commits = CommitLog(self._layout.run_dir, self._upkeep())
+        with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
+            opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
+        starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
+        # A topic that was put back from an older copy may begin earlier: nothing is passed over.
+        starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
+        ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
+        sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
+        tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
+        # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
+        repartitions = Repartitions(
+            {name: output.partitions for name, output in self._topology.repartitions.items()},
+            self._topology.writers,
+            are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
+        )
+        checkpoint = commits.checkpoint()
+        records = commits.records_after(checkpoint)
+        progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
+        for name, topic in self._topics.items():
+            topic.check(progress.offsets(name), progress.seals(name))
+        return commits, opening, progress
 
     def _upkeep(self) -> Upkeep:
         given = self._options
@@ -335,11 +346,12 @@ class StreamsApplication:
         progress: Progress,
         recorder: Recorder,
         log: RunLog,
+        waits: Standstill,
         *,
         is_continuous: bool,
     ) -> None:
         authkey = secrets.token_bytes(32)
-        server = self._server = CoordinatorServer(self._bind_host, authkey)
+        server = self._server = CoordinatorServer(self._bind_host, authkey, waits)
         self._gone.clear()
         error: StreamsException | None = None
         is_done = False
@@ -388,7 +400,8 @@ class StreamsApplication:
 
             with stopping_on_signals(server.request_stop):
                 bootstraps = tuple(bootstrap(spec) for spec in self._clients)
-                self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps, is_continuous))
+                with waits.during("the launcher of its clients"):
+                    self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps, is_continuous))
                 error = server.run(
                     coordinator,
                     leader,
@@ -408,7 +421,8 @@ class StreamsApplication:
             # Closing the connections tells clients that were not told otherwise.
             server.close()
             self._server = None
-            self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
+            with waits.during("the end of its clients"):
+                self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
         if error is not None:
             raise error
 

@@ -28,6 +28,7 @@ from task_assignor.runtime.machines.events import (
     SnapshotRefused,
     SourcesGrown,
     TaskRestored,
+    TaskStalled,
 )
 from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.sdk import TaskId
@@ -81,6 +82,11 @@ METRICS: Final = (
     Metric("active-restoring-tasks", "gauge", "Active tasks whose state is being restored.", "client"),
     Metric("restore-total", "counter", "Changelog rows read to restore tasks or to keep standbys.", "client"),
     Metric("restore-remaining-records-total", "gauge", "Changelog rows that restoring active tasks have yet to read."),
+    Metric(
+        "stalled-tasks-total",
+        "counter",
+        "How often a client did not get on with a task for ten seconds, or for twice as long.",
+    ),
     Metric("snapshot-total", "counter", "Snapshots of tasks that count, in the run folder."),
     Metric("failed-snapshots-total", "counter", "Snapshots that could not be written there, or came too late."),
     Metric("standby-lag", "gauge", "Changelog rows that the standbys of a client have yet to read.", "client"),
@@ -213,6 +219,8 @@ class Metrics:
                 self._see_lags(event.lags)
             case ResultRefused():
                 values["refused-results-total"][""] += 1
+            case TaskStalled():
+                values["stalled-tasks-total"][""] += 1
             case SnapshotCommitted():
                 values["snapshot-total"][""] += 1
             case SnapshotRefused():

@@ -28,6 +28,7 @@ from task_assignor.runtime import (
     RunFinished,
     RunStopping,
     TaskRestored,
+    TaskStalled,
 )
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.ids import ranges
@@ -121,6 +122,8 @@ class RunScreen:
                 self._standby_lag[event.client] = event.standby_lag
             case ResultRefused():
                 self.say(f"refused a late answer for task {event.task}, batch {event.batch}: {event.reason}", "yellow")
+            case TaskStalled():
+                self.say(f"{event.client}: {event.reason}", "yellow")
             case RunStopping():
                 self.say(
                     f"{event.reason}: the batches in progress are finished and committed, then the run ends", "yellow"

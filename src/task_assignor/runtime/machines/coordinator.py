@@ -353,6 +353,8 @@ class Coordinator:
                 yield SendToClient(member.connection, Refused(silence, may_rejoin=True))
             if silence or hanging:
                 yield from self._remove(member, silence or hanging, now_ms, hangs=not silence)
+            else:
+                yield from map(Announce, member.stalled(self._processors, now_ms))
         if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
             waited = now_ms - self._waiting_since_ms
             if waited > self._options.startup_timeout_ms:

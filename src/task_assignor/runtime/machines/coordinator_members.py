@@ -10,7 +10,7 @@ import attrs
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
 from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
-from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored
+from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored, TaskStalled
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -34,6 +34,8 @@ SNAPSHOTS_MS: Final = 15_000
 """So long clients may write their last snapshots."""
 GRACE_MS: Final = 3_000
 """So long a client that is to stop may do something else, or say nothing."""
+STALLED_MS: Final = 10_000
+"""If a client does not get on with a task for so long, that is told; then after twice, four times ... the time."""
 
 
 @attrs.frozen
@@ -44,26 +46,27 @@ class RunningWork:
         work: what it is, and how far.
         begun_ms: when it was heard of.
         since_ms: when it was last heard that it had got on.
+        patience_ms: after so long without that it is told.
     """
 
     work: Work
     begun_ms: int
     since_ms: int
+    patience_ms: int = STALLED_MS
 
-    def why(self, processor: str, limit_ms: int, *, is_mute: bool) -> str:
-        """What is wrong with it if it does not get on; `is_mute`: nor does its client say anything but that it lives."""
+    def why(self, processor: str, waited_ms: int, *, is_mute: bool) -> str:
+        """What it is at if it does not get on; `is_mute`: nor does its client say anything but that it lives."""
         task, doing = self.work.task, f": {self.work.doing}" if self.work.doing else ""
         match self.work.kind:
             case "restore":
-                what = f"the restore of task {task} has not got on for {limit_ms} ms{doing}"
+                return f"the restore of task {task} has not got on for {waited_ms} ms{doing}"
             case "snapshot" | "share":
                 where = " into the folder of the run" if self.work.kind == "share" else ""
-                what = f"the snapshot of task {task}{where} has not got on for {limit_ms} ms{doing}"
+                return f"the snapshot of task {task}{where} has not got on for {waited_ms} ms{doing}"
             case _ if doing and not is_mute:
-                what = f"the batch of task {task} has not got on for {limit_ms} ms{doing}"
+                return f"the batch of task {task} has not got on for {waited_ms} ms{doing}"
             case _:
-                what = f"the processor {processor} has not returned from task {task} for {limit_ms} ms"
-        return f"{what}, which is the limit max.poll.interval.ms"
+                return f"the processor {processor} has not returned from task {task} for {waited_ms} ms"
 
 
 @attrs.define(eq=False)
@@ -199,8 +202,10 @@ class Member:
         for number, work in works.items():
             known = before.get(number)
             begun_ms = now_ms if known is None else known.begun_ms
-            stood_ms = now_ms if known is None or known.work.steps != work.steps else known.since_ms
-            self.running[number] = RunningWork(work, begun_ms, stood_ms)
+            if known is None or known.work.steps != work.steps:
+                self.running[number] = RunningWork(work, begun_ms, now_ms)
+            else:
+                self.running[number] = attrs.evolve(known, work=work)
 
     def take_answer(self, task: TaskId) -> None:
         """It has said what came of its job with a task, which has ended therefore."""
@@ -220,6 +225,18 @@ class Member:
         oldest = self.oldest
         return oldest.work if oldest is not None and now_ms >= oldest.since_ms + options.max_poll_interval_ms else None
 
+    def stalled(self, processors: Mapping[TaskId, str], now_ms: int) -> Iterator[TaskStalled]:
+        """What has not got on for so long that it is to be told, the first time or again."""
+        for number, found in self.running.items():
+            stalled_ms = now_ms - found.since_ms
+            if stalled_ms >= found.patience_ms:
+                self.running[number] = attrs.evolve(found, patience_ms=2 * stalled_ms)
+                yield TaskStalled(self.name, found.work.task, self._why(found, stalled_ms, processors), stalled_ms)
+
+    def _why(self, found: RunningWork, waited_ms: int, processors: Mapping[TaskId, str]) -> str:
+        is_mute = self.last_told_ms < found.since_ms + waited_ms // 2
+        return found.why(processors.get(found.work.task, ""), waited_ms, is_mute=is_mute)
+
     def why_silent(self, options: RuntimeOptions, now_ms: int) -> str:
         """Why a client is given up that was not heard of; "": it was."""
         silent = now_ms - self.last_heard_ms > options.session_timeout_ms
@@ -231,8 +248,7 @@ class Member:
         limit_ms = options.max_poll_interval_ms
         oldest = self.oldest
         if oldest is not None and now_ms >= oldest.since_ms + limit_ms:
-            is_mute = self.last_told_ms < oldest.since_ms + limit_ms // 2
-            return oldest.why(processors.get(oldest.work.task, ""), limit_ms, is_mute=is_mute)
+            return f"{self._why(oldest, limit_ms, processors)}, which is the limit max.poll.interval.ms"
         if self.stops_since_ms is not None and now_ms >= self.must_stop_by(options):
             return "it does not stop"
         return ""
@@ -240,8 +256,8 @@ class Member:
     def deadlines_ms(self, options: RuntimeOptions) -> list[int]:
         """When it is to be looked at, if it says nothing until then."""
         deadlines = [self.last_heard_ms + options.session_timeout_ms + 1]
-        if (oldest := self.oldest) is not None:
-            deadlines.append(oldest.since_ms + options.max_poll_interval_ms)
+        limit_ms = options.max_poll_interval_ms
+        deadlines += (found.since_ms + min(found.patience_ms, limit_ms) for found in self.running.values())
         if self.stops_since_ms is not None:
             deadlines.append(self.must_stop_by(options))
         elif self.leaves_because and not self.has_tasks:

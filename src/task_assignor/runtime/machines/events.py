@@ -118,6 +118,22 @@ class TaskRestored(Value, frozen=True):
     fetched_bytes: int = 0
 
 
+class TaskStalled(Value, frozen=True):
+    """A client has not got on with a task for some time; told again after twice that time, until it gets on or is given up.
+
+    Args:
+        client: its name.
+        task: the task.
+        reason: what it is at.
+        stalled_ms: for how long.
+    """
+
+    client: str
+    task: TaskId
+    reason: str
+    stalled_ms: int
+
+
 class SnapshotCommitted(Value, frozen=True):
     """The state of a task can be restored from a snapshot in the folder of the run and the changes after it.
 
@@ -299,6 +315,7 @@ RunEvent = (
     | ClientLeft
     | Rebalanced
     | TaskRestored
+    | TaskStalled
     | SnapshotCommitted
     | SnapshotRefused
     | BatchesCommitted

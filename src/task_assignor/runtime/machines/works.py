@@ -24,8 +24,8 @@ class Works:
     def __init__(self) -> None:
         self._begun = 0
         self._now: dict[tuple[str, TaskId], tuple[int, Work]] = {}
-        self._told: set[int] = set()
-        """Numbers of those that the coordinator believes to run."""
+        self._told: dict[int, int] = {}
+        """Those that the coordinator believes to run, by number: how often they had got on when it was told."""
         self._has_news = False
 
     def __contains__(self, work: tuple[str, TaskId]) -> bool:
@@ -51,25 +51,26 @@ class Works:
     def answer(self, task: TaskId) -> None:
         """The coordinator is sent what came of a task's job, which says that it has ended."""
         self.end(_SYNC, task)
-        self._told &= {number for (_, other), (number, _) in self._now.items() if other != task}
+        kept = {number for (_, other), (number, _) in self._now.items() if other != task}
+        self._told = {number: steps for number, steps in self._told.items() if number in kept}
 
     def get_on(self, steps: Steps) -> None:
-        """How far they are."""
+        """How far they are; also files that are synced are worth a word by now, which they mostly are not."""
         for key, (count, doing) in steps.items():
             if key in self._now and self._now[key][1].steps != count:
                 number, work = self._now[key]
                 self._now[key] = (number, msgspec.structs.replace(work, steps=count, doing=doing))
-                self._has_news = True
+        self._has_news = any(self._told.get(number) != work.steps for number, work in self._now.values())
 
     def leave(self) -> None:
         """The coordinator that was told does not listen any more, and answers do not count."""
-        self._told = set()
+        self._told = {}
         self._now = {key: found for key, found in self._now.items() if key[0] != _SYNC}
 
     def news(self) -> Running | None:
         """What to tell the coordinator; None: what it knows is right."""
         works = dict(self._now.values())
-        if works.keys() == self._told and not self._has_news:
+        if works.keys() == self._told.keys() and not self._has_news:
             return None
-        self._told, self._has_news = set(works), False
+        self._told, self._has_news = {number: work.steps for number, work in works.items()}, False
         return Running(works)

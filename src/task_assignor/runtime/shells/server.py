@@ -47,6 +47,7 @@ from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, 
 from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.shells.deciding import decide
+from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.sdk import StreamsException
@@ -122,9 +123,10 @@ class CoordinatorServer:
     Args:
         bind_host: address to listen on.
         authkey: secret of the connections.
+        waits: says so if the coordinator waits for long: nothing goes on meanwhile. None: nobody does.
     """
 
-    def __init__(self, bind_host: str, authkey: bytes) -> None:
+    def __init__(self, bind_host: str, authkey: bytes, waits: Standstill | None = None) -> None:
         self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent] = queue.SimpleQueue()
         self._writers: dict[int, _Writer] = {}
@@ -136,6 +138,7 @@ class CoordinatorServer:
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
         self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._waits = Standstill("The coordinator") if waits is None else waits
 
     @property
     def port(self) -> int:
@@ -210,7 +213,8 @@ class CoordinatorServer:
                 handle(self._next_event(coordinator, next_poll))
                 if time.monotonic() >= next_poll:
                     try:
-                        poll()
+                        with self._waits.during("the launcher of its clients"):
+                            poll()
                     except StreamsException as error:
                         handle(LauncherFailed(error, self._clock.now_ms()))
                     next_poll = time.monotonic() + _POLL_S
@@ -226,7 +230,8 @@ class CoordinatorServer:
         finally:
             if self._deciding is not None:
                 self._deciding.give_up()
-            self._checkpoints.shutdown()
+            with self._waits.during(f"the last checkpoint, in {commits.layout.storage.address}"):
+                self._checkpoints.shutdown()
             if growing is not None:
                 growing.stop()
         return self._error
@@ -283,7 +288,8 @@ class CoordinatorServer:
                 case StoreCommit(record):
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", DISK_ADVICE):
                         began = time.monotonic()
-                        commits.append(record)
+                        with self._waits.during(f"commit {record.number}, in {commits.layout.storage.address}"):
+                            commits.append(record)
                         committed(record, time.monotonic() - began)
                 case StoreCheckpoint(number, state):
                     self._checkpoints.submit(_write_checkpoint, commits, number, state, checkpointed)
@@ -292,7 +298,8 @@ class CoordinatorServer:
                 case Announce(event):
                     if isinstance(event, (MarkerReached, MarkerRefused)):
                         self._asked.remove(event.name)
-                    announce(event)
+                    with self._waits.during("those who are told of events: on_event, the log of the run, metrics"):
+                        announce(event)
                 case Finished(error):
                     self._error = error
 
