@@ -95,7 +95,7 @@ class Before:
             member = coordinator.members.find(event.connection)
             heard = getattr(event.message, "member_id", "") if member is None else member.member_id
         is_asking = coordinator._rebalances.question is not None
-        return cls(coordinator.phase, len(coordinator._orders), is_asking, coordinator._stop_by_ms, heard)
+        return cls(coordinator.phase, len(coordinator._orders), is_asking, coordinator._lifetime.stop_by_ms, heard)
 
 
 def check_event(
@@ -104,7 +104,7 @@ def check_event(
     """What the coordinator makes of an event keeps what is promised."""
     coordinator = world.coordinator
     if before.phase is CoordinatorPhase.GATHERING and coordinator.phase is CoordinatorPhase.RUNNING:
-        assert len(coordinator.members.staying) >= coordinator._expected_clients, "it has begun too early"
+        assert len(coordinator.members.staying) >= coordinator._lifetime.expected_clients, "it has begun too early"
     match event:
         case FromClient(_, Gone(member_id)):
             assert coordinator.members.with_id(member_id) is None, "whoever is gone is a member"
@@ -122,7 +122,7 @@ def check_event(
     for instruction in instructions:
         match instruction:
             case AskAssignor():
-                assert not coordinator._stop_reason, "there is a rebalance although the run is to end"
+                assert not coordinator._lifetime.stop_reason, "there is a rebalance although the run is to end"
             case StoreCommit(record):
                 waiting = coordinator._orders._snapshots
                 for task, snapshot in record.snapshots.items():
@@ -139,7 +139,7 @@ def check_event(
 def _check_end(coordinator: Coordinator, before: Before, event: CoordinatorEvent) -> None:
     """A run that has come to its end, or to the one that was asked for, has left nothing undone."""
     is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
-    assert coordinator._stop_reason or not is_asking, "it ends although the assignor is asked"
+    assert coordinator._lifetime.stop_reason or not is_asking, "it ends although the assignor is asked"
     if before.stops_by_ms is None or event.now_ms < before.stops_by_ms:
         is_early = isinstance(event, (StopRequested, NothingWaits)) and before.orders
         assert not is_early, "it ends although there are orders"

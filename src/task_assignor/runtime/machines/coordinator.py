@@ -26,6 +26,7 @@ from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.runtime.errors import ClientException, CommitLogException, InvalidTransitionException, Story
 from task_assignor.runtime.machines.coordinator_checks import check_nothing_is_overlooked
 from task_assignor.runtime.machines.coordinator_commits import Commits
+from task_assignor.runtime.machines.coordinator_lifetime import Lifetime
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
 from task_assignor.runtime.machines.coordinator_orders import Orders, grown, refused
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
@@ -126,19 +127,15 @@ class Coordinator:
         self._leader = leader
         self._progress = progress
         self._options = options
-        self._expected_clients = expected_clients
+        self._lifetime = Lifetime(options, expected_clients, now_ms)
         self._generation = opening.generation
-        self._phase = CoordinatorPhase.GATHERING
         self._members = Members(run_id, opening.epoch)
         self._rebalances = Rebalances(leader.assignor_name, options)
         self._orders = Orders()
         self._commits = Commits(opening, progress, self._orders, self._members, options.checkpoint_every_commits)
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
-        self._waiting_since_ms = self._started_ms = self._now_ms = now_ms
-        self._stop_reason = ""
-        self._stop_by_ms: int | None = None
-        """When open orders are left undone, because somebody wants the run to end."""
+        self._now_ms = now_ms
         self._story = Story()
 
     # What can be seen.
@@ -146,7 +143,7 @@ class Coordinator:
     @property
     def phase(self) -> CoordinatorPhase:
         """Where the run is."""
-        return self._phase
+        return self._lifetime.phase
 
     @property
     def members(self) -> Members:
@@ -174,8 +171,8 @@ class Coordinator:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.add(f"{self._phase.value}, generation {self._generation}", event)
-        if self._phase is CoordinatorPhase.ENDED and not isinstance(event, MarkerWanted):
+        self._story.add(f"{self.phase.value}, generation {self._generation}", event)
+        if self.phase is CoordinatorPhase.ENDED and not isinstance(event, MarkerWanted):
             return []
         self._now_ms = event.now_ms
         match event:
@@ -198,12 +195,12 @@ class Coordinator:
             case LeaveWanted(client, reason, now_ms):
                 instructions = self._let_go(self._members.named(client), reason, now_ms)
             case ClientsExpected(count, now_ms):
-                self._expected_clients = count
+                self._lifetime.expected_clients = count
                 instructions = self._go_on(now_ms)
             case AssignorAnswered(outcome, now_ms):
                 instructions = self._take_answer(outcome, now_ms)
             case Abandoned():
-                self._phase = CoordinatorPhase.ENDED
+                self._lifetime.end()
                 instructions = starmap(SendToClient, self._members.last_words())
         decided = list(instructions)
         if self._options.validate_state:
@@ -274,9 +271,8 @@ class Coordinator:
     def _join(self, connection: int, hello: Hello, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if self._members.find(connection) is not None:
             what = f"a second hello over connection {connection}"
-            raise InvalidTransitionException("The coordinator", self._phase.value, what, self._story.told())
-        is_over = self._phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
-        problem = "the run is over" if is_over else self._members.what_is_wrong_with(hello)
+            raise InvalidTransitionException("The coordinator", self.phase.value, what, self._story.told())
+        problem = "the run is over" if self._lifetime.is_over else self._members.what_is_wrong_with(hello)
         if problem:
             yield SendToClient(connection, Refused(problem, may_rejoin=False))
             yield CloseConnection(connection)
@@ -314,17 +310,16 @@ class Coordinator:
             yield CloseConnection(member.connection)
         if member.heartbeats is not None:
             yield CloseConnection(member.heartbeats)
-        if self._phase is CoordinatorPhase.STOPPING:
-            self._phase = CoordinatorPhase.STOPPING if self._members else CoordinatorPhase.ENDED
+        if self._lifetime.is_stopping:
+            if not self._members:
+                self._lifetime.end()
             return
-        waits_ms = 0 if self._members else self._options.startup_timeout_ms
+        waits_ms = 0 if self._members else self._lifetime.lose_last(now_ms)
         if member.stops_since_ms is None:
             yield Announce(ClientLost(member.name, member.member_id, reason, waits_ms))
             self._rebalances.lost(member, reason)
         else:
             yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because, waits_ms))
-        if waits_ms:
-            self._waiting_since_ms = now_ms
         handed_over = self._orders.lose(member, member.hung(self._options, now_ms) if hangs else None)
         poison = self._orders.poison(self._options.max_attempts)
         if poison:
@@ -334,7 +329,7 @@ class Coordinator:
 
     def _let_go(self, member: Member | None, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """A member is to leave: it gets no more orders, and the others get its tasks."""
-        if member is None or member.leaves_because or self._phase is CoordinatorPhase.STOPPING:
+        if member is None or member.leaves_because or self._lifetime.is_stopping:
             return
         member.leaves_because = reason
         member.leaves_by_ms = now_ms + self._options.stop_timeout_ms
@@ -355,17 +350,14 @@ class Coordinator:
                 yield from self._remove(member, silence or hanging, now_ms, hangs=not silence)
             else:
                 yield from map(Announce, member.stalled(self._processors, now_ms))
-        if self._phase is CoordinatorPhase.GATHERING or (self._phase is CoordinatorPhase.RUNNING and not self._members):
-            waited = now_ms - self._waiting_since_ms
-            if waited > self._options.startup_timeout_ms:
-                wanted = self._expected_clients if self._phase is CoordinatorPhase.GATHERING else None
-                yield from self._fail(self._members.nobody_came(waited, wanted), now_ms)
-                return
-        if self._rebalances.is_overdue(now_ms):
+        nobody = self._lifetime.why_nobody(self._members, now_ms)
+        if nobody is not None:
+            yield from self._fail(nobody, now_ms)
+        elif self._rebalances.is_overdue(now_ms):
             yield from self._fail(self._rebalances.undecided(), now_ms)
-        elif self._stop_by_ms is not None and now_ms >= self._stop_by_ms and self._phase is CoordinatorPhase.RUNNING:
+        elif self._lifetime.must_stop(now_ms):
             yield from self._commit(now_ms)
-            yield from self._stop(self._stop_reason, None, now_ms)
+            yield from self._stop(self._lifetime.stop_reason, None, now_ms)
         else:
             yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
             yield from self._go_on(now_ms)
@@ -373,17 +365,12 @@ class Coordinator:
     def next_deadline_ms(self) -> int | None:
         """When the next `Tick` is needed, ms since the epoch; None: only other events matter."""
         deadlines = [deadline for member in self._members for deadline in member.deadlines_ms(self._options)]
-        if self._phase is CoordinatorPhase.STOPPING:
-            return min(deadlines, default=None)
-        if self._phase is CoordinatorPhase.GATHERING or not self._members:
-            deadlines.append(self._waiting_since_ms + self._options.startup_timeout_ms + 1)
-        if self._phase is CoordinatorPhase.RUNNING:
-            if self._rebalances.question is not None or (self._members.staying and not self._stop_reason):
-                deadlines += self._rebalances.deadlines_ms()
-            if self._stop_by_ms is not None:
-                deadlines.append(self._stop_by_ms)
-            elif self._patience.next_deadline_ms is not None:
-                deadlines.append(self._patience.next_deadline_ms)
+        deadlines += self._lifetime.deadlines_ms(self._members)
+        may_ask = self._lifetime.takes_orders and self._members.staying
+        if may_ask or (self._lifetime.is_running and self._rebalances.question is not None):
+            deadlines += self._rebalances.deadlines_ms()
+        if self._lifetime.takes_orders and self._patience.next_deadline_ms is not None:
+            deadlines.append(self._patience.next_deadline_ms)
         return min(deadlines, default=None)
 
     # Rebalances, orders, commits.
@@ -391,35 +378,33 @@ class Coordinator:
     def _go_on(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Do whatever is due: the first assignment, orders of what others have written, a rebalance, the end."""
         staying = self._members.staying
-        if self._phase is CoordinatorPhase.GATHERING and len(staying) >= self._expected_clients:
-            self._phase = CoordinatorPhase.RUNNING
-            self._started_ms = now_ms
+        if self._lifetime.is_gathering and len(staying) >= self._lifetime.expected_clients:
+            self._lifetime.begin(now_ms)
             self._rebalances.begin(len(staying))
             yield Announce(grown(self._progress, self._progress.tasks))
-        if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
+        if not self._lifetime.is_over:
             told, void = self._orders.stop_those_that_leave(self._members, self._generation, now_ms)
             yield from starmap(SendToClient, told)
             yield from self._give_orders(void, now_ms)
-        if self._phase is not CoordinatorPhase.RUNNING:
+        if not self._lifetime.is_running:
             return
         yield from self._give_orders(self._progress.take_fed(), now_ms)
         yield from self._commits.mark(self._generation, now_ms)
-        if staying and not self._stop_reason and self._rebalances.are_due(now_ms):
+        if staying and not self._lifetime.stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         if self._is_done:
             is_whole = not (self._is_continuous or self._progress.remaining_rows())
             if is_whole:
-                seconds = (now_ms - self._started_ms) / 1000
                 rows = (self._commits.rows_in, self._commits.rows_out)
-                yield Announce(RunFinished(self._progress.batches, *rows, seconds))
-            yield from self._stop("all rows are processed" if is_whole else self._stop_reason, None, now_ms)
+                yield Announce(RunFinished(self._progress.batches, *rows, self._lifetime.seconds(now_ms)))
+            yield from self._stop("all rows are processed" if is_whole else self._lifetime.stop_reason, None, now_ms)
 
     @property
     def _is_done(self) -> bool:
         """Nothing is in progress, and nothing comes any more."""
         is_idle = not self._orders and not self._orders.has_accepted
         is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
-        return is_idle and bool(self._stop_reason or is_all_read)
+        return is_idle and bool(self._lifetime.stop_reason or is_all_read)
 
     def _take_answer(self, outcome: GroupRebalance | StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         question = self._rebalances.question
@@ -462,7 +447,7 @@ class Coordinator:
         self, tasks: Iterable[TaskId], now_ms: int, *, or_empty: bool = False
     ) -> Iterator[CoordinatorInstruction]:
         """Order the next batch of each of these tasks that has an owner, rows (or needs none), and no open order."""
-        if self._stop_reason or self._phase is not CoordinatorPhase.RUNNING:
+        if not self._lifetime.takes_orders:
             return
         new: dict[int, list[TaskOrder]] = {}
         for task in tasks:
@@ -493,7 +478,7 @@ class Coordinator:
             yield from self._go_on(moved.now_ms)
 
     def _take_result(self, member: Member, result: TaskResult, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._phase is CoordinatorPhase.STOPPING:
+        if self._lifetime.is_stopping:
             return  # It was left undone when the run was told to end.
         problem = self._orders.why_refuse(member.member_id, result)
         if problem:
@@ -519,8 +504,7 @@ class Coordinator:
             yield from self._go_on(now_ms)
 
     def _take_snapshot(self, member: Member, snapshot: TaskSnapshot, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        is_over = self._phase is not CoordinatorPhase.RUNNING
-        problem = "the run is over" if is_over else self._progress.why_refuse(snapshot)
+        problem = self._progress.why_refuse(snapshot) if self._lifetime.is_running else "the run is over"
         if problem:
             yield Announce(SnapshotRefused(member.name, snapshot.task, problem))
             return
@@ -531,13 +515,14 @@ class Coordinator:
 
     def _commit(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Commit everything that was accepted, and the markers that are reached by it."""
-        if self._phase is CoordinatorPhase.RUNNING:
+        if self._lifetime.is_running:
             yield from self._commits.commit(self._generation, now_ms)
 
     def _want_marker(self, name: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Somebody asks for a cut over all tasks. No task waits for it."""
-        is_over = self._phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
-        problem = "the run is over" if is_over else self._commits.markers.want(name, self._progress, now_ms)
+        problem = (
+            "the run is over" if self._lifetime.is_over else self._commits.markers.want(name, self._progress, now_ms)
+        )
         if problem:
             yield Announce(MarkerRefused(name, problem))
         elif self._is_continuous:
@@ -549,26 +534,24 @@ class Coordinator:
     # The end.
 
     def _request_stop(self, reason: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._phase is CoordinatorPhase.STOPPING:
+        if self._lifetime.is_stopping:
             return
-        if not self._stop_reason:
-            self._stop_reason = reason
+        if self._lifetime.want_stop(reason, now_ms):
             yield Announce(RunStopping(reason))
-        if self._phase is CoordinatorPhase.GATHERING:
+        if self._lifetime.is_gathering:
             yield from self._stop(reason, None, now_ms)
         else:
-            self._stop_by_ms = self._stop_by_ms or now_ms + self._options.stop_timeout_ms
             yield from self._go_on(now_ms)
 
     def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
-        if self._phase in (CoordinatorPhase.GATHERING, CoordinatorPhase.RUNNING):
+        if not self._lifetime.is_over:
             yield from self._commit(now_ms)
             yield Announce(RunFailed(str(error)))
             yield from self._stop(str(error), error, now_ms)
 
     def _stop(self, reason: str, error: StreamsException | None, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Nothing is committed from here on; what is in progress never was."""
-        self._phase = CoordinatorPhase.STOPPING
+        self._lifetime.stop()
         self._orders.clear()
         self._rebalances.close()
         yield from (
@@ -580,7 +563,7 @@ class Coordinator:
                 member.stops_since_ms = now_ms
                 yield SendToClient(member.connection, Stop(reason, snapshot=error is None))
         if not self._members:
-            self._phase = CoordinatorPhase.ENDED
+            self._lifetime.end()
         yield Finished(error)
 
     # Checks.
@@ -590,12 +573,12 @@ class Coordinator:
         self._members.validate(self._leader.tasks, self._generation)
         self._progress.validate()
         is_busy = self._rebalances.question is not None or self._orders
-        assert not is_busy or self._phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
+        assert not is_busy or self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDED)
         self._orders.validate(self._members, self._progress, self._generation)
-        if self._phase is CoordinatorPhase.RUNNING and not self._orders.has_accepted:
+        if self._lifetime.is_running and not self._orders.has_accepted:
             # Else `NothingWaits` follows.
             known = (self._members, self._orders, self._rebalances, self._progress, self._patience)
-            check_nothing_is_overlooked(*known, self._now_ms, is_stopping=bool(self._stop_reason))
+            check_nothing_is_overlooked(*known, self._now_ms, is_stopping=bool(self._lifetime.stop_reason))
             assert not self._orders.poison(self._options.max_attempts), "what takes its clients with it goes on"
             assert not self._is_done, "the end is overlooked"
             assert not self._commits.markers.take_reached(self._progress, self._now_ms), "a marker is overlooked"
