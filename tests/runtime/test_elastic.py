@@ -187,14 +187,15 @@ def test_a_new_client_warms_up_before_it_gets_tasks(tmp_path: Path, rows: pa.Tab
         task_assignor_class="tests.runtime.assignors.ProbingAssignor", acceptable_recovery_lag=0, max_warmup_replicas=4
     )
     app, watch = _app(tmp_path, config=config), Watch()
-    full: list[int] = []
+    begun: set[TaskId] = set()
 
-    def scale_when_all_wait(event: BatchesCommitted) -> None:
-        full.append(event.rows_in)
-        if sum(full) >= PARTITIONS * FREE_BATCHES * BATCH_ROWS // 2:
+    def scale_when_all_have_state(event: BatchesCommitted) -> None:
+        # Who has nothing of a task that has no state yet has caught up with it.
+        begun.update(event.batches)
+        if len(begun) == PARTITIONS:
             app.scale(3)
 
-    watch.on(BatchesCommitted, scale_when_all_wait)
+    watch.on(BatchesCommitted, scale_when_all_have_state)
     watch.on(Rebalanced, lambda event: (tmp_path / "mark").touch() if _active(event, "client-3") else None)
     result = app.run(watch)
     _check(result, rows)
