@@ -129,6 +129,8 @@ class CoordinatorServer:
     def __init__(self, bind_host: str, authkey: bytes, waits: Standstill | None = None) -> None:
         self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent] = queue.SimpleQueue()
+        self._has_tick = False
+        """A `Tick` is among the events."""
         self._writers: dict[int, _Writer] = {}
         self._lock = threading.Lock()
         self._connections = 0
@@ -256,13 +258,20 @@ class CoordinatorServer:
         if coordinator.has_accepted and self._events.empty():
             return NothingWaits(self._clock.now_ms())
         wait = next_poll - time.monotonic()
-        deadline = coordinator.next_deadline_ms()
+        deadline, now_ms = coordinator.next_deadline_ms(), self._clock.now_ms()
         if deadline is not None:
-            wait = min(wait, (deadline - self._clock.now_ms()) / 1000)
+            wait = min(wait, (deadline - now_ms) / 1000)
+            if deadline <= now_ms and not self._has_tick:
+                # There may always be something else to do. What has come before tells who lives: that is heard first.
+                self._has_tick = True
+                self._events.put(Tick(now_ms))
         try:
-            return self._events.get(timeout=max(wait, 0))
+            event = self._events.get(timeout=max(wait, 0))
         except queue.Empty:
             return Tick(self._clock.now_ms())
+        if isinstance(event, Tick):
+            self._has_tick = False
+        return event
 
     def _carry_out(
         self,

@@ -1,0 +1,41 @@
+"""The coordinator's shell: in which order it hears what comes, and when it looks at the clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from task_assignor.runtime.machines.coordinator_values import (
+    CoordinatorEvent,
+    CoordinatorInstruction,
+    CoordinatorPhase,
+    Tick,
+)
+from task_assignor.runtime.shells.server import CoordinatorServer
+from tests.runtime.simulation import World
+
+
+def _nothing(*_: object) -> None:
+    """Nobody wants to know."""
+
+
+def test_deadlines_pass_also_where_there_always_is_something_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small batches, say: who had fallen silent was waited for as long as the others had something to tell."""
+    world, server = World(0, clients=2), CoordinatorServer("127.0.0.1", b"secret")
+    coordinator, handle = world.coordinator, world.coordinator.handle
+    heard: list[CoordinatorEvent] = []
+
+    def handle_busily(event: CoordinatorEvent) -> list[CoordinatorInstruction]:
+        heard.append(event)
+        assert len(heard) < 100, "nobody looks at the clock"
+        instructions = handle(event)
+        if coordinator.phase is not CoordinatorPhase.ENDED:
+            server.expect_clients(2)
+        return instructions
+
+    monkeypatch.setattr(coordinator, "handle", handle_busily)
+    for _ in range(5):
+        server.expect_clients(2)
+    error = server.run(coordinator, world.leader, world.log, _nothing, _nothing, _nothing, _nothing)
+    server.close()
+    assert "Only 0 of 2 clients came" in str(error)
+    assert not any(isinstance(event, Tick) for event in heard[:5]), "what had come before tells who lives"
