@@ -230,7 +230,8 @@ class Coordinator:
                 yield from map(Announce, member.take_heartbeat(message, self._progress))
             case TaskDone(result):
                 member.take_answer(result.task)
-                member.ready.add(result.task)
+                if result.task in member.tasks.active:
+                    member.ready.add(result.task)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
                 member.take_answer(failure.task)
