@@ -6,7 +6,6 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
-import attrs
 import numpy as np
 
 from task_assignor.sdk.arrays import csr_pairs, order_by
@@ -38,14 +37,13 @@ class Lags:
         pairs = columns.lags
         self._is_caught_up = self._caught_up(pairs.lag)
         listed = np.bincount(pairs.task, minlength=tasks)
-        self._default = columns.tasks.end_offset_sum
         # What is not listed has the end offset sum for its lag, which can be acceptable too.
-        self._has_others = listed < clients
-        self._others_caught_up = self._has_others & self._caught_up(self._default)
+        default, has_others = columns.tasks.end_offset_sum, listed < clients
+        self._others_caught_up = has_others & self._caught_up(default)
         self.caught_up_count: Int64Array = np.bincount(pairs.task[self._is_caught_up], minlength=tasks)
         """(T,) number of clients that are caught up."""
         self.caught_up_count[self._others_caught_up] += (clients - listed)[self._others_caught_up]
-        least = np.where(self._has_others, self._default, INT64_MAX)
+        least = np.where(has_others, default, INT64_MAX)
         np.minimum.at(least, pairs.task, pairs.lag)
         self._least = least
 
@@ -63,67 +61,64 @@ class Lags:
 
     def rows_of(self, tasks: Int32Array | Int64Array) -> LagRows:
         """The lags of the given tasks, to be read task by task."""
-        all_tasks = len(self._columns.tasks)
-        wanted = np.zeros(all_tasks, dtype=np.bool_)
+        wanted = np.zeros(len(self._columns.tasks), dtype=np.bool_)
         wanted[tasks] = True
-        pairs = self._columns.lags
-        rows = np.flatnonzero(wanted[pairs.task])
-        rows = rows[order_by(pairs.task[rows], pairs.lag[rows])]
-        caught_up = rows[self._is_caught_up[rows]]
-        caught_up = caught_up[order_by(pairs.task[caught_up], pairs.client[caught_up])]
-        return LagRows(
-            clients=len(self._columns.clients),
-            offsets=offsets_of(pairs.task[rows], all_tasks),
-            client=pairs.client[rows],
-            lag=pairs.lag[rows],
-            caught_up_offsets=offsets_of(pairs.task[caught_up], all_tasks),
-            caught_up_client=pairs.client[caught_up],
-            default=self._default,
-            has_others=self._has_others,
-            others_caught_up=self._others_caught_up,
-        )
+        rows = np.flatnonzero(wanted[self._columns.lags.task])
+        return LagRows(self._columns, rows, rows[self._is_caught_up[rows]], self._others_caught_up)
 
 
-@attrs.frozen(eq=False)
 class LagRows:
-    """Lags of some tasks: rows sorted by task, lag, client; those caught up by task, client. What is not listed has the default."""
+    """Lags of some tasks, by lag and by who is caught up. What is not listed has the end offset sum for its lag.
 
-    clients: int
-    offsets: Int64Array
-    client: Int32Array
-    lag: Int64Array
-    caught_up_offsets: Int64Array
-    caught_up_client: Int32Array
-    default: Int64Array
-    has_others: BoolArray
-    others_caught_up: BoolArray
+    Args:
+        columns: the state.
+        rows: rows of its lags, all of each task.
+        caught_up: those of clients that are caught up.
+        others_caught_up: (T,) whether all that are not listed are caught up.
+    """
+
+    def __init__(
+        self, columns: StateColumns, rows: Int64Array, caught_up: Int64Array, others_caught_up: BoolArray
+    ) -> None:
+        pairs, tasks = columns.lags, len(columns.tasks)
+        rows = rows[order_by(pairs.task[rows], pairs.lag[rows])]
+        caught_up = caught_up[order_by(pairs.task[caught_up], pairs.client[caught_up])]
+        self._clients, self._default = len(columns.clients), columns.tasks.end_offset_sum
+        self._offsets, self._client, self._lag = (
+            offsets_of(pairs.task[rows], tasks),
+            pairs.client[rows],
+            pairs.lag[rows],
+        )
+        self._caught_up_offsets = offsets_of(pairs.task[caught_up], tasks)
+        self._caught_up_client = pairs.client[caught_up]
+        self.others_caught_up = others_caught_up
 
     def listed_caught_up(self, tasks: Int64Array) -> tuple[Int64Array, Int64Array]:
         """(row of `tasks`, client) of all that are caught up and have a row, ascending."""
-        row, entry = csr_pairs(self.caught_up_offsets, tasks)
-        return row, self.caught_up_client[entry].astype(np.int64)
+        row, entry = csr_pairs(self._caught_up_offsets, tasks)
+        return row, self._caught_up_client[entry].astype(np.int64)
 
     def _listed(self, task: int) -> tuple[list[int], Int64Array]:
-        rows = slice(self.offsets[task], self.offsets[task + 1])
-        return self.client[rows].tolist(), self.lag[rows]
+        rows = slice(self._offsets[task], self._offsets[task + 1])
+        return self._client[rows].tolist(), self._lag[rows]
 
     def caught_up(self, task: int) -> list[int]:
         """The clients that are caught up, ascending."""
-        rows = slice(self.caught_up_offsets[task], self.caught_up_offsets[task + 1])
-        found: list[int] = self.caught_up_client[rows].tolist()
+        rows = slice(self._caught_up_offsets[task], self._caught_up_offsets[task + 1])
+        found: list[int] = self._caught_up_client[rows].tolist()
         return sorted([*found, *self._others(task)]) if self.others_caught_up[task] else found
 
     def _others(self, task: int) -> Iterator[int]:
         """The clients that are not listed, ascending."""
         listed = set(self._listed(task)[0])
-        return (client for client in range(self.clients) if client not in listed)
+        return (client for client in range(self._clients) if client not in listed)
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
         listed, lag = self._listed(task)
-        if not self.has_others[task]:
+        if len(listed) == self._clients:
             return iter(listed)
-        first, last = (int(np.searchsorted(lag, self.default[task], side)) for side in ("left", "right"))
+        first, last = (int(np.searchsorted(lag, self._default[task], side)) for side in ("left", "right"))
         return itertools.chain(listed[:first], heapq.merge(listed[first:last], self._others(task)), listed[last:])
 
     def further(self, task: int, client: int) -> Iterator[int]:
