@@ -84,14 +84,15 @@ def _needs_turns(rows: Rows) -> bool:
     return rows.most > 1 and rows.value.shape[1] > 1
 
 
-def _claims(rows: Rows, chosen: Int64Array) -> Special:
-    """Where copies of the rows were before."""
+def _special(rows: Rows, claims: Int64Array, row: Int64Array, owner: Int64Array) -> Special:
+    """Where copies of the rows were before; and, of rows without an open one, where the copy is now."""
+    none = np.zeros_like(row)
     return Special(
-        row=rows.claim_row[chosen],
-        cell=rows.claim_owner[chosen],
-        is_away=np.zeros(len(chosen), dtype=np.bool_),
-        place=rows.claim_place[chosen],
-        prefer=rows.claim_rank[chosen],
+        row=np.concatenate([rows.claim_row[claims], row]),
+        cell=np.concatenate([rows.claim_owner[claims], owner]),
+        is_away=np.arange(len(claims) + len(row)) >= len(claims),
+        place=np.concatenate([rows.claim_place[claims], none]),
+        prefer=np.concatenate([rows.claim_rank[claims], none]),
     )
 
 
@@ -126,13 +127,13 @@ class _Exactly:
         return _copies(rows, best, bound, exact)
 
     def _all_at_once(self, with_tags: bool) -> Int64Array:
-        rows, room = self.rows, self.rows.problem.room
+        rows, room, nobody = self.rows, self.rows.problem.room, np.zeros(0, dtype=np.int64)
         key, wanted = self._cover()
         if not with_tags:
             key, wanted = np.full_like(key, NOBODY), np.zeros_like(wanted)
         freed = Freed(
             cost_row=rows.cost_row,
-            special=_claims(rows, np.arange(len(rows.claim_row))),
+            special=_special(rows, np.arange(len(rows.claim_row)), nobody, nobody),
             supply=rows.needs,
             present=rows.present(rows.main[:, None]),
             wanted=wanted,
@@ -181,7 +182,7 @@ class _Exactly:
         present = rows.present(fixed)
         freed = Freed(
             cost_row=rows.cost_row,
-            special=_claims(rows, np.flatnonzero(is_open)).and_at(lone, current[lone]),
+            special=_special(rows, np.flatnonzero(is_open), lone, current[lone]),
             present=present,
             wanted=np.clip(rows.wanted - bit_count(present), 0, rows.value.shape[1]),
             blocked=fixed,

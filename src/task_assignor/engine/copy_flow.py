@@ -72,12 +72,6 @@ class Special:
     place: Int64Array = _alike("cell", 0)
     prefer: Int64Array = _alike("cell", 0)
 
-    def and_at(self, row: Int64Array, cell: Int64Array) -> Special:
-        """These, and some more at which no copy was before."""
-        more = Special(row=row, cell=cell, is_away=np.ones(len(row), dtype=np.bool_))
-        names = [field.name for field in attrs.fields(Special)]
-        return Special(**{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in names})
-
 
 @attrs.frozen(eq=False, kw_only=True)
 class Freed:
