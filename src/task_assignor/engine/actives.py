@@ -17,6 +17,7 @@ from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.engine.network import ActivesNetwork
 from task_assignor.engine.problem import Allocation, ItemGoal, Problem
 from task_assignor.engine.state_network import StateNetwork
+from task_assignor.sdk.columns import Int64Array
 
 MOST_CHOICES: Final = 300_000
 """Owners that classes of items can choose between, in all; with more each item looks at one owner at a time."""
@@ -59,7 +60,7 @@ def allocate(problem: Problem) -> Allocation:
         elif racks is None:
             exact |= {ItemGoal.CLAIMS}
         inexact |= set(ItemGoal) - ({ItemGoal.CLAIMS} if problem.keep_all_claims else exact)
-        network = ActivesNetwork(problem, one_claim_each(problem, claims))
+        network = ActivesNetwork(problem, one_claim_each(claims, items, *problem.bounds()))
         best = network.solve()
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:
@@ -73,15 +74,15 @@ def allocate(problem: Problem) -> Allocation:
     return Allocation(owner.astype(np.int32), frozenset(ItemGoal) - inexact)
 
 
-def one_claim_each(problem: Problem, claims: Pairs) -> Pairs:
+def one_claim_each(claims: Pairs, items: int, low: Int64Array, high: Int64Array) -> Pairs:
     """One claim of each item, so that as many as can be are kept within the shares.
 
     Args:
-        problem: items, owners and shares; its claims and state play no part.
         claims: those that count.
+        items: number of items.
+        low: (C,) least items of each owner.
+        high: (C,) most items of each owner.
     """
-    items = len(problem.is_stateful)
-    low, high = problem.bounds()
     number = np.bincount(claims.item, minlength=items)
     # At first in turn, so that no owner is asked for too much.
     turn = np.cumsum(number > 1) % np.maximum(number, 1)

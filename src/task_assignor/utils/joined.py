@@ -207,9 +207,9 @@ class _Units:
 
     def _claimants(self, claims: Pairs) -> Int64Array:
         """(U,) the client as whose each unit counts: of several one so that as many as can be keep theirs."""
-        weight = self.columns.clients.num_processing_threads
-        claimant = np.full(len(self.join_group), -1, dtype=np.int64)
-        one = one_claim_each(Problem(self.is_stateful, weight, claims, claims), claims)
+        units, weight = len(self.join_group), self.columns.clients.num_processing_threads
+        claimant = np.full(units, -1, dtype=np.int64)
+        one = one_claim_each(claims, units, *quotas(weight, units))
         claimant[one.item] = one.owner
         return claimant
 
