@@ -11,7 +11,7 @@ from task_assignor.engine.items import Pairs
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.columns import BoolArray, Int64Array, csr_rows
 from task_assignor.utils.history import previous_actives, previous_state
-from task_assignor.utils.rack_rows import rack_problem, strategy_problem
+from task_assignor.utils.rack_costs import costs_in_use
 
 Goals = dict[str, Fraction | int]
 
@@ -44,7 +44,7 @@ def goals_of(assignor: str, placement: Judged) -> Goals:
 def _of_sticky(placement: Judged, must_preserve: bool) -> Goals:
     columns, configs, owner = placement.columns, placement.state.assignment_configs, placement.owner
     tasks, every = columns.tasks, np.arange(len(columns.tasks))
-    costs = None if must_preserve else rack_costs(placement, every)
+    costs = None if must_preserve else costs_in_use(columns, configs)
     claims, state = previous_actives(columns).newest(), previous_state(columns)
     kept = claims.have(every, owner)
     lost = int((np.bincount(claims.item, minlength=len(tasks)).astype(bool) & ~kept).sum())
@@ -130,10 +130,11 @@ def _away(state: Pairs, owner: Int64Array, kept: BoolArray) -> Goals:
 
 
 def _of_standbys(placement: Judged, state: Pairs, use_racks: bool) -> Goals:
-    columns, task, client = placement.columns, placement.standby_task, placement.standby_client
+    columns, configs = placement.columns, placement.state.assignment_configs
+    task, client = placement.standby_task, placement.standby_client
     moved = int((~state.have(task, client)).sum())
     logged = np.flatnonzero(columns.tasks.has_changelog)
-    costs = rack_costs(placement, logged, changelogs_only=True) if use_racks else None
+    costs = costs_in_use(columns, configs, logged, "changelog") if use_racks else None
     if costs is None:
         return {"standbys moved": moved}
     return {"standby cost": crossings(columns, task, client, changelogs_only=True) * costs[0] + moved * costs[1]}
@@ -152,17 +153,6 @@ def tag_values(placement: Judged) -> int:
         value = np.array([-1 if name is None else names[name] for name in given], dtype=np.int64)[client]
         number += len(np.unique((task * (len(names) + 1) + value)[value >= 0]))
     return number
-
-
-def rack_costs(placement: Judged, tasks: Int64Array, changelogs_only: bool = False) -> tuple[int, int] | None:
-    """(traffic cost, non-overlap cost); None: racks do not count."""
-    configs = placement.state.assignment_configs
-    traffic, move = configs.rack_aware_traffic_cost, configs.rack_aware_non_overlap_cost
-    if strategy_problem(configs.rack_aware_assignment_strategy, traffic, move):
-        return None
-    if rack_problem(placement.columns, tasks, "changelog" if changelogs_only else "all"):
-        return None
-    return traffic or 0, move or 0
 
 
 def crossings(columns: StateColumns, task: Int64Array, client: Int64Array, changelogs_only: bool = False) -> int:

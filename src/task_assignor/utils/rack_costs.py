@@ -9,10 +9,10 @@ import numpy as np
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import StateColumns
-from task_assignor.sdk.configs import AssignmentConfigs
+from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem, strategy_problem
-from task_assignor.utils.result import Skipped
+from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_problem
+from task_assignor.utils.result import Skipped, SkipReason
 
 _LARGE_COST: Final = 2**15
 
@@ -39,13 +39,14 @@ def usable_costs(
         ConfigException: a cost is not an int from 0 to 2^31 - 1.
     """
     traffic, move = check_cost("traffic cost", costs[0]), check_cost("non-overlap cost", costs[1])
-    problem = strategy_problem(configs.rack_aware_assignment_strategy, traffic, move)
-    problem = problem or rack_problem(columns, tasks, partitions)
-    if problem is not None:
-        return problem
-    assert traffic is not None
-    assert move is not None
-    return traffic, move
+    if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_NONE:
+        return Skipped(SkipReason.STRATEGY_NONE, "The rack.aware.assignment.strategy is none.")
+    if traffic is None or move is None:
+        key = "traffic_cost" if traffic is None else "non_overlap_cost"
+        return Skipped(
+            SkipReason.COST_MISSING, f"The rack.aware.assignment.{key} is not configured, and no override is given."
+        )
+    return rack_problem(columns, tasks, partitions) or (traffic, move)
 
 
 def costs_in_use(

@@ -12,7 +12,6 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, offsets_of
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
-from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.text import shown
 from task_assignor.utils.given import numbers_of_tasks
@@ -82,18 +81,6 @@ def rack_problem(
         f"The racks of partition {name} of task {table.task_id(task)} are not known "
         f"({len(rows)} partitions that count are like that).",
     )
-
-
-def strategy_problem(strategy: str, traffic_cost: int | None, non_overlap_cost: int | None) -> Skipped | None:
-    """Why the settings ask for no optimisation, or None."""
-    if strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_NONE:
-        return Skipped(SkipReason.STRATEGY_NONE, "The rack.aware.assignment.strategy is none.")
-    for key, cost in (("traffic_cost", traffic_cost), ("non_overlap_cost", non_overlap_cost)):
-        if cost is None:
-            return Skipped(
-                SkipReason.COST_MISSING, f"The rack.aware.assignment.{key} is not configured, and no override is given."
-            )
-    return None
 
 
 def rack_rows(columns: StateColumns, tasks: AnyIntArray, partitions: Partitions = "all") -> RowCosts:
