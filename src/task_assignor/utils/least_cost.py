@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 import attrs
@@ -78,7 +77,7 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
     free = np.flatnonzero(owner == NOBODY)
     found = question.place(free)
     owner[free] = found.place
-    at = question.problem(np.arange(len(owner))).item_costs(owner).tolist()
+    at = question.whole.item_costs(owner).tolist()
     fixed = np.flatnonzero(question.pinned != NOBODY).tolist()
     result = LeastCostAssignment(
         Placement.of(application_state.columns, owner),
@@ -86,26 +85,27 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
         lower_bound=found.cost + sum(at[task] for task in fixed),
         inexact=() if found.is_best else {Goal.ACTIVE_COST},
     )
-    result.moves = int(((owner != question.owner) & (question.owner >= 0)).sum())
+    former = question.whole.item_owner
+    result.moves = int(((owner != former) & (former >= 0)).sum())
     return result
 
 
 @attrs.frozen(eq=False)
 class _Question:
-    """Costs that fit the state, with everything filled in."""
+    """Costs that fit the state, with everything filled in.
+
+    Args:
+        columns: the state.
+        names: (K,) numbers of the classes as they were given, ascending; rows of the problem have their places.
+        whole: the flow model of all tasks, without weights.
+        weight: (T,) weights of the tasks.
+        weighted: whether they were given.
+        pinned: (T,) client on which each task must be; -1: it is free.
+    """
 
     columns: StateColumns
     names: Int64Array
-    """(K,) numbers of the classes as they were given, ascending; what follows has their places."""
-    task_class: Int64Array
-    rack: Int64Array
-    client: Int64Array
-    stay: Int64Array
-    move: Int64Array
-    exceptions: tuple[Int64Array, Int64Array, Int64Array]
-    owner: Int64Array
-    lower: Int64Array
-    upper: Int64Array
+    whole: PlacesProblem
     weight: Int64Array
     weighted: bool
     pinned: Int64Array
@@ -138,75 +138,58 @@ class _Question:
         weight = np.ones(tasks, dtype=np.int64) if costs.weight is None else costs.weight
         _shape("weight", weight, (tasks,))
         lower, upper = _capacities(columns, costs, weight)
-        return cls(
-            columns,
-            names,
-            task_class,
-            rack,
-            _filled("client", costs.client, (clients,)),
-            stay,
-            move,
-            _exception_columns(columns, costs, names, are_all_classes=bool(declared)),
-            owner,
-            lower,
-            upper,
-            weight,
-            costs.weight is not None,
-            _pinned(columns, costs),
-        )
-
-    def problem(self, tasks: Int64Array) -> PlacesProblem:
-        """The flow model of some tasks, without weights, within all capacities."""
-        costs = attrs.evolve(self._of_all.costs, row=self.task_class[tasks])
-        return attrs.evolve(self._of_all, costs=costs, item_owner=self.owner[tasks])
-
-    @cached_property
-    def _of_all(self) -> PlacesProblem:
-        clients = self.columns.clients
-        racks = len(clients.racks)
-        cell = np.where(clients.rack < 0, racks, clients.rack).astype(np.int64)
-        used = distinct(cell)
-        # Without a copy, if all racks are used: there may be millions of rows.
-        table = self.rack[:, : len(used)] if int(used.max(initial=-1)) == len(used) - 1 else self.rack[:, used]
-        costs = RowCosts.of_table(self.task_class, table)
-        row, place, cost = self.exceptions
-        return PlacesProblem(
-            costs=attrs.evolve(costs, entry_cell=used[costs.entry_cell], cells=racks + 1),
-            item_owner=self.owner,
-            move_cost=self.move,
-            stay_cost=self.stay,
+        client = _filled("client", costs.client, (clients,))
+        row, place, cost = _exception_columns(columns, costs, names, are_all_classes=bool(declared))
+        cell = np.where(columns.clients.rack < 0, racks, columns.clients.rack).astype(np.int64)
+        whole = PlacesProblem(
+            costs=_costs_in_racks(task_class, rack, cell),
+            item_owner=owner,
+            move_cost=move,
+            stay_cost=stay,
             place_cell=cell,
-            place_cost=self.client,
-            lower=self.lower,
-            upper=self.upper,
+            place_cost=client,
+            lower=lower,
+            upper=upper,
             exception_row=row,
             exception_place=place,
             exception_cost=cost,
         )
+        return cls(columns, names, whole, weight, costs.weight is not None, _pinned(columns, costs))
 
-    def room(self, problem: PlacesProblem) -> PlacesProblem:
-        """The problem with the capacities that pinned tasks leave."""
-        fixed = np.flatnonzero(self.pinned != NOBODY)
-        taken = sums(self.pinned[fixed], self.weight[fixed], len(self.upper))
-        forbidden = problem.place_costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
+    @property
+    def task_class(self) -> Int64Array:
+        """(T,) row of each task."""
+        return self.whole.costs.row
+
+    def left(self, free: Int64Array) -> PlacesProblem:
+        """The flow model of the free tasks, within the capacities that pinned tasks leave, without weights."""
+        whole, fixed = self.whole, np.flatnonzero(self.pinned != NOBODY)
+        taken = sums(self.pinned[fixed], self.weight[fixed], len(whole.upper))
+        forbidden = whole.place_costs(self.task_class[fixed], self.pinned[fixed]) == FORBIDDEN
         if forbidden.any():
             task = int(fixed[np.flatnonzero(forbidden)[0]])
             raise CostModelException(
                 f"Task {self._name(task)} is pinned to client {self._client(int(self.pinned[task]))}, where its class "
                 f"{int(self.names[self.task_class[task]])} must not run."
             )
-        over = np.flatnonzero(taken > self.upper)
+        over = np.flatnonzero(taken > whole.upper)
         if len(over):
             client = int(over[0])
             raise CostModelException(
                 f"The tasks pinned to client {self._client(client)} need {int(taken[client])}, but its capacity is "
-                f"{int(self.upper[client])}."
+                f"{int(whole.upper[client])}."
             )
-        return attrs.evolve(problem, lower=np.maximum(self.lower - taken, 0), upper=self.upper - taken)
+        return attrs.evolve(
+            whole,
+            costs=attrs.evolve(whole.costs, row=self.task_class[free]),
+            item_owner=whole.item_owner[free],
+            lower=np.maximum(whole.lower - taken, 0),
+            upper=whole.upper - taken,
+        )
 
     def place(self, free: Int64Array) -> Placed:
         """Clients of the tasks, and what they cost at least."""
-        problem, weight = self.room(self.problem(free)), self.weight[free]
+        problem, weight = self.left(free), self.weight[free]
         self._check_sums(problem, sum(weight.tolist()) if self.weighted else len(free))
         if self.weighted and not len(free):
             return Placed(free, 0, is_best=False)
@@ -312,6 +295,15 @@ def _filled(name: str, values: Int64Array | None, shape: tuple[int, ...]) -> Int
         return np.zeros(shape, dtype=np.int64)
     _shape(f"{name} costs", values, shape)
     return values
+
+
+def _costs_in_racks(task_class: Int64Array, rack: Int64Array, cell: Int64Array) -> RowCosts:
+    """What classes cost in the racks, and last without one, of which only those with clients matter."""
+    used = distinct(cell)
+    # Without a copy, if all racks are used: there may be millions of rows.
+    table = rack[:, : len(used)] if int(used.max(initial=-1)) == len(used) - 1 else rack[:, used]
+    costs = RowCosts.of_table(task_class, table)
+    return attrs.evolve(costs, entry_cell=used[costs.entry_cell], cells=rack.shape[1])
 
 
 def _capacities(columns: StateColumns, costs: PlacementCosts, weight: Int64Array) -> tuple[Int64Array, Int64Array]:
