@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk import ApplicationState
-from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by
-from task_assignor.sdk.columns import Int32Array, Int64Array, StateColumns
+from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered
+from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
 from task_assignor.utils.goals import Goal
@@ -65,12 +64,13 @@ def optimize_actives(
     owned_by = before.active_owner[chosen].astype(np.int64)
     rows = rack_rows(columns, chosen, partitions)
     traffic_before = int(rows.at(rows.row, columns.clients.rack[owned_by]).sum())
-    ties_stay = ties_stay or not all(costs)
-    if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC:
-        placed, too_many = _min_traffic(columns, owned_by, rows, costs, ties_stay), 0
-    else:
-        group = columns.tasks.group[chosen]
-        placed, too_many = _balance_subtopology(columns, owned_by, group, rows, costs, ties_stay)
+    # With `min_traffic` numbers are all that counts: as if there were one sub-topology.
+    keeps_numbers_alone = configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
+    group = np.zeros_like(chosen) if keeps_numbers_alone else numbered(columns.tasks.group[chosen].astype(np.int64))
+    clients, client = distinct_and_numbers(owned_by)
+    rack = columns.clients.rack[clients].astype(np.int64)
+    found, too_many = Subtopologies(rows, group, client, rack, costs, ties_stay or not all(costs)).balanced()
+    placed = clients[found]
     traffic_after = int(rows.at(rows.row, columns.clients.rack[placed]).sum())
     cost = costs[0] * traffic_after + costs[1] * int((placed != owned_by).sum())
     owner = before.active_owner.copy()
@@ -91,41 +91,3 @@ def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64
         StateException: a number is no task's.
     """
     return np.arange(len(columns.tasks)) if selected is None else distinct(numbers_of_tasks(columns, selected))
-
-
-def _min_traffic(
-    columns: StateColumns, owner: Int64Array, rows: RowCosts, costs: tuple[int, int], ties_stay: bool
-) -> Int64Array:
-    """Swap tasks between racks; who in a rack gets an arriving task does not matter for the cost.
-
-    With counts kept, only the rack of a task matters: a client gives and takes the same number of tasks, and moving a task
-    within its rack never helps. So racks are the places, however many clients there are.
-    """
-    rack = columns.clients.rack.astype(np.int64)
-    own = rack[owner]
-    racks = np.arange(len(columns.clients.racks))
-    as_one, numbers = np.zeros_like(own), np.bincount(own, minlength=len(racks))
-    target = Subtopologies(rows, as_one, own, racks, costs, ties_stay).flow(racks, own, as_one, numbers[:, None])
-    moved = np.flatnonzero(target != own)
-    placed = owner.copy()
-    # Each client takes as many as it gives, in order: the tasks that arrive in its rack, by number.
-    given = np.bincount(owner[moved], minlength=len(rack))
-    by_rack = order_by(rack)
-    placed[moved[order_by(target[moved])]] = np.repeat(by_rack, given[by_rack])
-    return placed
-
-
-def _balance_subtopology(
-    columns: StateColumns,
-    owner: Int64Array,
-    task_group: Int32Array,
-    rows: RowCosts,
-    costs: tuple[int, int],
-    ties_stay: bool,
-) -> tuple[Int64Array, int]:
-    """Owners within the shares of sub-topologies, and how many moves there may be too many."""
-    clients, client = distinct_and_numbers(owner)
-    rack = columns.clients.rack[clients].astype(np.int64)
-    group = numbered(task_group.astype(np.int64))
-    placed, too_many = Subtopologies(rows, group, client, rack, costs, ties_stay).balanced()
-    return clients[placed], too_many

@@ -1,6 +1,7 @@
 """`balance_subtopology`: tasks in cheap racks, while no client gets more than its share of a sub-topology.
 
-Clients of one rack with equally many tasks are alike, a *kind*. First it is decided which kind each task goes to, then the
+With one sub-topology alone its share is what a client has anyway: that is `min_traffic`. Clients of one rack with equally
+many tasks (with one sub-topology: all of a rack) are alike, a *kind*. First it is decided which kind each task goes to, then the
 tasks of a kind are dealt to its clients. If that moves no task within its kind, the placement is the optimum. If it does,
 small problems are solved again client by client; large ones keep it, and the cost without these moves is the lower bound.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import numpy as np
 
 from task_assignor.engine.along import along
@@ -34,7 +34,6 @@ _STRIDE: Final = 2_654_435_761
 """Scatters the partners, the same way every time."""
 
 
-@attrs.frozen(eq=False)
 class Subtopologies:
     """Tasks whose clients keep their numbers, and have at most their share of each sub-topology.
 
@@ -47,26 +46,35 @@ class Subtopologies:
         ties_stay: of two placements that cost the same, take that with fewer moves; else that with less traffic.
     """
 
-    rows: RowCosts
-    group: Int64Array
-    client: Int64Array
-    rack: Int64Array
-    costs: tuple[int, int]
-    ties_stay: bool
+    def __init__(
+        self,
+        rows: RowCosts,
+        group: Int64Array,
+        client: Int64Array,
+        rack: Int64Array,
+        costs: tuple[int, int],
+        ties_stay: bool,
+    ) -> None:
+        self.rows, self.costs, self.ties_stay = rows, costs, ties_stay
+        self.group, self.client, self.rack = group, client, rack
+        self.counts, self.group_size = np.bincount(client, minlength=len(rack)), np.bincount(group)
+        keys = rack * (len(client) + 1) + (self.counts if len(self.group_size) > 1 else 0)
+        # A client and the number of clients of each kind, and the kind of each client.
+        _, self.first, kind, self.size = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        self.kind = kind.reshape(-1)
 
     def balanced(self) -> tuple[Int64Array, int]:
         """(N,) new clients, and how many moves there may be too many; 0: it is the optimum."""
-        kinds = _Kinds.of(self)
-        target = kinds.target()
-        placed = kinds.dealt(target)
-        within = int(((placed != self.client) & (target == kinds.kind[self.client])).sum())
-        pairs = len(self.rack) * len(kinds.group_size)
+        target = self._target()
+        placed = self._dealt(target)
+        within = int(((placed != self.client) & (target == self.kind[self.client])).sum())
+        pairs = len(self.rack) * len(self.group_size)
         if within and pairs <= MOST_SHARES and len(self.client) <= MOST_TASKS:
-            clients, groups = np.arange(len(self.rack)), np.arange(len(kinds.group_size))
-            return self.flow(self.rack, self.client, self.group, kinds.most(clients[:, None], groups)), 0
+            clients, groups = np.arange(len(self.rack)), np.arange(len(self.group_size))
+            return self._flow(self.rack, self.client, self.group, self._most(clients[:, None], groups)), 0
         return placed, within
 
-    def flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
+    def _flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
         """(N,) the cheapest pool of each task.
 
         Args:
@@ -96,114 +104,87 @@ class Subtopologies:
         pool: Int64Array = place // groups
         return pool
 
-
-@attrs.frozen(eq=False)
-class _Kinds:
-    """Clients of one rack with equally many tasks.
-
-    Args:
-        tasks: the tasks and who has them.
-        counts: (C,) tasks of each client.
-        group_size: (G,) tasks of each sub-topology.
-        kind: (C,) kind of each client.
-        first: (K,) a client of each kind.
-        size: (K,) clients of each kind.
-    """
-
-    tasks: Subtopologies
-    counts: Int64Array
-    group_size: Int64Array
-    kind: Int64Array
-    first: Int64Array
-    size: Int64Array
-
-    @classmethod
-    def of(cls, tasks: Subtopologies) -> _Kinds:
-        counts = np.bincount(tasks.client, minlength=len(tasks.rack))
-        keys = tasks.rack * (len(tasks.client) + 1) + counts
-        _, first, kind, size = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        return cls(tasks, counts, np.bincount(tasks.group), kind.reshape(-1), first, size)
-
-    def most(self, clients: Int64Array, groups: Int64Array) -> Int64Array:
+    def _most(self, clients: Int64Array, groups: Int64Array) -> Int64Array:
         """Most tasks of each group on the client beside it."""
         # Kafka's arithmetic, in its order, in doubles: ceil(14 * 1.0 / 50 * 25) is 8.
-        share = self.counts[clients] * 1.0 / len(self.tasks.client) * self.group_size[groups]
+        share = self.counts[clients] * 1.0 / len(self.client) * self.group_size[groups]
         most: Int64Array = np.ceil(share).astype(np.int64)
         return most
 
-    def are_above(self, client: Int64Array, chosen: BoolArray) -> BoolArray:
-        """(N,) which of the chosen tasks, on the clients beside them, are more than a share: the last ones of each.
+    def _above(self, tasks: Int64Array, client: Int64Array) -> Int64Array:
+        """Those of the tasks, ascending, that are more than a share where they are: the last ones of each.
 
         Tasks that have left their client come last.
-        """
-        tasks = np.flatnonzero(chosen)
-        tasks = tasks[order_by(client[tasks] != self.tasks.client[tasks])]
-        rank = rank_within(client[tasks] * len(self.group_size) + self.tasks.group[tasks])
-        above = np.zeros(len(client), dtype=np.bool_)
-        above[tasks] = rank >= self.most(client[tasks], self.tasks.group[tasks])
-        return above
 
-    def target(self) -> Int64Array:
+        Args:
+            tasks: numbers of tasks.
+            client: (N,) where all tasks are.
+        """
+        tasks = tasks[order_by(client[tasks] != self.client[tasks])]
+        rank = rank_within(client[tasks] * len(self.group_size) + self.group[tasks])
+        return np.sort(tasks[rank >= self._most(client[tasks], self.group[tasks])])
+
+    def _target(self) -> Int64Array:
         """(N,) kind that each task goes to, cheapest if the clients of a kind may have together what each may have."""
-        tasks, rack, own = self.tasks, self.tasks.rack[self.first], self.kind[self.tasks.client]
+        rack, own = self.rack[self.first], self.kind[self.client]
         limits = self._limits()
         number = np.where(limits, np.cumsum(limits), 0)
         most = np.full((len(rack), int(limits.sum()) + 1), len(own))
-        most[:, 1:] = self.size[:, None] * self.most(self.first[:, None], np.flatnonzero(limits))
-        return tasks.flow(rack, own, number[tasks.group], most)
+        most[:, 1:] = self.size[:, None] * self._most(self.first[:, None], np.flatnonzero(limits))
+        return self._flow(rack, own, number[self.group], most)
 
     def _limits(self) -> BoolArray:
-        """(G,) whether the shares keep the group as a whole out of any kind."""
+        """(G,) whether the shares keep the group as a whole out of any kind; if there is but one, numbers do that."""
+        if len(self.group_size) == 1:
+            return np.zeros(1, dtype=np.bool_)
         sizes, group, of_size = np.unique(self.group_size, return_index=True, return_inverse=True)
-        most = self.size[:, None] * self.most(self.first[:, None], group)
+        most = self.size[:, None] * self._most(self.first[:, None], group)
         limits: BoolArray = np.any(most < sizes, axis=0)
         return limits[of_size.reshape(-1)]
 
-    def dealt(self, target: Int64Array) -> Int64Array:
+    def _dealt(self, target: Int64Array) -> Int64Array:
         """(N,) a client of the target's kind for each task; who can stay stays."""
-        tasks = self.tasks
-        stays = target == self.kind[tasks.client]
-        if len(tasks.rack) * len(self.group_size) <= MOST_DEALT:
+        stays = target == self.kind[self.client]
+        if len(self.rack) * len(self.group_size) <= MOST_DEALT:
             return self._dealt_by_flow(target, stays)
-        stays &= ~self.are_above(tasks.client, stays)
-        room = self.counts - np.bincount(tasks.client[stays], minlength=len(tasks.rack))
+        stays[self._above(np.flatnonzero(stays), self.client)] = False
+        room = self.counts - np.bincount(self.client[stays], minlength=len(self.rack))
         free = np.repeat(np.arange(len(room)), room)
         # Tasks of one group go to one client after the other.
         movers = np.flatnonzero(~stays)
-        movers = movers[order_by(target[movers], tasks.group[movers])]
-        placed = tasks.client.copy()
+        movers = movers[order_by(target[movers], self.group[movers])]
+        placed = self.client.copy()
         placed[movers] = free[order_by(self.kind[free], rank_within(free), free)]
         return self._within_shares(placed, movers)
 
     def _dealt_by_flow(self, target: Int64Array, stays: BoolArray) -> Int64Array:
         """As many as can be stay: a flow (kind, group) -> client, which counts tasks and does not look at single ones."""
-        tasks, clients, groups = self.tasks, len(self.tasks.rack), len(self.group_size)
-        kinds = len(self.size)
-        supply = np.bincount(target * groups + tasks.group, minlength=kinds * groups)
+        clients, groups, kinds = len(self.rack), len(self.group_size), len(self.size)
+        supply = np.bincount(target * groups + self.group, minlength=kinds * groups)
         pair = np.arange(clients * groups)
         of_client, of_group = np.divmod(pair, groups)
         source = self.kind[of_client] * groups + of_group
-        most = np.minimum(self.most(of_client, of_group), supply[source])
-        staying = np.bincount(tasks.client[stays] * groups + tasks.group[stays], minlength=len(pair))
+        most = np.minimum(self._most(of_client, of_group), supply[source])
+        staying = np.bincount(self.client[stays] * groups + self.group[stays], minlength=len(pair))
         staying = np.minimum(staying, most)
         arcs = Arcs()
         stay = arcs.add(source, kinds * groups + of_client, staying, 0)
         come = arcs.add(source, kinds * groups + of_client, most - staying, 1)
         flows = solve(Network(np.concatenate([supply, -self.counts]), arcs))
-        key, items = tasks.client * groups + tasks.group, np.flatnonzero(stays)
-        at = target * groups + tasks.group
+        key, items = self.client * groups + self.group, np.flatnonzero(stays)
+        at = target * groups + self.group
         items = items[rank_within(key[items]) < flows[stay][key[items]]]
-        at[items] = kinds * groups + tasks.client[items]
+        at[items] = kinds * groups + self.client[items]
         return along(at, source, kinds * groups + of_client, flows[come]) - kinds * groups
 
     def _within_shares(self, placed: Int64Array, movers: Int64Array) -> Int64Array:
         """The placement after tasks above a share have changed places with others of their kind; movers first."""
-        everything = np.ones(len(placed), dtype=np.bool_)
+        everything = np.arange(len(placed))
         for attempt in range(MOST_ROUNDS):
-            above = np.flatnonzero(self.are_above(placed, everything))
+            above = self._above(everything, placed)
             if not len(above):
                 return placed
-            partners = movers if attempt < MOST_ROUNDS // 2 else np.arange(len(placed))
+            partners = movers if attempt < MOST_ROUNDS // 2 else everything
             partners = partners[order_by(self.kind[placed[partners]])]
             kinds = self.kind[placed[above]]
             start, end = (np.searchsorted(self.kind[placed[partners]], kinds, side) for side in ("left", "right"))
@@ -217,12 +198,12 @@ class _Kinds:
         first = np.unique(partners, return_index=True)[1]
         first = first[~np.isin(partners[first], tasks)]
         tasks, partners = tasks[first], partners[first]
-        group, groups = self.tasks.group, len(self.group_size)
+        group, groups = self.group, len(self.group_size)
         keys, numbers = np.unique(placed * groups + group, return_counts=True)
         gets = np.concatenate([placed[partners], placed[tasks]])
         of_group = np.concatenate([group[tasks], group[partners]])
         wanted = gets * groups + of_group
-        fits = values_of(keys, numbers, wanted, 0) < self.most(gets, of_group)
+        fits = values_of(keys, numbers, wanted, 0) < self._most(gets, of_group)
         # One more of a group for each client at a time.
         once = np.zeros(len(wanted), dtype=np.bool_)
         once[np.unique(wanted, return_index=True)[1]] = True
@@ -232,10 +213,8 @@ class _Kinds:
     def _dealt_anew(self, placed: Int64Array) -> Int64Array:
         """The tasks of every kind where one is above a share, dealt in turn: that is always within the shares."""
         kind = self.kind[placed]
-        everything = np.ones(len(placed), dtype=np.bool_)
-        wrong = np.isin(kind, kind[self.are_above(placed, everything)])
-        tasks = np.flatnonzero(wrong)
-        tasks = tasks[order_by(kind[tasks], self.tasks.group[tasks])]
+        tasks = np.flatnonzero(np.isin(kind, kind[self._above(np.arange(len(placed)), placed)]))
+        tasks = tasks[order_by(kind[tasks], self.group[tasks])]
         by_kind = order_by(self.kind)
         start = np.searchsorted(self.kind[by_kind], kind[tasks])
         placed = placed.copy()
