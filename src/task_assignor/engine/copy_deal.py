@@ -42,13 +42,14 @@ def deal(
         of_owner: (C,) cell of each owner.
         room: (C,) fewest and most of these copies per owner; they fit the numbers of copies that go to the cells.
     """
-    owner = _stayers(cell, former, is_away, of_owner, room)
+    owners = _Owners(cell, of_owner, room)
+    owner = owners.stayers(former, is_away)
     # Open places of a row are filled from the left.
     places = _open_places(holders, row)
     table = holders.copy()
     table[places] = owner
     rest = np.flatnonzero(owner < 0)
-    slots = _slots(np.bincount(cell, minlength=int(of_owner.max(initial=0)) + 1), owner[owner >= 0], of_owner, room)
+    slots = owners.slots(owner[owner >= 0])
     # Copy after copy of all rows, each time in an order that is no order: owner after owner meets each row but once.
     turn = (row[rest] * GOLDEN) % (1 << 32)
     owner[rest[order_by(cell[rest], rank_within(row[rest]), turn)]] = slots
@@ -74,52 +75,46 @@ def _open_places(holders: Int64Array, row: Int64Array) -> tuple[Int64Array, Int6
     return places.astype(np.int64), column.astype(np.int64)
 
 
-def _stayers(
-    cell: Int64Array,
-    former: Int64Array,
-    is_away: BoolArray,
-    of_owner: Int64Array,
-    room: tuple[Int64Array, Int64Array],
-) -> Int64Array:
-    """(E,) owner of each copy that stays; -1: it does not."""
-    low, high = room
-    owner = np.full(len(cell), NOBODY, dtype=np.int64)
-    stays = np.flatnonzero((former >= 0) & (of_owner[former] == cell))
-    stays = stays[order_by(is_away[stays])]
-    rank = rank_within(former[stays])
-    sure = rank < low[former[stays]]
-    owner[stays[sure]] = former[stays[sure]]
-    more = stays[~sure & (rank < high[former[stays]])]
-    more = more[rank_within(cell[more]) < _extras(cell, of_owner, low)[cell[more]]]
-    owner[more] = former[more]
-    return owner
+class _Owners:
+    """Who takes the copies that go to each cell."""
 
+    def __init__(self, cell: Int64Array, of_owner: Int64Array, room: tuple[Int64Array, Int64Array]) -> None:
+        self.cell, self.of_owner, (self.low, self.high) = cell, of_owner, room
+        self.number = np.bincount(cell, minlength=int(of_owner.max(initial=0)) + 1)
 
-def _extras(cell: Int64Array, of_owner: Int64Array, low: Int64Array) -> Int64Array:
-    """(Q,) copies of each cell beyond the least numbers of its owners."""
-    cells = int(of_owner.max(initial=0)) + 1
-    return np.bincount(cell, minlength=cells) - np.bincount(of_owner, low, cells).astype(np.int64)
+    def stayers(self, former: Int64Array, is_away: BoolArray) -> Int64Array:
+        """(E,) owner of each copy that stays; -1: it does not."""
+        owner = np.full(len(self.cell), NOBODY, dtype=np.int64)
+        stays = np.flatnonzero((former >= 0) & (self.of_owner[former] == self.cell))
+        stays = stays[order_by(is_away[stays])]
+        rank = rank_within(former[stays])
+        sure = rank < self.low[former[stays]]
+        owner[stays[sure]] = former[stays[sure]]
+        more = stays[~sure & (rank < self.high[former[stays]])]
+        more = more[rank_within(self.cell[more]) < self._beyond(self.low)[self.cell[more]]]
+        owner[more] = former[more]
+        return owner
 
+    def slots(self, used: Int64Array) -> Int64Array:
+        """Owners for the other copies, cell after cell, as often as they take one.
 
-def _slots(
-    number: Int64Array, used: Int64Array, of_owner: Int64Array, room: tuple[Int64Array, Int64Array]
-) -> Int64Array:
-    """Owners for the other copies, cell after cell, as often as they take one."""
-    low, high = room
-    used = np.bincount(used, minlength=len(low))
-    counts = np.maximum(low - used, 0)
-    spare = high - np.maximum(low, used)
-    taken = np.bincount(of_owner, np.maximum(low, used), len(number)).astype(np.int64)
-    # One more each in turn, as many as the cell has beyond that.
-    owner = np.repeat(np.arange(len(low)), spare)
-    turn = rank_within(owner)
-    order = order_by(of_owner[owner], turn, owner)
-    owner = owner[order]
-    chosen = owner[rank_within(of_owner[owner]) < (number - taken)[of_owner[owner]]]
-    counts += np.bincount(chosen, minlength=len(low))
-    # The owners with most first: their copies need most rows.
-    order = order_by(of_owner, -counts)
-    return np.repeat(order, counts[order])
+        Args:
+            used: owners of the copies that stay.
+        """
+        taken = np.bincount(used, minlength=len(self.low))
+        sure = np.maximum(self.low, taken)
+        # One more each in turn, as many as the cell has beyond that.
+        owner = np.repeat(np.arange(len(sure)), self.high - sure)
+        owner = owner[order_by(self.of_owner[owner], rank_within(owner), owner)]
+        chosen = owner[rank_within(self.of_owner[owner]) < self._beyond(sure)[self.of_owner[owner]]]
+        counts = sure - taken + np.bincount(chosen, minlength=len(sure))
+        # The owners with most first: their copies need most rows.
+        order = order_by(self.of_owner, -counts)
+        return np.repeat(order, counts[order])
+
+    def _beyond(self, numbers: Int64Array) -> Int64Array:
+        """(Q,) copies of each cell beyond these numbers of its owners."""
+        return self.number - np.bincount(self.of_owner, numbers, len(self.number)).astype(np.int64)
 
 
 class _Swaps:

@@ -47,10 +47,7 @@ def exchanged(problem: Problem, wanted: Int64Array, owner: Int64Array) -> Int64A
 def are_surely_even(problem: Problem, wanted: Int64Array, owner: Int64Array) -> bool:
     """Whether no other owners, within the bounds of the earlier goals, could make all items and copies more even.
 
-    Args:
-        problem: the items and owners, without pools.
-        wanted: (N,) copies wanted of each item.
-        owner: (N,) owner of each item.
+    Args are those of `exchanged`.
     """
     weight, bounds = problem.weight, Bounds.of(problem, problem.claims.newest())
     here = copy_bounds(owner, wanted, len(weight))

@@ -26,14 +26,9 @@ def optimize_actives(
     partitions: Partitions = "all",
     ties_stay: bool = True,
 ) -> AssignmentResult:
-    """Place active tasks at least trafficCost x cross-rack partitions + nonOverlapCost x moves (KIP-925).
+    """What `optimize_rack_aware_active_tasks` does, with more to choose (KIP-925).
 
-    The strategy is that of the settings. `min_traffic` keeps each client's number of the tasks that may move.
-    `balance_subtopology` keeps it too, and allows a client at most its share of each sub-topology (of each topology), rounded up as
-    Kafka does. The result is the optimum; only with `balance_subtopology` and more than 50 000 tasks, or pairs of client and
-    sub-topology, it may cost more than `lower_bound`. A second run changes nothing.
-
-    Where the new client of a task holds a standby of it, the two clients change roles: the copies stay where they are.
+    With `balance_subtopology` the sub-topologies of each topology count, and shares are rounded up as Kafka does.
 
     Args:
         application_state: tasks, clients and settings.

@@ -28,13 +28,10 @@ def optimize_standbys(
     non_overlap_cost: int | None,
     partitions: Partitions = "changelog",
 ) -> AssignmentResult:
-    """Swap standbys between clients for less trafficCost x cross-rack partitions + nonOverlapCost x moves (KIP-925).
+    """What `optimize_rack_aware_standby_tasks` does, with more to choose (KIP-925).
 
-    Each client keeps its number of the standbys that may move; none goes to a client that has the task; of the configured
-    `rack.aware.assignment.tags` the holders of a task (active and standbys) keep at least as many distinct values. Optimal
-    without tags, with one tag key, and with one standby per task, as long as one flow over single clients is not too large
-    (`engine/copy_flow.py`); else cost, bound and gap. A second run changes nothing. The strategies `min_traffic` and
-    `balance_subtopology` are treated alike, as in Kafka's high availability assignor.
+    Optimal without tags, with one tag key, and with one standby per task, as long as one flow over single clients is not too
+    large (`engine/copy_flow.py`); else cost, bound and gap.
 
     Args:
         application_state: tasks, clients and settings.
