@@ -23,8 +23,12 @@ from task_assignor.sdk import (
     TaskAssignor,
     assignment_to_json,
 )
-from task_assignor.utils import AssignmentResult, RackAwareOptimizationParams, optimize_rack_aware_active_tasks
-from task_assignor.utils.rack_rows import rack_rows
+from task_assignor.utils import (
+    AssignmentResult,
+    RackAwareOptimizationParams,
+    optimize_rack_aware_active_tasks,
+    rack_rows,
+)
 
 Shape = tuple[int, int, int, int]
 """Tasks, clients, threads per client, standbys."""

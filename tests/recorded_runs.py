@@ -15,7 +15,7 @@ from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
 from task_assignor.engine.even import even_counts
 from task_assignor.sdk import ApplicationState, TaskAssignment
-from task_assignor.utils.rack_rows import rack_problem
+from task_assignor.utils import rack_problem
 from tests.goals import Judged
 from tests.vectors import Vector
 

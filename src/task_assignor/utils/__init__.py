@@ -22,7 +22,7 @@ from task_assignor.utils.rack_aware import (
     optimize_rack_aware_active_tasks,
     optimize_rack_aware_standby_tasks,
 )
-from task_assignor.utils.rack_rows import rack_problem, rack_rows
+from task_assignor.utils.rack_costs import rack_problem, rack_rows
 from task_assignor.utils.rack_standbys import optimize_standbys
 from task_assignor.utils.refiner import Movement, RefinedAssignment, refine_with_warmups, with_probing_rebalance
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason

@@ -12,8 +12,7 @@ from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_costs import costs_in_use, solver_costs
-from task_assignor.utils.rack_rows import rack_rows
+from task_assignor.utils.rack_costs import costs_in_use, rack_rows, solver_costs
 from task_assignor.utils.result import AssignmentResult
 
 

@@ -10,8 +10,7 @@ from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
 from task_assignor.utils.goals import Goal
-from task_assignor.utils.rack_costs import usable_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_rows
+from task_assignor.utils.rack_costs import AnyIntArray, Partitions, rack_rows, usable_costs
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.subtopologies import Subtopologies
 

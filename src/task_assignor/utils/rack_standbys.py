@@ -13,8 +13,7 @@ from task_assignor.utils.given import Assignments, inexact_of, placement_of, tag
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_actives import selected_tasks
-from task_assignor.utils.rack_costs import usable_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions
+from task_assignor.utils.rack_costs import AnyIntArray, Partitions, usable_costs
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.standbys import prices_of
 

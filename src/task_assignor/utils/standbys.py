@@ -15,8 +15,7 @@ from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups
 from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.history import previous_state_of_units
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_costs import costs_in_use, small_costs
-from task_assignor.utils.rack_rows import AnyIntArray, Partitions, rack_rows
+from task_assignor.utils.rack_costs import AnyIntArray, Partitions, costs_in_use, rack_rows, small_costs
 from task_assignor.utils.result import AssignmentResult
 
 
