@@ -66,23 +66,24 @@ class MemoryTask:
 
     def run(self, data: st.DataObject, logs: Mapping[str, pa.Table], most: int = 6) -> None:
         """Process whole logs: of each source some rows are loaded, what may be processed is; now and then the task moves."""
-        newest_of = {name: spec.timestamp for name, spec in self._topics.items()}
         while any(self.read[topic] < logs[topic].num_rows for topic in self._topics):
-            loaded = {
-                topic: logs[topic].slice(self.read[topic], data.draw(st.integers(1, most))) for topic in self._topics
-            }
-            if any(loaded[topic].num_rows for topic in self._sub.tables):
-                loaded = {
-                    topic: rows if topic in self._sub.tables else rows.slice(0, 0) for topic, rows in loaded.items()
-                }
-                more = [False] * len(loaded)
-            else:
-                more = [self.read[topic] + rows.num_rows < logs[topic].num_rows for topic, rows in loaded.items()]
-            newest = [times_so_far(times_of(rows, newest_of[topic])) for topic, rows in loaded.items()]
-            counts = rows_up_to_boundary(newest, more)
-            self.process({topic: rows.slice(0, n) for (topic, rows), n in zip(loaded.items(), counts, strict=True)})
+            self.advance(logs, {topic: data.draw(st.integers(1, most)) for topic in self._topics})
             if data.draw(st.booleans()):
                 self.start()
+
+    def advance(self, logs: Mapping[str, pa.Table], most: Mapping[str, int]) -> list[dict[str, Any]]:
+        """One batch of whole logs: of each source so many rows are loaded, what may be processed is; what it returned."""
+        times = {name: spec.timestamp for name, spec in self._topics.items()}
+        loaded = {topic: logs[topic].slice(self.read[topic], most[topic]) for topic in self._topics}
+        if any(loaded[topic].num_rows for topic in self._sub.tables):
+            loaded = {topic: rows if topic in self._sub.tables else rows.slice(0, 0) for topic, rows in loaded.items()}
+            more = [False] * len(loaded)
+        else:
+            more = [self.read[topic] + rows.num_rows < logs[topic].num_rows for topic, rows in loaded.items()]
+        newest = [times_so_far(times_of(rows, times[topic])) for topic, rows in loaded.items()]
+        counts = rows_up_to_boundary(newest, more)
+        result = self.process({topic: rows.slice(0, n) for (topic, rows), n in zip(loaded.items(), counts, strict=True)})
+        return [] if result is None else result.to_pylist()
 
     def held(self) -> int:
         """Rows in the stores."""

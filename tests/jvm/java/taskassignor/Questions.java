@@ -33,6 +33,8 @@ final class Questions {
             return orderOfQueue(question.get("keys"), reply.putArray("order"), reply);
         } else if (question.has("taskIds")) {
             return orderOfMap(question.get("taskIds"), reply.putArray("order"), reply);
+        } else if (question.has("dsl")) {
+            return Dsl.answer(question, reply);
         } else if (question.has("members")) {
             return new ConsumerGroup(question).answer(question.get("assignor").asText(), reply);
         }

@@ -1,0 +1,258 @@
+"""The ready-made processors beside the DSL of Kafka Streams 4.3.1: the same records, and what each of both gives.
+
+Where they differ on purpose, a rule says so, named like its heading in docs/deviations.md: from our result, or from what was asked,
+it makes what Kafka gives, exactly. `tests/runtime/test_beside_the_dsl.py` has an example of each.
+
+`make test` asks for some scenarios of each operator, `make test-jvm-long` for thousands with other seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+import pytest
+
+from tests.budget import examples, requested_examples
+from tests.jvm.dsl import Out, Place, Row, Scenario, Step, kafka, ours, random_scenario
+from tests.jvm.jvm import Jvm
+
+pytestmark = pytest.mark.jvm
+# The usual run is the same everywhere; a long run has a seed of its own, which every failure names.
+SEED = random.SystemRandom().randrange(2**32) if requested_examples() else 1
+LATER: Final = 1_000
+"""A record so much after all others closes all windows."""
+
+
+def _scenarios(operator: str, disorder: str, count: int) -> Iterator[tuple[Scenario, random.Random]]:
+    for number in range(examples(count)):
+        rng = random.Random(f"{SEED}/{operator}/{disorder}/{number}")
+        yield random_scenario(operator, rng, disorder), rng
+
+
+def _all(steps: Iterable[Step]) -> list[Out]:
+    return [out for step in steps for out in step.out]
+
+
+def _by_batch(mine: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[list[Out], list[Out]]]:
+    """What came out of each of our batches, and of the same records in Kafka."""
+    begin = 0
+    for step in mine:
+        yield step.out, _all(theirs[begin : step.upto + 1])
+        begin = step.upto + 1
+    assert not _all(theirs[begin:])
+
+
+def test_a_stream_and_a_table(jvm: Jvm) -> None:
+    """Equal row by row, also after records out of order: of each key the last offset counts."""
+    for scenario, rng in _scenarios("lookup", "late", 40):
+        mine, _ = ours(scenario, rng)
+        for one, other in _by_batch(mine, kafka(jvm, scenario)):
+            assert one == other, scenario
+
+
+def test_two_tables(jvm: Jvm) -> None:
+    """Equal row by row; there is one rule."""
+    for scenario, rng in _scenarios("tables", "late", 40):
+        mine, _ = ours(scenario, rng)
+        for one, other in _by_batch(mine, _a_deletion_of_what_is_not_there_is_no_row(kafka(jvm, scenario))):
+            assert one == other, scenario
+
+
+def _a_deletion_of_what_is_not_there_is_no_row(theirs: Iterable[Step]) -> list[Step]:
+    there: set[str | None] = set()
+    found = []
+    for step in theirs:
+        found.append(Step(step.upto, [out for out in step.out if out.value is not None or out.key in there]))
+        for out in step.out:
+            (there.discard if out.value is None else there.add)(out.key)
+    return found
+
+
+def test_running_aggregates(jvm: Jvm) -> None:
+    """After each batch of ours each group has what Kafka has told of it last."""
+    for scenario, rng in _scenarios("running", "late", 25):
+        mine, _ = ours(scenario, rng)
+        for one, other in _by_batch(mine, kafka(jvm, scenario)):
+            assert {out[:2]: out for out in one} == {out[:2]: out for out in other}, scenario
+            assert len({out[:2] for out in one}) == len(one), scenario
+
+
+def test_time_windows(jvm: Jvm) -> None:
+    """Equal batch by batch, by `suppress` and by `EmitStrategy.onWindowClose`, with late records too."""
+    for scenario, rng in _scenarios("windows", "late", 40):
+        mine, _ = ours(scenario, rng)
+        for one, other in _by_batch(mine, kafka(jvm, scenario)):
+            assert Counter(_windows_begin_before_1970_too(one)) == Counter(other), scenario
+
+
+def _windows_begin_before_1970_too(mine: Iterable[Out]) -> list[Out]:
+    return [out for out in mine if out.window is not None and out.window[0] >= 0]
+
+
+def test_sessions(jvm: Jvm) -> None:
+    """Equal batch by batch to `EmitStrategy.onWindowClose`; `suppress` follows a rule."""
+    for scenario, rng in _scenarios("sessions", "late", 40):
+        mine, late = ours(scenario, rng)
+        theirs = kafka(jvm, scenario, late)
+        if scenario.options["final"] == "close":
+            for one, other in _by_batch(mine, theirs):
+                assert Counter(one) == Counter(other), scenario
+        else:
+            assert Counter(_counts(mine)) == Counter(_sessions(scenario, late, 1)), scenario
+            assert Counter(_counts(theirs)) == Counter(_sessions(scenario, late, 0)), scenario
+
+
+def _counts(steps: Iterable[Step]) -> list[Out]:
+    return [out for out in _all(steps) if out.what == "count"]
+
+
+def _sessions(scenario: Scenario, late: Collection[Place], longer: int) -> list[Out]:
+    """A session is open one millisecond longer: the sessions that are closed.
+
+    Args:
+        scenario: what is asked.
+        late: records that are left out.
+        longer: how much longer than in Kafka a session is open, ms.
+    """
+    gap, grace = scenario.options["gap"], scenario.options["grace"]
+    found: list[tuple[str, int, int, int]] = []
+    newest = -LATER
+    for place in scenario.order():
+        key, _, time = scenario.row(place)
+        if key is not None and place not in late:
+            near = [
+                one
+                for one in found
+                if one[0] == key
+                and one[1] - gap <= time <= one[2] + gap
+                and one[2] + gap + grace + longer > newest
+            ]
+            found = [one for one in found if one not in near]
+            start, end = min([time, *(one[1] for one in near)]), max([time, *(one[2] for one in near)])
+            found.append((key, start, end, 1 + sum(one[3] for one in near)))
+        newest = max(newest, time)
+    return [
+        Out("count", key, (start, end), str(count), end)
+        for key, start, end, count in found
+        if end + gap + grace + longer <= newest
+    ]
+
+
+def test_two_streams(jvm: Jvm) -> None:
+    """The same pairs, batch by batch; the same rows without a partner once all windows are closed, in Kafka never earlier."""
+    for drawn, rng in _scenarios("streams", "late", 60):
+        scenario = _closed_at_the_end(drawn, rng)
+        mine, late = ours(scenario, rng)
+        theirs = kafka(jvm, scenario, late)
+        join = _Join(scenario, late)
+        expected = join.in_kafka(_all(mine))
+        assert Counter(expected) == Counter(_all(theirs)), scenario
+        so_far: Counter[Out] = Counter()
+        for one, other in _by_batch(mine, theirs):
+            assert Counter(join.pairs(one)) == Counter(filter(_is_pair, other)), scenario
+            so_far.update(out for out in one if not _is_pair(out))
+            so_far.subtract(out for out in other if not _is_pair(out) and out not in join.hasty)
+            assert min(so_far.values(), default=0) >= 0, scenario
+
+
+def _is_pair(out: Out) -> bool:
+    return out.value is not None and "null" not in out.value
+
+
+def _closed_at_the_end(scenario: Scenario, rng: random.Random) -> Scenario:
+    logs = {topic: list(rows) for topic, rows in scenario.logs.items()}
+    last = max((row.time for rows in logs.values() for row in rows), default=0)
+    logs[rng.choice("lr")].append(Row("end", 0, last + LATER))
+    return attrs.evolve(scenario, logs=logs)
+
+
+@attrs.frozen
+class _Side:
+    """A row of a join, as its result has it."""
+
+    topic: str
+    key: str | None
+    value: str
+
+    @property
+    def alone(self) -> str:
+        """What the result has if there is no partner."""
+        return f"{self.value} null" if self.topic == "l" else f"null {self.value}"
+
+
+def _sides(out: Out) -> list[_Side]:
+    assert out.value is not None
+    found = zip("lr", out.value.split(" "), strict=True)
+    return [_Side(topic, out.key, value) for topic, value in found if value != "null"]
+
+
+class _Join:
+    """From our result of a join of two streams to Kafka's.
+
+    Args:
+        scenario: what is asked.
+        late: records that are left out.
+    """
+
+    def __init__(self, scenario: Scenario, late: Collection[Place]) -> None:
+        self._asked = scenario.options
+        self._came: dict[_Side, int] = {}
+        self._time: dict[_Side, int] = {}
+        self._newest: list[dict[str, int]] = []
+        """Of each topic the newest time up to each record, without those that have no key."""
+        newest, latest, passed = dict.fromkeys("lr", -LATER), -LATER, []
+        for place in scenario.order():
+            if place in late:
+                continue
+            row = scenario.row(place)
+            latest = max(latest, row.time)
+            if row.key is not None:
+                newest[place.topic] = max(newest[place.topic], row.time)
+                side = _Side(place.topic, row.key, str(scenario.given(place)[1]))
+                self._came[side], self._time[side] = len(self._newest), row.time
+                if row.time + self._asked["after" if place.topic == "l" else "before"] < latest:
+                    passed.append(side)
+            self._newest.append(dict(newest))
+        self._passed = passed
+        """Rows that come when their window has passed, whatever the grace is."""
+        self.hasty: set[Out] = set()
+        """Rows that Kafka gives without a partner earlier than we do, or when they have one."""
+
+    def pairs(self, mine: Iterable[Out]) -> list[Out]:
+        """Those of ours that Kafka gives."""
+        return [out for out in mine if _is_pair(out) and self._a_pair_at_the_edge_is_a_pair(out)]
+
+    def in_kafka(self, mine: Iterable[Out]) -> list[Out]:
+        """What it gives when all windows are closed."""
+        mine = list(mine)
+        pairs = self.pairs(mine)
+        alone = {out for out in mine if not _is_pair(out)}
+        partners: dict[_Side, int] = {}
+        for out in pairs:
+            one, other = _sides(out)
+            both = max(self._came[one], self._came[other])
+            for side in (one, other):
+                partners[side] = min(both, partners.get(side, both))
+        lost = {side for out in mine if _is_pair(out) for side in _sides(out) if side not in partners}
+        self.hasty = self._given_alone(lost) | self._a_row_out_of_order_waits_for_its_partner(partners)
+        return [*pairs, *(alone | self.hasty)]
+
+    def _given_alone(self, sides: Iterable[_Side]) -> set[Out]:
+        shown = {"inner": "", "left": "l", "outer": "lr"}[self._asked["how"]]
+        return {Out("", side.key, None, side.alone, self._time[side]) for side in sides if side.topic in shown}
+
+    def _a_pair_at_the_edge_is_a_pair(self, out: Out) -> bool:
+        """Whether it is one in Kafka, which keeps rows for as long as both parts of the window and the grace."""
+        first, second = sorted(_sides(out), key=self._came.__getitem__)
+        kept = self._asked["before"] + self._asked["after"] + self._asked["grace"]
+        return self._newest[self._came[second]][first.topic] < self._time[first] + kept
+
+    def _a_row_out_of_order_waits_for_its_partner(self, partners: dict[_Side, int]) -> set[Out]:
+        """What Kafka gives at once, since none has come before."""
+        return self._given_alone(
+            side for side in self._passed if side not in partners or partners[side] > self._came[side]
+        )
