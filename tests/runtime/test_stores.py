@@ -69,7 +69,12 @@ def _check_key_value(batches: list[list[tuple[str, str, dict[str, Any]]]], folde
         if changes is not None:
             replayed.apply(changes)
         live.keep(str(len(batch)))
+        # What another try has left.
+        loaded.put("spoilt", {"n": 1})
+        loaded.keep("spoilt")
+        loaded.put("e", {"n": 2})
         loaded.load(live.save(), str(len(batch)))
+        assert loaded.drain_changes() is None
         for store in (live, replayed, loaded):
             # The order too: what a processor makes of it must not depend on whether its client was lost.
             assert sorted(model.items()) == list(store.items())
@@ -180,7 +185,14 @@ def _check_window(batches: list[tuple[list[int], int, bool]], folder: Path) -> N
             replayed.apply(changes)
             spilled.apply(changes)
             spilled.keep("")
+        # What another try has left.
+        loaded.append(_rows([200, 300]))
+        loaded.observe(300)
+        loaded.expire(250)
+        loaded.keep("spoilt")
+        loaded.append(_rows([400]))
         loaded.load(live.save(), "")
+        assert loaded.drain_changes() is None
         for store in (live, replayed, loaded, spilled):
             assert [time for time in model if time >= limit] == _times(store)
             assert store.stream_time == max(model, default=None)
