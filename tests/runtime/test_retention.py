@@ -23,7 +23,7 @@ from task_assignor.runtime.machines.records import (
     changelog_path,
     part_path,
 )
-from task_assignor.runtime.retention import obsolete
+from task_assignor.runtime.retention import Orphans, obsolete, orphans
 from task_assignor.sdk import TaskId
 from tests.runtime.support import QUICK, Watch, application, count_topology, stream
 
@@ -142,6 +142,22 @@ def test_files_below_both_checkpoints_go_and_all_others_stay() -> None:
     gone = set(obsolete([*changelogs, *needed, *orphans, *strange], before, now))
     assert gone == {*changelogs[:8], *orphans[:10]}
     assert not obsolete([*changelogs, *needed], Checkpoint(), before)
+
+
+def test_what_nothing_names_goes_when_it_cannot_count_any_more_and_is_looked_for_until_then() -> None:
+    """All files are listed for that, so it is not done for ever; what somebody writes at the moment is no reason."""
+    before, now = Checkpoint(5, generation=2), Checkpoint(9, generation=3, written={"output/o/0": 3, "output/o/1": 7})
+    lost = "output/o/0/000000000003-00000002.arrow"
+    late = "output/o/0/000000000004-00000002.arrow"
+    merged = "output/o/1/000000000000-000000000003-000000000005-00000001.arrow"
+    others = "output/o/1/000000000000-000000000003-000000000006-00000001.arrow"
+    being_written = ["output/o/0/000000000004-00000003.arrow", "output/o/1/000000000008-00000004.arrow"]
+    strange = ["output/o/0/notes.txt", "output/o/2/000000000009-00000003.arrow"]
+    named = "repartition/r/0/000000000001-00000001.arrow"
+    rest = [*being_written, *strange]
+    assert orphans([lost, merged, named, *rest], before, now, (), {named}) == Orphans([lost, merged], False)
+    for unsure in (late, others):
+        assert orphans([unsure, *rest], before, now, (), ()) == Orphans([], True)
 
 
 def _files(run: Path) -> tuple[int, int]:
