@@ -236,7 +236,7 @@ class Progress:
         Nor does a state that no change leads on from, if it is older than the newest generations: it would count for ever.
         """
         found = self._tasks.get(task)
-        if found is None or position.batch > found.position.batch:
+        if found is None:
             return False
         if position.batch < 0 or position.batch >= found.recovery.floor.batch:
             return position.batch < 0 or found.recovery.reaches(position)
