@@ -21,9 +21,10 @@ from task_assignor.runtime.machines.coordinator_values import (
     NothingWaits,
     StopRequested,
     StoreCommit,
+    Tick,
 )
 from task_assignor.runtime.machines.events import ClientLost, ResultRefused
-from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, TaskFailed, TaskOrder
+from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, Process, Stop, TaskFailed, TaskOrder, ToClient
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import check_outputs
 from tests.runtime.simulated_work import RUN, Connection, lineage_of
@@ -117,6 +118,10 @@ def check_event(
         case _ if before.heard:
             world.heard_ms[before.heard] = event.now_ms
     match event:
+        case StopRequested() if before.phase is CoordinatorPhase.RUNNING and world.stops_by_ms is None:
+            world.stops_by_ms = event.now_ms + world.options.stop_timeout_ms
+        case Tick() if coordinator.phase is not CoordinatorPhase.ENDED:
+            _check_time(world, event.now_ms)
         case FromClient(_, TaskFailed(failure)) if coordinator.progress.has_replaced(failure.task, failure.floor):
             world.work.told_late += 1
     for instruction in instructions:
@@ -136,6 +141,17 @@ def check_event(
                     _check_end(coordinator, before, event)
 
 
+def _check_time(world: World, now_ms: int) -> None:
+    """Nobody and nothing is waited for longer than is said, and the clock is not looked at for nothing."""
+    coordinator, deadline = world.coordinator, world.coordinator.next_deadline_ms()
+    assert deadline is None or deadline > now_ms, "a shell would spin"
+    late = world.stops_by_ms is not None and now_ms >= world.stops_by_ms
+    assert not late or coordinator.phase is not CoordinatorPhase.RUNNING, "it goes on although it was to end"
+    for member in coordinator.members:
+        silent_ms = now_ms - world.heard_ms[member.member_id]
+        assert silent_ms <= world.options.session_timeout_ms, f"{member.name} was heard of {silent_ms} ms ago"
+
+
 def _check_end(coordinator: Coordinator, before: Before, event: CoordinatorEvent) -> None:
     """A run that has come to its end, or to the one that was asked for, has left nothing undone."""
     is_asking = before.is_asking and not isinstance(event, AssignorAnswered)
@@ -145,7 +161,15 @@ def _check_end(coordinator: Coordinator, before: Before, event: CoordinatorEvent
         assert not is_early, "it ends although there are orders"
 
 
-def check_order(world: World, connection: Connection, order: TaskOrder) -> None:
+def check_message(world: World, connection: Connection, message: ToClient) -> None:
+    """A client is told to stop once, and nothing is ordered from it then."""
+    assert not (connection.is_stopped and isinstance(message, (Process, Stop))), f"{message} after the end"
+    connection.is_stopped |= isinstance(message, Stop)
+    for order in message.orders if isinstance(message, Process) else ():
+        _check_order(world, connection, order)
+
+
+def _check_order(world: World, connection: Connection, order: TaskOrder) -> None:
     """An order is for who has the task and stays, and builds on what is committed, or was done by the same client."""
     member = world.coordinator.members.find(connection.number)
     if member is None:

@@ -71,6 +71,8 @@ class Connection:
     """It belongs to the heartbeat process of this member."""
     is_slow: bool = False
     """What is sent over it takes its time."""
+    is_stopped: bool = False
+    """The client was told to stop."""
 
     @property
     def is_done(self) -> bool:

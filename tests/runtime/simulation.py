@@ -57,7 +57,6 @@ from task_assignor.runtime.machines.protocol import (
     EndProcess,
     Gone,
     Position,
-    Process,
     TaskDone,
     TaskFailed,
     TaskFailure,
@@ -68,7 +67,7 @@ from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId, TaskInfo
-from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, check_loss, check_order, check_states
+from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, check_loss, check_message, check_states
 from tests.runtime.simulated_faults import Faults
 from tests.runtime.simulated_leader import WhimsicalLeader
 from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
@@ -155,7 +154,6 @@ class World:
         """Messages may take so long that a lease runs out."""
         self.restart_coordinator_at_times = restart_coordinator
         self.now_ms = 1_000
-        self.ticked_ms = 0
         self.commits: list[CommitRecord] = []
         self.rebalances: list[RebalanceRecord] = []
         self.storage = MemoryStorage()
@@ -167,6 +165,8 @@ class World:
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
         self.questions: list[AskAssignor] = []
+        self.stops_by_ms: int | None = None
+        """When the coordinator is to end, whatever is in progress."""
         self.hangs: set[int] = set()
         """Questions to which the assignor has no answer, ever."""
         self.ended = 0
@@ -391,7 +391,7 @@ class World:
             connection.to_coordinator.clear()
             connection.to_client.append(None)
         self.faults_that.put_to_sleep(is_dead=is_dead)
-        self.questions, self.hangs = [], set()
+        self.questions, self.hangs, self.stops_by_ms = [], set(), None
         self.markers.forget()
         known, has_lost = self.coordinator.progress, self.coordinator.has_accepted
         while True:
@@ -416,6 +416,10 @@ class World:
                     self.start_client(spec)
 
     def _pass_time(self, milliseconds: int) -> None:
+        deadline = self.coordinator.next_deadline_ms()
+        if deadline is not None and self.now_ms < deadline < self.now_ms + milliseconds:
+            # A shell looks at the clock just then.
+            milliseconds = deadline - self.now_ms
         limit = self.now_ms + milliseconds - self.options.assignor_timeout_ms
         for question in [one for one in self.questions if one.now_ms <= limit and id(one) not in self.hangs]:
             self.answer(question)  # who does not hang answers in time
@@ -488,22 +492,16 @@ class World:
 
     def tell(self, event: CoordinatorEvent) -> None:
         """An event for the coordinator."""
-        if isinstance(event, Tick):
-            self.ticked_ms = event.now_ms
         before = Before.of(self, event)
         instructions = self.coordinator.handle(event)
         check_event(self, before, event, instructions)
         if self._is_checked():
             self.coordinator.validate_state()
-            deadline, is_over = self.coordinator.next_deadline_ms(), bool(self.finished) or self.is_ending
-            is_due = deadline is not None and deadline <= self.ticked_ms
-            assert is_over or not is_due or not isinstance(event, Tick), "a shell would spin"
         for instruction in instructions:
             match instruction:
                 case SendToClient(number, message):
                     connection = self.connections[number - 1]
-                    for order in message.orders if isinstance(message, Process) else ():
-                        check_order(self, connection, order)
+                    check_message(self, connection, message)
                     if connection.accepted:
                         connection.to_client.append(message)
                 case CloseConnection(number):

@@ -174,7 +174,7 @@ def _leader(chance: random.Random, tasks: Mapping[TaskId, TaskInfo]) -> Whimsica
 def test_restores_are_overtaken_by_snapshots_and_begin_again() -> None:
     """What they need is deleted while they run. That ends no run: newer snapshots are there, or on their way."""
     overtaken = 0
-    for seed in range(13, 16):
+    for seed in (5, 12):
         world = World(seed, clients=3, faults=8, partitions=(1, 1, 1), rows=(200,), slow_restores=0.9, leader=_leader)
         _finish(world)
         overtaken += world.work.overtaken
