@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import pickle
 import shutil
+import socket
+import struct
 import subprocess
 import sys
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.serializers import SpecialLengths
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_FUNC_ID
 
 from task_assignor.runtime import (
     CorruptLogException,
@@ -213,6 +221,47 @@ def test_a_stream_begins_where_it_began_when_its_first_batch_is_done_again(tmp_p
         read(first)
 
 
+@pytest.mark.parametrize("moment", ["while it waits", "before it has answered", "in an error"])
+def test_a_stream_that_is_stopped_leaves_no_traceback(tmp_path: Path, moment: str) -> None:
+    """Spark closes the connection to the stream's process, which printed that as two tracebacks; its errors are still told."""
+    write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"})
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        address = f"{folder}/s"  # those of pytest may be longer than a socket's may be
+        server.bind(address)
+        server.listen()
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            env=dict(os.environ, PYTHON_WORKER_FACTORY_SOCK_PATH=address),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = server.accept()
+        with connection, connection.makefile("rwb") as stream:
+
+            def tell(*told: int | bytes) -> None:
+                for one in told:
+                    stream.write(struct.pack(">i", one) if isinstance(one, int) else struct.pack(">i", len(one)) + one)
+                stream.flush()
+
+            def hear() -> int:
+                (number,) = struct.unpack(">i", stream.read(4))
+                return int(number)
+
+            assert hear() == runner.pid
+            tell("{}.{}".format(*sys.version_info).encode(), folder.encode(), 0)
+            tell(pickle.dumps(found), found.schema().json().encode(), 1_000)
+            assert hear() == 0
+            if moment == "in an error":
+                shutil.rmtree(tmp_path / "numbers")
+            if moment != "while it waits":
+                tell(INITIAL_OFFSET_FUNC_ID)
+            if moment == "in an error":
+                assert hear() == SpecialLengths.PYTHON_EXCEPTION_THROWN
+                assert b"There is no topic 'numbers'" in stream.read(hear())
+        assert runner.communicate(timeout=120)[1] == ""
+
+
 def test_a_stream_whose_first_batch_failed_says_so_if_its_rows_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
     register_source(spark)
@@ -238,13 +287,14 @@ def test_rows_that_are_deleted_while_they_are_looked_for_are_not_said_to_be_lost
     write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
     first, second, last = rows_of_topic(tmp_path, "numbers").parts["0"]
     delete_records(tmp_path, "numbers", {0: 15})
-    with pytest.raises(TopicException, match="the rows from offset 0 to 14 are wanted, but they were deleted"):
+    with pytest.raises(TopicException, match=r"no rows before 15 in part 0 .* from 0 on are wanted: they were deleted"):
         check_files([first, second, last])
     with pytest.raises(TopicException, match="they were deleted"):
-        first.open()
+        list(first.tables())
     (tmp_path / last.name).unlink()
-    with pytest.raises(CorruptLogException, match="offset 20 cannot be read"):
-        last.open()
+    for look in (lambda: check_files([last]), lambda: list(last.tables())):
+        with pytest.raises(CorruptLogException, match="offset 20 cannot be read"):
+            look()
 
 
 def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(
@@ -420,7 +470,7 @@ def test_positions_in_an_output_stay_when_its_files_are_merged(tmp_path: Path) -
             rows = rows_of_output(tmp_path, "out")
         for part, pieces in rows.between(rows.upto(seen), rows.upto(ends)).items():
             for piece in pieces:
-                read[part] += piece.open().column("x").to_pylist()
+                read[part] += [x for _, table in piece.tables() for x in table.column("x").to_pylist()]
         seen = ends
         run.commit(10 * turn, -turn, tasks=TASKS[turn % 2 :])
         if turn % 3 == 2:
@@ -428,3 +478,34 @@ def test_positions_in_an_output_stay_when_its_files_are_merged(tmp_path: Path) -
     for task in TASKS:
         assert read[str(task)] == run.expected[task][: seen[str(task)]]
     assert len(rows_of_output(tmp_path, "out").parts[str(TASKS[1])]) < 6
+
+
+def test_a_query_finds_rows_again_whose_files_were_merged_and_deleted_meanwhile(tmp_path: Path) -> None:
+    """A DataFrame that was collected twice, and a query that took longer than the files stay, were told that one is missing."""
+    run = Run(tmp_path)
+    for number in range(5):
+        run.commit(number, -number)
+    found = TaskAssignorSource({"run_dir": str(tmp_path), "output": "out", "offsets": "true"})
+    reader = found.reader(found.schema())
+    parts = reader.partitions()
+    pieces = [piece for part in parts for piece in part.value]
+
+    def read() -> list[dict[str, int]]:
+        batches = [batch for part in parts for batch in reader.read(part)]
+        return [row for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+
+    before = read()
+    assert len(before) == 20
+    for number in range(3):
+        run.checkpoint()
+        run.commit(number)
+    assert not any((tmp_path / piece.name).exists() for piece in pieces)
+    check_files(pieces)
+    assert read() == before
+    # What is gone and counts is still told, and so is another run in the same folder.
+    counts = rows_of_output(tmp_path, "out").parts[str(TASKS[0])]
+    (tmp_path / counts[0].name).unlink()
+    with pytest.raises(CorruptLogException, match="it is missing"):
+        read()
+    with pytest.raises(TopicException, match="it was written anew since"):
+        list(attrs.evolve(pieces[0], log_id="another run").tables())

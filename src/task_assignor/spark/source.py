@@ -8,8 +8,10 @@ how far it is. What is in the files is known in `runtime`.
 from __future__ import annotations
 
 import json
+import os
+import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -89,8 +91,10 @@ class Piece:
     Args:
         root: folder of the topics or of the run, a path or a URL.
         name: name of the file in there.
-        what: what it is, for messages: "topic" or "output".
+        what: what it is: "topic" or "output".
         log: name of the topic or output.
+        log_id: identity of the topic or run.
+        part: the part of the log that it belongs to.
         partition: its partition.
         base: offset (or batch) of the file's first row, for messages.
         seal: the file's rows, bytes and checksum.
@@ -103,6 +107,8 @@ class Piece:
     name: str
     what: str
     log: str
+    log_id: str
+    part: str
     partition: int
     base: int
     seal: Seal
@@ -111,35 +117,47 @@ class Piece:
     stop: int
 
     def check(self) -> None:
-        """Make sure that the file is there and as long as it was.
+        """Make sure that the file is there and as long as it was, or its rows are in another one by now.
 
         Raises:
             CorruptLogException: it is not.
             TopicException: its rows are deleted.
         """
-        with self._unless_deleted():
+        try:
             check_size(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+        except CorruptLogException:
+            if not self._elsewhere():
+                raise
 
-    def open(self) -> pa.Table:
-        """The rows.
+    def tables(self) -> Iterator[tuple[Piece, pa.Table]]:
+        """The rows, with where they are: in this file or, if it was merged with others meanwhile and has gone, in another one.
 
         Raises:
             CorruptLogException: the file is missing, or is not the file that was sealed.
             TopicException: its rows are deleted.
         """
-        with self._unless_deleted():
-            table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
-        return table.slice(self.start, self.stop - self.start)
-
-    @contextmanager
-    def _unless_deleted(self) -> Iterator[None]:
-        """Say of a file that is missing if its rows were deleted since the topic was looked at."""
         try:
-            yield
+            table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
         except CorruptLogException:
-            if self.what == "topic":
-                Topic.open(self.root, self.log).check_not_deleted(self.partition, self.base + self.start)
-            raise
+            found = self._elsewhere()
+            if not found:
+                raise
+            for piece in found:
+                yield from piece.tables()
+        else:
+            yield self, table.slice(self.start, self.stop - self.start)
+
+    def _elsewhere(self) -> list[Piece]:
+        """Which files have its rows now, if this one does not count any more; none: it does.
+
+        Raises:
+            TopicException: its rows are deleted, or the log was written anew.
+        """
+        rows = rows_of_topic(self.root, self.log) if self.what == "topic" else rows_of_output(self.root, self.log)
+        start, end = self.position + self.start, self.position + self.stop
+        places = ({"id": self.log_id, "ends": {self.part: position}} for position in (start, end))
+        found = rows.between(*places)[self.part]
+        return [] if any(piece.name == self.name for piece in found) else found
 
     @property
     def storage(self) -> Storage:
@@ -246,6 +264,8 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
                 segment.name(name),
                 "topic",
                 name,
+                topic.topic_id,
+                str(partition),
                 partition,
                 segment.base,
                 segment.seal,
@@ -272,15 +292,16 @@ def rows_of_output(run: str | Path, output: str, marker: str | None = None) -> R
     if schema is None:
         # Nothing declared and nothing committed; an output that is not known is an error here.
         schema = read_output(run_dir, output).schema
+    run_id = read_application(RunLayout(run_dir)).run_id
     parts: dict[str, list[Piece]] = {}
     for found in committed_outputs(run_dir, output, marker):
-        pieces = parts.setdefault(str(found.task), [])
+        part = str(found.task)
+        pieces = parts.setdefault(part, [])
         # Merged files have the rows of those that they were made of, in their order: positions stay.
         position = pieces[-1].position + pieces[-1].stop if pieces else 0
-        where = (found.task.partition, found.first)
+        where = (run_id, part, found.task.partition, found.first)
         file = found.file
         pieces.append(Piece(run_dir, file.path, "output", output, *where, file.seal, position, 0, file.rows))
-    run_id = read_application(RunLayout(run_dir)).run_id
     return Rows(f"The output {output!r} of the run in {run_dir}", run_id, schema, parts)
 
 
@@ -417,11 +438,17 @@ class _StreamReader(DataSourceStreamReader):
         """The rows of one part."""
         return _batches(partition.value, self.schema, self.with_offsets)
 
+    def stop(self) -> None:
+        """The stream is over. Where Spark has closed the connection, the stream's process ends here: it would print two tracebacks."""
+        error = sys.exc_info()[1]
+        files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)} if error else set()
+        if isinstance(error, (EOFError, ConnectionError)) and __file__ not in files:
+            os._exit(0)
+
 
 def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) -> Iterator[pa.RecordBatch]:
     wanted = to_arrow_schema(schema, timezone="UTC")
-    for piece in pieces:
-        table = piece.open()
+    for piece, table in (found for each in pieces for found in each.tables()):
         if with_offsets:
             table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
             first = piece.position + piece.start
