@@ -104,6 +104,14 @@ def test_a_local_master_that_cannot_do_it_is_explained_with_the_one_to_use(maste
     assert "Use local[5,1000]." in text
 
 
+def test_spark_tasks_of_more_cores_leave_fewer_slots() -> None:
+    """All but two of the clients waited for a slot, without a word of why."""
+    (problem, advice) = _master_problems("local[5,1000]", 4, cpus=2)
+    assert "has 2 slots of 2 cores each (spark.task.cpus), and 4 clients need a slot each" in problem
+    assert advice == "Use local[10,1000]."
+    assert _master_problems("local[10,1000]", 4, cpus=2) == []
+
+
 @pytest.mark.parametrize("master", ["local[4,1000]", "local[5, 1000]", "spark://host:7077", "yarn"])
 def test_a_master_that_can_do_it_has_no_problems(master: str) -> None:
     assert _master_problems(master, 4) == []
@@ -369,6 +377,11 @@ def test_of_the_jvms_messages_only_its_warnings_and_closed_workers_are_left_out(
         '  File "/lib/pyspark.zip/pyspark/worker_util.py", line 246, in get_sock_file_to_executor\n'
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket: tried /tmp/.x.sock\n"
     )
+    waited = begin + '  File "/lib/pyspark/serializers.py", line 604, in read_int\n    raise EOFError\nEOFError\n'
+    waited += "\nDuring handling of the above exception, another exception occurred:\n\n" + of_stream
+    not_flushed = "PySpark daemon failed to flush the output to the worker process:\n" + begin + daemon
+    not_flushed += "BrokenPipeError: [Errno 32] Broken pipe\n\n"
+    of_stream += waited + not_flushed
     said = f"WARNING: Using incubator modules\n{closed}one\n{other}{with_source}two\n{closed}{of_stream}\nthree\n{of_stream}{other}"
 
     assert forwarded(said, capfd) == f"one\n{other}two\nthree\n{of_stream}{other}"
@@ -398,5 +411,5 @@ def test_the_package_can_be_sent_from_an_image_whose_files_are_of_1970(
     module.write_text("here = True\n")
     os.utime(module, (0, 0))
     monkeypatch.setattr("task_assignor.__path__", [str(tmp_path)])
-    with zipfile.ZipFile(_archive()) as file:
+    with zipfile.ZipFile(_archive(tmp_path)) as file:
         assert file.read("task_assignor/__init__.py") == b"here = True\n"

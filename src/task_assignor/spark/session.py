@@ -33,6 +33,7 @@ from task_assignor.spark.jobs import end_failing_jobs, short_reason
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
 _FEW_FAILURES: Final = 100
+_TASK_CPUS: Final = "spark.task.cpus"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
 _MASTER_TIMEOUT_S: Final = 5.0
@@ -44,10 +45,12 @@ _ANSWER_BYTES: Final = 40
 _CLOSED: Final = (
     b"BrokenPipeError",
     b"ConnectionResetError",
+    b"EOFError",
     b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]",
 )
+_NOT_FLUSHED: Final = b"PySpark daemon failed to flush the output to the worker process:"
 _OF_CLOSED: Final = re.compile(
-    rb'.*/pyspark/(daemon|util|worker_util|sql/streaming/python_streaming_\w+)\.py"|  File "(<frozen runpy>|.*/contextlib\.py)"'
+    rb'.*/pyspark/(daemon|serializers|util|worker|worker_util|sql/worker/\w+|sql/streaming/python_streaming_\w+)\.py"|  File "(<frozen runpy>|.*/contextlib\.py)"'
     rb"|FileNotFoundError: \[Errno 2\] No such file or directory$|During handling of the above exception|\s*$"
 )
 """What is in their tracebacks: of one that forks, and of one that was started for a stream which was stopped at once."""
@@ -131,8 +134,9 @@ def spark_session(
     if active is None:
         submitted = _submitted()
         master = master or submitted.get("spark.master")
-        _raise_if_any(_master_problems(master, clients) if master else [])
-        master = master or f"local[{clients + 1},{MAX_FAILURES}]"
+        cpus = int((submitted | given).get(_TASK_CPUS) or 1)
+        _raise_if_any(_master_problems(master, clients, cpus) if master else [])
+        master = master or f"local[{(clients + 1) * cpus},{MAX_FAILURES}]"
         conf = SparkConf(loadDefaults=False)
         own = {"spark.app.name": app_name, "spark.master": master}
         settings = _settings(master, verbose) | submitted | own | given
@@ -168,7 +172,7 @@ def check_session(spark: SparkSession, clients: int) -> None:
         _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
     conf = context.getConf()
     master = str(context.master)
-    problems = _master_problems(master, clients)
+    problems = _master_problems(master, clients, int(conf.get(_TASK_CPUS) or 1))
     if _LOCAL.fullmatch(master) is None:
         failures = int(conf.get("spark.task.maxFailures") or 4)
         if failures < _FEW_FAILURES:
@@ -239,25 +243,25 @@ def is_local(spark: SparkSession) -> bool:
     return _LOCAL.fullmatch(str(spark.sparkContext.master)) is not None
 
 
-def _master_problems(master: str, clients: int) -> list[str]:
+def _master_problems(master: str, clients: int, cpus: int = 1) -> list[str]:
     match = _LOCAL.fullmatch(master)
     if match is None:
         return []
     slots = match["slots"] or "1"
     problems = []
-    if slots == "*" or int(slots) < clients:
-        count = os.cpu_count() or 1 if slots == "*" else int(slots)
-        if count < clients:
-            problems.append(
-                f"The master {master} has {counted(count, 'slot')}, and {clients} clients need a slot each for as long as they "
-                "run (one more leaves room for other Spark jobs)."
-            )
+    count = (os.cpu_count() or 1 if slots == "*" else int(slots)) // cpus
+    if count < clients:
+        share = f" of {cpus} cores each ({_TASK_CPUS})" if cpus > 1 else ""
+        problems.append(
+            f"The master {master} has {counted(count, 'slot')}{share}, and {clients} clients need a slot each for as long as they "
+            "run (one more leaves room for other Spark jobs)."
+        )
     if int(match["failures"] or 1) == 1:
         problems.append(
             f"The master {master} gives up at the first lost worker: local mode allows one failure unless a second "
             "number says more, and spark.task.maxFailures is not read there."
         )
-    return [*problems, f"Use local[{clients + 1},{MAX_FAILURES}]."] if problems else []
+    return [*problems, f"Use local[{(clients + 1) * cpus},{MAX_FAILURES}]."] if problems else []
 
 
 def _require_master(master: str) -> None:
@@ -420,7 +424,7 @@ def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> N
 
 
 def _is_of_closed_worker(line: bytes, inside: bool) -> bool:
-    return line.startswith(b"Traceback (most recent call last):") or (
+    return line.startswith((b"Traceback (most recent call last):", _NOT_FLUSHED)) or (
         # Python 3.13 finds the source lines too, and puts them, indented, below.
         inside and (line.startswith((*_CLOSED, b"    ")) or _OF_CLOSED.match(line) is not None)
     )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -33,14 +30,13 @@ def ship_package(spark: SparkSession) -> None:
     context = spark.sparkContext
     with _lock:
         if context.applicationId not in _shipped:
-            context.addPyFile(str(_archive()))
+            # It goes with Spark's JVM, however this process ends.
+            context.addPyFile(str(_archive(Path(context._temp_dir))))  # noqa: SLF001 (Spark has no public way to it)
             _shipped.add(context.applicationId)
 
 
-def _archive() -> Path:
-    """The zip file. Spark makes no copy: executors that come later get this very file, so it stays until the process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="task-assignor-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _archive(folder: Path) -> Path:
+    """The zip file, in a folder. Spark makes no copy: executors that come later get this very file."""
     archive = folder / f"task_assignor-{task_assignor.__version__}.zip"
     package = Path(task_assignor.__path__[0])
     # Files of some images are of 1970, which zip files do not know.
