@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from types import CodeType
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
 import cloudpickle
@@ -175,6 +178,28 @@ class Departure:
     reason: str
 
 
+def _code_of(file: str, make: Callable[..., CodeType], *arguments: object) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
+
+
+def _reduced(code: CodeType) -> tuple[Any, ...]:
+    make, arguments = cloudpickle.CloudPickler.dispatch_table[CodeType](code)
+    return _code_of, (code.co_filename, make, *arguments)
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # it has no types
+    """Code keeps the name of its file, which messages and tracebacks need; cloudpickle leaves it out from 3.1.3 on."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduced}, cloudpickle.CloudPickler.dispatch_table)
+
+
+def _by_value(value: object) -> bytes:
+    """As bytes for `pickle.loads`; lambdas, local classes and those of `__main__` with their code."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
     """A bootstrap as bytes for `pickle.loads` elsewhere; lambdas, local classes and those of `__main__` go by value.
 
@@ -182,7 +207,7 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
         TopologyException: a processor cannot be sent to another process.
     """
     try:
-        return bytes(cloudpickle.dumps(bootstrap))
+        return _by_value(bootstrap)
     except Exception as error:
         if _can_import_main():
             # By value it holds a lock or a file of its module, which another process can import instead.
@@ -203,7 +228,7 @@ def _can_import_main() -> bool:
 def _culprit(topology: Topology) -> str:
     for sub in topology.sub_topologies:
         try:
-            cloudpickle.dumps(sub.processor)
+            _by_value(sub.processor)
         except Exception:  # noqa: BLE001 - this is the question
             return f"The processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}"
     return "The topology"
