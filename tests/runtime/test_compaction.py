@@ -81,7 +81,7 @@ def test_few_files_are_left_and_rows_are_copied_seldom(checkpoints: list[list[in
         left = list(files.of("out"))
         assert [left[0].first, *(one.first for one in left[1:])] == [0, *(one.last + 1 for one in left[:-1])]
         assert left[-1].last == batches - 1
-        assert OutputFiles.load(files.saved()) == files
+        assert OutputFiles.load(files.saved()).saved() == files.saved()
         total = sum(one.file.seal.size for one in left)
         assert len(left) <= 3 * total / limit + len(sizes) + math.log2(total + 1) + 1
     total = sum(map(sum, checkpoints))

@@ -155,9 +155,9 @@ def test_what_nothing_names_goes_when_it_cannot_count_any_more_and_is_looked_for
     strange = ["output/o/0/notes.txt", "output/o/2/000000000009-00000003.arrow"]
     named = "repartition/r/0/000000000001-00000001.arrow"
     rest = [*being_written, *strange]
-    assert orphans([lost, merged, named, *rest], before, now, (), {named}) == Orphans([lost, merged], False)
+    assert orphans([lost, merged, named, *rest], before, now, {named}) == Orphans([lost, merged], False)
     for unsure in (late, others):
-        assert orphans([unsure, *rest], before, now, (), ()) == Orphans([], True)
+        assert orphans([unsure, *rest], before, now, ()) == Orphans([], True)
 
 
 def _files(run: Path) -> tuple[int, int]:

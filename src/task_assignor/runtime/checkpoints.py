@@ -204,14 +204,14 @@ class Checkpoints:
         )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
         try:
-            self._tidy(before, checkpoint, records)
+            self._tidy(before, checkpoint)
         except OSError:
             # It takes up space, and is looked for again with the next checkpoint.
             self._looks_for_orphans = True
             _log.warning("What checkpoint %d has replaced could not be deleted", checkpoint.number, exc_info=True)
         return checkpoint
 
-    def _tidy(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:
+    def _tidy(self, before: Checkpoint, now: Checkpoint) -> None:
         """Delete what neither of these two checkpoints needs; what a crash leaves is found the next time.
 
         Never what is newer: a coordinator that was replaced may wake up here, and all that is newer is the other one's.
@@ -230,7 +230,7 @@ class Checkpoints:
         files = (name for folder in FOLDERS for name in self._storage.list_below(folder))
         self._storage.delete([*old, *obsolete(files, before, now)])
         self._delete_replaced(before, now)
-        self._delete_orphans(before, now, records)
+        self._delete_orphans(before, now)
 
     def _list_replaced(self, counts: Checkpoint) -> None:
         """Write down what a checkpoint has replaced, which counts; another one follows it."""
@@ -259,13 +259,13 @@ class Checkpoints:
                 # What was in it is found as orphans, one day.
                 _log.warning("The list %s cannot be read: %s", self._storage.locate(name), error)
 
-    def _delete_orphans(self, before: Checkpoint, now: Checkpoint, records: Sequence[CommitRecord]) -> None:
+    def _delete_orphans(self, before: Checkpoint, now: Checkpoint) -> None:
         """Delete files that nothing names; looked for after somebody may have left some, since all files are listed for it."""
         if before.epoch != now.epoch or before.generation != now.generation:
             self._looks_for_orphans = True
         if self._looks_for_orphans:
             names = (name for folder in WRITTEN for name in self._storage.list_below(folder))
-            found = orphans(names, before, now, records, set(self._replaced_in(self._storage.list(REPLACED))))
+            found = orphans(names, before, now, set(self._replaced_in(self._storage.list(REPLACED))))
             self._storage.delete(found.gone)
             self._looks_for_orphans = found.is_unsure
 

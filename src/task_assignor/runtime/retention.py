@@ -19,14 +19,13 @@ from typing import Final
 import attrs
 
 from task_assignor.runtime.machines.checkpoint import Checkpoint
-from task_assignor.runtime.machines.output_files import OutputFiles, merged_at, written_by
+from task_assignor.runtime.machines.output_files import OutputFiles, merged_at
 from task_assignor.runtime.machines.protocol import KEPT_SNAPSHOTS
 from task_assignor.runtime.machines.records import (
     CHANGELOG,
     OUTPUT,
     REPARTITION,
     SNAPSHOTS,
-    CommitRecord,
     TaskSnapshot,
 )
 
@@ -84,7 +83,6 @@ def orphans(
     names: Iterable[str],
     before: Checkpoint,
     now: Checkpoint,
-    records: Iterable[CommitRecord],
     replaced: Collection[str],
 ) -> Orphans:
     """Files of outputs and repartition topics that nothing names: of tries that were lost, of merges that came to nothing.
@@ -96,7 +94,6 @@ def orphans(
         names: all files in the folders.
         before: the checkpoint before the newest one.
         now: the newest checkpoint.
-        records: the records between them.
         replaced: files that were replaced by others, and stay for a while.
     """
     named = {*replaced, *before.replaced, *now.replaced}
@@ -104,9 +101,6 @@ def orphans(
         named.update(OutputFiles.load(checkpoint.outputs).paths())
         for topic in checkpoint.state.repartitions.values():
             named.update(found.file.path for found in topic.files if found.file is not None)
-    for record in records:
-        for commit in record.tasks.values():
-            named.update(written_by(commit))
     gone: list[str] = []
     is_unsure = False
     for name in names:

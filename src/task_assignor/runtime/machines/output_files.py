@@ -71,20 +71,6 @@ class OutputFiles:
         self._files: dict[str, dict[TaskId, list[OutputFile]]] = {}
         self._topics: dict[str, str] = {}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OutputFiles) and self.saved() == other.saved()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def copy(self) -> OutputFiles:
-        """The same; what is added to one is not added to the other."""
-        copy = OutputFiles()
-        copy._topics = dict(self._topics)
-        copy._files = {
-            output: {task: list(files) for task, files in found.items()} for output, found in self._files.items()
-        }
-        return copy
-
     def take(self, record: CommitRecord) -> None:
         """A record was committed."""
         for task, commit in record.tasks.items():
