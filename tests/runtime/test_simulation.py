@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
-from task_assignor.runtime.machines.coordinator_members import Member
+from task_assignor.runtime.machines.coordinator_members import GRACE_MS, Member
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, NothingWaits
 from task_assignor.runtime.machines.events import (
     ClientJoined,
@@ -299,6 +299,37 @@ def test_goals_that_were_perhaps_not_reached_are_told() -> None:
         world = World(0, faults=0, assignor=assignor)
         _finish(world)
         assert {event.inexact for event in world.events if isinstance(event, Rebalanced)} == {told}
+
+
+def _until_jobs_hang(world: World) -> None:
+    while not any(client.hanging for client in world.clients):
+        for client in world.clients:
+            client.will_hang = True
+        world.step()
+
+
+def test_what_hangs_is_waited_for_as_long_as_is_said_and_no_longer() -> None:
+    """A processor when the run is to end, then its client; and an assignor. What else is late is checked with every step."""
+    world = World(0, clients=1, faults=0, idle_ms=0, stop_timeout_ms=300)
+    _until_jobs_hang(world)
+    world.stop()
+    until_ms = world.now_ms + 300
+    while world.coordinator.phase is CoordinatorPhase.RUNNING:
+        world.step()
+    assert world.now_ms == until_ms
+    while world.coordinator.phase is not CoordinatorPhase.ENDED:
+        world.step()
+    # Perhaps it has begun just now.
+    assert world.now_ms <= until_ms + GRACE_MS
+    world = World(0, faults=0)
+    while not world.questions:
+        world.step()
+    world.hangs.update(map(id, world.questions))
+    asked_ms = world.now_ms
+    while world.coordinator.phase is CoordinatorPhase.RUNNING:
+        world.step()
+    assert world.now_ms == asked_ms + 5_000
+    assert "has not decided in 5000 ms" in str(world.finished[0].error)
 
 
 def test_an_assignor_that_never_decides_fails_the_run() -> None:

@@ -341,6 +341,9 @@ def test_times_with_a_zone_are_keys_by_their_instant() -> None:
     naive = KeyValueStoreSpec("n", pa.schema([("at", pa.timestamp("ms"))]), BERLIN.value).create()
     with pytest.raises(StoreException, match="has a time zone, those of the store have none"):
         naive.put(summer, {"n": 1})
+    clock = dt.datetime(2024, 10, 27, 2, 15)
+    naive.put(clock, {"n": 1})
+    assert list(naive.items()) == [(clock, {"n": 1})]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -382,6 +385,11 @@ def test_what_cannot_be_a_key_is_refused_early_with_its_column(kind: pa.DataType
         KeyValueStoreSpec("s", pa.schema([("good", pa.int64()), ("bad", kind)]), value)
     with pytest.raises(TopicException, match=r"The key column 'bad' of topic t: A column of type .* cannot be a key"):
         TopicSpec("t", 1, pa.schema([("bad", kind)]), ("bad",))
+
+
+def test_without_key_columns_there_are_no_keys() -> None:
+    with pytest.raises(StoreException, match="The store s needs at least one key column"):
+        KeyValueStoreSpec("s", pa.schema([]), ONE.value)
 
 
 def test_null_is_no_key() -> None:

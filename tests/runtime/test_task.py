@@ -25,6 +25,7 @@ from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.storage import LocalStorage, as_document, open_document
+from task_assignor.runtime.stores import sharing
 from task_assignor.runtime.stores.task_state import TaskState, list_snapshots
 from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions, share_snapshot
 from task_assignor.sdk import TaskId
@@ -475,7 +476,12 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_older_one(bench: Bench) ->
 # Snapshots in the folder of the run.
 
 
-def test_another_client_goes_on_from_a_shared_snapshot_and_the_changes_after_it(bench: Bench) -> None:
+@pytest.mark.parametrize("at_once", [1, 64 << 20])
+def test_another_client_goes_on_from_a_shared_snapshot_and_the_changes_after_it(
+    bench: Bench, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from one that is too large to be written at once."""
+    monkeypatch.setattr(sharing, "_AT_ONCE_BYTES", at_once)
     task = bench.task()
     bench.run(task, 2)
     bench.share(task)
