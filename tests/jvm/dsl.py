@@ -82,11 +82,13 @@ class Scenario:
     """What is asked.
 
     Args:
+        name: what it takes to have it again.
         operator: one of `SOURCES`.
         options: what it is told, ms.
         logs: of each topic its records.
     """
 
+    name: str
     operator: str
     options: Mapping[str, Any]
     logs: Mapping[str, Sequence[Row]]
@@ -235,8 +237,9 @@ def _told(scenario: Scenario, rows: Sequence[Mapping[str, Any]]) -> list[Out]:
             continue
         window = (row["window_start"], row["window_end"]) if "window_start" in row else None
         values = {**row, "sum": (row["sum"] or 0) + stand_in(scenario.operator, 0) * (row["count"] - row["values"])}
-        for what in TOLD[scenario.operator]:
-            told.append(_out(scenario, what, row["k"], window, str(values[what]), row["newest"]))
+        told += [
+            _out(scenario, what, row["k"], window, str(values[what]), row["newest"]) for what in TOLD[scenario.operator]
+        ]
     return told
 
 
@@ -254,15 +257,15 @@ def _out(
     return Out(what, key, window, value, time if has_time else None)
 
 
-def random_scenario(operator: str, rng: random.Random, disorder: str) -> Scenario:
-    """One of everything: equal times, times near 1970, keys and values that are null.
+def random_scenario(operator: str, name: str) -> Scenario:
+    """One of everything: records out of order and late, equal times, times near 1970, keys and values that are null.
 
     Args:
         operator: one of `SOURCES`.
-        rng: where it comes from.
-        disorder: "none", "grace" (as much as is allowed), "late" (more).
+        name: another one, another scenario.
     """
-    grace = 0 if disorder == "none" else rng.choice([0, 2, 5, 12])
+    rng = random.Random(name)
+    grace = rng.choice([0, 0, 2, 5, 12])
     before, size = rng.randint(-3, 8), rng.randint(1, 12)
     options: dict[str, Any] = {"grace": grace}
     match operator:
@@ -281,11 +284,12 @@ def random_scenario(operator: str, rng: random.Random, disorder: str) -> Scenari
     nulls = rng.choice([0, 0.2])
     # A window of a join that begins or ends before 1970 is another one in Kafka.
     start = rng.choice([20, 100] if operator == "streams" else [0, 3, 100])
-    most = {"none": 0, "grace": grace, "late": grace + rng.choice([0, 4, 30])}[disorder]
+    most = rng.choice([0, grace, grace + 4, grace + 30])
     numbers = iter(range(1, 1000))
     logs = {}
     for topic in SOURCES[operator]:
-        now, rows = start, []
+        now = start
+        rows: list[Row] = []
         for _ in range(rng.randint(0, 25)):
             now += rng.choice([0, 0, 1, 2, 3, 7])
             time = max(now - rng.choice([0, rng.randint(0, most)]), start // 20 * 10)
@@ -294,4 +298,4 @@ def random_scenario(operator: str, rng: random.Random, disorder: str) -> Scenari
             is_new = operator != "streams" or all((key, time) != (row.key, row.time) for row in rows)
             rows.append(Row(key, None if is_new and rng.random() < nulls else value, time))
         logs[topic] = rows
-    return Scenario(operator, options, logs)
+    return Scenario(name, operator, options, logs)

@@ -82,7 +82,9 @@ class MemoryTask:
             more = [self.read[topic] + rows.num_rows < logs[topic].num_rows for topic, rows in loaded.items()]
         newest = [times_so_far(times_of(rows, times[topic])) for topic, rows in loaded.items()]
         counts = rows_up_to_boundary(newest, more)
-        result = self.process({topic: rows.slice(0, n) for (topic, rows), n in zip(loaded.items(), counts, strict=True)})
+        result = self.process(
+            {topic: rows.slice(0, n) for (topic, rows), n in zip(loaded.items(), counts, strict=True)}
+        )
         return [] if result is None else result.to_pylist()
 
     def held(self) -> int:
