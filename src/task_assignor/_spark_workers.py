@@ -26,6 +26,9 @@ def prefer_installed() -> None:
 def main() -> None:
     """Import, then fork for as long as Spark asks for workers."""
     prefer_installed()
+    # Who forks must have no other thread. pyarrow's allocator would start one when it is imported; NumPy's does not, since
+    # Spark sets OMP_NUM_THREADS; polars is not imported.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from task_assignor.runtime.shells.local import FORKED
 
     for module in (*FORKED, "task_assignor.spark", "pyspark.worker"):

@@ -315,6 +315,23 @@ def test_workers_begin_with_what_clients_need_and_with_compiled_code(spark: Spar
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads in /proc")
+def test_what_forks_workers_has_one_thread(spark: SparkSession) -> None:
+    """It had another one, of pyarrow's allocator: what a thread holds at a fork nobody lets go of in the worker."""
+
+    def look(_: int) -> tuple[bool, list[str]]:
+        import sys
+        from pathlib import Path
+
+        threads = Path(f"/proc/{os.getppid()}/task").iterdir()
+        return "pyarrow" in sys.modules, [(thread / "comm").read_text().strip() for thread in threads]
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    assert found[0]
+    assert len(found[1]) == 1, found
+
+
+@pytest.mark.spark
 def test_a_session_with_too_few_slots_is_refused_when_it_is_the_active_one(spark: SparkSession) -> None:
     with pytest.raises(
         SparkSessionError, match=r"local\[5,1000\] has 5 slots, and 6 clients need .* Use local\[7,1000\]"
