@@ -67,6 +67,21 @@ def test_the_front_door_has_the_public_names_of_the_sdk() -> None:
     assert all(getattr(task_assignor, name) is getattr(sdk, name) for name in sdk.__all__)
 
 
+RUN_WITHOUT = """
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cloudpickle", "pyarrow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hide())
+from task_assignor.cli import main
+sys.argv[1:] = ["run", sys.argv[1]]
+main()
+"""
+
+
 def use_room_without(room: str, hidden: set[str]) -> str:
     """What is printed by a fresh interpreter that uses the room's names and cannot import what is hidden."""
     code = USE_ROOM_WITHOUT.format(hidden=hidden, room=room)
@@ -87,6 +102,17 @@ def test_a_room_whose_extra_is_missing_names_the_extra(room: str) -> None:
     printed = use_room_without(room, set(packages))
     assert printed.splitlines()[:1] == [extra]
     assert f"pip install 'task-assignor[{extra}]'" in printed
+
+
+def test_an_application_that_is_run_without_the_extra_names_it(tmp_path: Path) -> None:
+    """Its file may ask for pyarrow first: there was a traceback, and no word of an extra."""
+    app = tmp_path / "app.py"
+    app.write_text("import pyarrow\n", encoding="utf-8")
+    command = [sys.executable, "-c", RUN_WITHOUT, str(app)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "pip install 'task-assignor[runtime]'" in done.stderr
 
 
 @pytest.mark.parametrize(("room", "package"), [(room, name) for room in sorted(EXTRAS) for name in EXTRAS[room][1]])

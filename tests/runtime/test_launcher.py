@@ -205,6 +205,11 @@ def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) 
     assert (line.file, line.line) == ("/somewhere/app.py", 2)
 
 
+def test_a_way_to_start_processes_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigException, match=r"start_method \('fork'\) must be 'spawn' or 'forkserver'"):
+        LocalProcessLauncher(start_method="fork")  # type: ignore[arg-type]
+
+
 def test_ctrl_c_does_not_end_a_client_that_is_still_starting(tmp_path: Path) -> None:
     """A terminal sends it to all: a fork server that was importing ended, and the run with an EOFError instead of stopping."""
     launcher = LocalProcessLauncher(start_method="spawn")

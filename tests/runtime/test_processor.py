@@ -184,6 +184,48 @@ def test_tables_are_as_they_were_when_they_were_forwarded() -> None:
     assert found == {"one": [0, 1, 2], "other": [0, 10, 20]}
 
 
+def test_rows_can_be_forwarded_as_mappings() -> None:
+    """As `process` gives them: with several outputs it was tables of one row, and a schedule could give nothing else."""
+    declared = pa.schema([("n", pa.int64()), ("name", pa.string())])
+    context = TaskContext("app", TaskId(0, 0), {}, ("one", "other"), {}, schemas={"one": declared, "other": None})
+    context.begin(0, {})
+    row = {"n": 1}
+    context.forward(row, "one")
+    row["n"] = 2
+    context.forward([row, {"n": np.int64(3), "name": "c"}], "one")
+    context.forward([], "one")
+    context.forward({"at": 1.5}, "other")
+    found = context.finish()[0]
+    rows = [row for table in found["one"] for row in table.to_pylist()]
+    assert rows == [{"n": 1, "name": None}, {"n": 2, "name": None}, {"n": 3, "name": "c"}]
+    assert [table.to_pylist() for table in found["other"]] == [[{"at": 1.5}]]
+    for wrong, message in (({"m": 1}, "columns .'m'."), ({"n": 1.5}, "'n' of a row is not of type int64")):
+        with pytest.raises(ValueError, match=message):
+            context.forward(wrong, "one")
+    with pytest.raises(ValueError, match="'t' of a row is not of type"):
+        context.forward([{"t": dt.date(2024, 1, 1)}, {"t": dt.datetime(2024, 1, 1, 5)}], "other")
+    for strange in ([1], "n", iter([row])):
+        with pytest.raises(TopologyException, match=r"must be a pyarrow\.Table"):
+            context.forward(strange, "one")  # type: ignore[arg-type]
+
+
+def test_rows_without_an_output_say_what_to_do() -> None:
+    context = TaskContext("app", TaskId(0, 0), {}, (), {})
+    with pytest.raises(TopologyException, match=r"no output. Maybe SubTopology\(..., outputs=\[NAME\]\)"):
+        context.forward({"n": 1})
+
+
+def test_columns_are_declared_by_a_method() -> None:
+    class Declared(Gives):
+        output_schema = pa.schema([("v", pa.int64())])
+
+    context = TaskContext("app", TaskId(0, 0), {}, (), {})
+    with pytest.raises(
+        TopologyException, match=r"output_schema of .*Declared must be a method. Maybe def output_schema"
+    ):
+        Declared(lambda record: [record]).process_batch({}, context)
+
+
 ZONED = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 
 

@@ -276,6 +276,10 @@ def test_what_cannot_be_joined_is_refused() -> None:
         StreamTableJoin(stream="s", table="t", how="outer")
     with pytest.raises(TopologyException, match=r"needs to know the columns of \['t'\]"):
         StreamTableJoin(stream="s", table="t").sub_topology("j", "out", [TOPICS["s"]])
+    with pytest.raises(
+        TopologyException, match=r"topics must be TopicSpec objects, but one is of the type str. Maybe topics="
+    ):
+        StreamTableJoin(stream="s", table="t").sub_topology("j", "out", ["s", "t"])  # type: ignore[list-item]
     with pytest.raises(TopologyException, match="the table 't' gives no columns besides its key"):
         StreamTableJoin(stream="s", table="t", table_columns=["k"]).sub_topology("j", "out", TOPICS.values())
     with pytest.raises(TopologyException, match=r"no columns \['w'\]"):

@@ -231,5 +231,5 @@ def test_what_cannot_be_scheduled_is_refused() -> None:
         with pytest.raises(TopologyException, match=message):
             context.schedule(interval, kind, None)  # type: ignore[arg-type]
     context.begin(0, {})
-    with pytest.raises(InvalidTransitionException, match=r"only init\(\) may ask"):
+    with pytest.raises(InvalidTransitionException, match=r"only init\(\) may ask\.$"):
         context.schedule(5, "stream_time", lambda time: None)

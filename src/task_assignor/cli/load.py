@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -72,6 +73,8 @@ def _imported(file: Path) -> ModuleType:
     if name in sys.modules or not name.isidentifier():
         why = "is that of a module that is in use" if name in sys.modules else "cannot be that of a module"
         raise ConfigException(f"The name of the file {file} {why}. Maybe rename it.")
+    # Where the extra is missing that is the error, and not that of the file, which may ask for pyarrow first.
+    importlib.import_module("task_assignor.runtime")
     before = set(sys.modules)
     # Its neighbours are found as with `python app.py`.
     sys.path.insert(0, str(file.parent.absolute()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import attrs
@@ -20,9 +21,9 @@ from task_assignor.runtime.errors import (
     TopologyException,
 )
 from task_assignor.runtime.fetched import RowOffsets
-from task_assignor.runtime.frames import in_own_memory, not_a_table
 from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.merging import places, times_so_far
+from task_assignor.runtime.rows import Rows, to_table
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore
@@ -35,7 +36,7 @@ from task_assignor.sdk.text import counted, shown
 _log = logger_of(__name__)
 S = TypeVar("S", bound=Store)
 
-Punctuator = Callable[[int], pa.Table | None]
+Punctuator = Callable[[int], Rows | None]
 """Called with a time, ms since the epoch; gives rows for the only output, or None (Kafka's `Punctuator`)."""
 PunctuationType = Literal["stream_time", "wall_clock_time"]
 
@@ -67,6 +68,7 @@ class TaskContext:
         stores: its stores, by name.
         bad_records: what becomes of records that cannot be processed.
         late_records: what becomes of records that come too late.
+        schemas: output -> the columns that it declares; None, or an output that is not named: those of its rows.
 
     Attributes:
         batch: number of the micro-batch.
@@ -86,6 +88,7 @@ class TaskContext:
         stores: Mapping[str, Store],
         bad_records: LeftOut = "stop",
         late_records: LeftOut = "stop",
+        schemas: Mapping[str, pa.Schema | None] = MappingProxyType({}),
     ) -> None:
         self.application_id = application_id
         self.task_id = task_id
@@ -100,6 +103,7 @@ class TaskContext:
         self._began_ms = 0
         self._called_ms: dict[int, int] = {}
         """Number of a schedule by the clock -> when it was called last."""
+        self._schemas = schemas
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
@@ -140,26 +144,31 @@ class TaskContext:
             raise StoreException(f"The store {name!r} is a {type(store).__name__}, not a {kind.__name__}.")
         return store
 
-    def forward(self, rows: pa.Table, output: str | None = None) -> None:
+    def forward(self, rows: Rows, output: str | None = None) -> None:
         """Add rows to an output, as they are now; several calls in a batch add up.
 
         Args:
-            rows: the rows.
+            rows: a table; or, slower, a mapping of columns to values, or a list of them. Of these a column that a row lacks is
+                null, if the output declares it.
             output: name of the output; None: the only one.
 
         Raises:
-            TopologyException: the sub-topology has no such output, or several and none was named.
+            TopologyException: the sub-topology has no such output, or several and none was named; or these are no rows.
+            ValueError: a row has a column that the output does not declare, or a value that its column cannot hold as it is.
         """
-        if not isinstance(rows, pa.Table):
-            raise TopologyException(not_a_table("an output", rows))
-        self._forwarded.append((self._output(output), in_own_memory(rows)))
+        name = self._output(output)
+        self._forwarded.append((name, to_table(rows, self._schemas.get(name))))
 
     def _output(self, output: str | None) -> str:
         if output is None:
-            if len(self.outputs) != 1:
+            if not self.outputs:
                 raise TopologyException(
-                    f"Task {self.task_id} has {len(self.outputs)} outputs ({', '.join(self.outputs) or 'none'}); "
-                    "rows for an unnamed output need exactly one. Maybe context.forward(rows, output=NAME)."
+                    f"Task {self.task_id} has rows, but its sub-topology no output. Maybe SubTopology(..., outputs=[NAME])."
+                )
+            if len(self.outputs) > 1:
+                raise TopologyException(
+                    f"Task {self.task_id} has {len(self.outputs)} outputs ({', '.join(self.outputs)}); rows for an unnamed output "
+                    "need exactly one. Maybe context.forward(rows, output=NAME)."
                 )
             return self.outputs[0]
         if output not in self.outputs:

@@ -124,8 +124,8 @@ class InvalidTransitionException(StreamsException):
         self.story = story
 
     def __str__(self) -> str:
-        tale = "\n  ".join(self.story)
-        return f"{self.machine} in state {self.state} cannot take {self.event}. The story:\n  {tale}"
+        tale = "\n  ".join((" The story:", *self.story)) if self.story else ""
+        return f"{self.machine} in state {self.state} cannot take {self.event}.{tale}"
 
 
 class Story:

@@ -402,7 +402,7 @@ def not_a_table(what: str, rows: object) -> str:
     """
     library = type(rows).__module__.partition(".")[0]
     advice = {"polars": " Maybe frame.to_arrow().", "pandas": " Maybe pyarrow.Table.from_pandas(frame)."}.get(
-        library, ""
+        library, " Maybe pyarrow.Table.from_batches([batch])." if isinstance(rows, pa.RecordBatch) else ""
     )
     return f"Rows for {what} must be a pyarrow.Table, not {type(rows).__name__}.{advice}"
 

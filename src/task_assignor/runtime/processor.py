@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
-import datetime as dt
-import itertools
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,14 +12,14 @@ import pyarrow as pa
 from task_assignor.runtime.blame import line_to_blame, text_of
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
-from task_assignor.runtime.frames import exact_array, retyped, to_records, without_numpy
+from task_assignor.runtime.frames import to_records
 from task_assignor.runtime.merging import merged, times_so_far
+from task_assignor.runtime.rows import check_times, exact_table, inferred, kept, likely
 from task_assignor.runtime.times import times_of
-from task_assignor.sdk.text import failure, shown
+from task_assignor.sdk.text import shown
 
 _NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
-_NEVER_CHANGED: Final = frozenset({int, bool, float, str, bytes, type(None), dt.date, dt.datetime, Decimal})
 
 
 class Processor(ABC):
@@ -88,16 +83,24 @@ class RecordProcessor(Processor):
         """
         return None
 
+    def _declared_columns(self) -> pa.Schema | None:
+        if not callable(self.output_schema):
+            raise TopologyException(
+                f"The output_schema of {type(self).__qualname__} must be a method. Maybe def output_schema(self): return "
+                "pyarrow.schema(...)."
+            )
+        return self.output_schema()
+
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Calls `process` for each record."""
-        schema = self.output_schema()
+        schema = self._declared_columns()
         records = {topic: _Records(rows) for topic, rows in batch.items() if rows.num_rows}
         made: list[tuple[str, int, list[Mapping[str, Any]]]] = []
         for topic, row in _in_order_of_time(batch, context):
             context.stand_at(topic, row)
             mark = context.marked()
             try:
-                rows = [_kept(given) for given in self.process(topic, records[topic].at(row), context) or ()]
+                rows = [kept(given) for given in self.process(topic, records[topic].at(row), context) or ()]
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
                 _leave_out(topic, row, error, context, mark)
             else:
@@ -110,21 +113,6 @@ class RecordProcessor(Processor):
                 made.append((topic, row, rows))
         context.stand_at()
         return _to_table(made, schema, context)
-
-
-def _kept(value: Any) -> Any:
-    """What a user's code gives, as it is now: it may go on with the same dictionaries and lists, and change them."""
-    if type(value) is dict or isinstance(value, Mapping):
-        return {name: found if type(found) in _NEVER_CHANGED else _kept(found) for name, found in value.items()}
-    if isinstance(value, list):
-        return [found if type(found) in _NEVER_CHANGED else _kept(found) for found in value]
-    if isinstance(value, tuple):
-        # A map is a list of pairs, an interval a tuple of its own kind: Arrow takes no lists for them.
-        found = tuple(one if type(one) in _NEVER_CHANGED else _kept(one) for one in value)
-        return value if all(map(operator.is_, value, found)) else found
-    if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
-        return [_kept(found) for found in value] if value.ndim else _kept(value[()])
-    return value.copy() if isinstance(value, (np.ndarray, bytearray, set)) else without_numpy(value)
 
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
@@ -144,109 +132,25 @@ def _to_table(
     found = [row for _, _, rows in made for row in rows]
     if not found:
         return None
-    inferred = None
+    table = None
     try:
         if schema is not None:
-            return _exact_table(found, schema)
-        inferred = _inferred(found)
-        # Of times that differ in kind Arrow takes the first for all: it cuts the others, or takes them for UTC.
-        _exact_columns(found, [field for field in inferred.schema if _is_of_time(field.type)])
-        return inferred
+            return exact_table(found, schema)
+        table = inferred(found)
+        check_times(found, table.schema)
+        return table
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         if schema is None:
-            schema = _likely(found) if inferred is None else inferred.schema
+            schema = likely(found) if table is None else table.schema
         tables = [schema.empty_table()]
     for topic, row, rows in made:
         context.stand_at(topic, row)
         try:
-            tables.append(_exact_table(rows, schema))
+            tables.append(exact_table(rows, schema))
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _leave_out(topic, row, error, context, context.marked())
     context.stand_at()
     return pa.concat_tables(tables)
-
-
-def _inferred(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows with the columns that Arrow finds."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    _check_has_columns(names)
-    return pa.table({name: _array_of([row.get(name) for row in rows]) for name in names})
-
-
-def _array_of(values: list[Any]) -> pa.Array:
-    """The values as Arrow has them, but what pandas has for nanoseconds as such: Arrow takes it for microseconds and cuts the rest off."""
-    found = pa.array(values)
-    kind = retyped(found.type, _in_nanoseconds)
-    return pa.array(values, kind) if kind != found.type and any(map(_has_nanoseconds, values)) else found
-
-
-def _likely(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """What the columns are up to the first value that does not go with those before it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.schema([(name, _type_of_first([row.get(name) for row in rows])) for name in names])
-
-
-def _type_of_first(values: list[Any]) -> pa.DataType:
-    """The type of as many of the values as have one together, from the first on that has one."""
-    known = list(
-        itertools.dropwhile(lambda value: _type_of([value]) is None, (one for one in values if one is not None))
-    )
-    longest = bisect.bisect_left(range(1, len(known)), True, key=lambda count: _type_of(known[: count + 1]) is None)
-    return _type_of(known[: longest + 1]) or pa.null()
-
-
-def _type_of(values: list[Any]) -> pa.DataType | None:
-    try:
-        return _array_of(values).type
-    except Exception:  # noqa: BLE001 - whatever Arrow says of values that it does not take
-        return None
-
-
-def _check_has_columns(names: Collection[str]) -> None:
-    """Where no row has one there would be no rows, since nothing but columns says how many there are."""
-    if not names:
-        raise ValueError("a row has no columns. Maybe return [] where there is none, or declare output_schema()")
-
-
-def _exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
-    if rows:
-        _check_has_columns(schema.names)
-    unknown = {name for row in rows for name in row} - set(schema.names)
-    if unknown:
-        raise ValueError(f"a row has columns {sorted(unknown)} that output_schema does not have; it has {schema.names}")
-    return pa.table(_exact_columns(rows, schema), schema=schema)
-
-
-def _exact_columns(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
-    columns = []
-    for field in fields:
-        values = [row.get(field.name) for row in rows]
-        is_known = not pa.types.is_null(field.type)
-        try:
-            columns.append(exact_array(values, field.type) if is_known else pa.array(values))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            what = f"is not of type {field.type}" if is_known else "has a type only if output_schema() declares it"
-            raise ValueError(f"the column {field.name!r} of a row {what}: {failure(error)}") from error
-    return columns
-
-
-def _is_of_time(kind: pa.DataType) -> bool:
-    return any(name in str(kind) for name in ("date", "time"))
-
-
-def _in_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("ns", kind.tz)
-    return pa.duration("ns") if pa.types.is_duration(kind) else kind
-
-
-def _has_nanoseconds(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_nanoseconds, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_nanoseconds, value))
-    return hasattr(value, "nanosecond") or hasattr(value, "nanoseconds")
 
 
 class _Records:

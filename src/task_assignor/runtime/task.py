@@ -182,6 +182,7 @@ class StreamTask:
             self._state.stores,
             sub_topology.bad_records,
             sub_topology.late_records,
+            {output.name: output.schema for output in sub_topology.outputs},
         )
 
     @property

@@ -184,7 +184,14 @@ def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec]) -> d
     Raises:
         TopologyException: one is missing.
     """
-    found = {spec.name: spec for spec in topics}
+    given = list(topics)
+    strange = [spec for spec in given if not isinstance(spec, TopicSpec)]
+    if strange:
+        raise TopologyException(
+            f"{where}: the topics must be TopicSpec objects, but one is of the type {type(strange[0]).__name__}. Maybe "
+            "topics=[Topic.open(root, name).spec, ...]."
+        )
+    found = {spec.name: spec for spec in given}
     missing = [name for name in names if name not in found]
     if missing:
         raise TopologyException(

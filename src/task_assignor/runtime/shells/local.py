@@ -22,9 +22,9 @@ from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
-from task_assignor.sdk import StreamsException
+from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
 
 _log = logger_of(__name__)
 
@@ -106,9 +106,15 @@ class LocalProcessLauncher:
         replace_lost: start another process when one has ended although nobody told it to.
         start_method: "spawn": every client begins with a fresh interpreter; "forkserver": clients are forked from a
             process that has imported what they need and nothing else, which is quicker.
+
+    Raises:
+        ConfigException: it is another one.
     """
 
     def __init__(self, *, replace_lost: bool = True, start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
+        if start_method not in ("spawn", "forkserver"):
+            # Whoever forks this process forks its threads, Arrow's and those of polars too, in whatever state they are.
+            raise ConfigException(f"The start_method ({shown(start_method)}) must be 'spawn' or 'forkserver'.")
         self._replace_lost = replace_lost
         self._context: BaseContext = multiprocessing.get_context(start_method)
         if start_method == "forkserver":

@@ -13,6 +13,7 @@ from task_assignor.runtime.storage.base import Storage
 from task_assignor.runtime.storage.local import LocalStorage
 from task_assignor.sdk.text import is_url
 
+_OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
 SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
 """Schemes of the URLs that are supported, and what they mean."""
 _WHOLE: Final = re.compile(r"[a-z0-9]+://[^/?#]+(/(?!\.\.?(/|$))[^/?#%\x00-\x1f\x7f]+)*/?(?<!\s)")
@@ -117,6 +118,11 @@ def _absolute(what: str, text: str) -> str:
         raise ValueError(
             f"The {what} ({text!r}) would be a folder of that name in {Path.cwd()}, since only shells know what ~ is. Maybe "
             f"Path({text!r}).expanduser(), or './{text}' for that folder."
+        )
+    if _OF_WINDOWS.match(text):
+        raise ValueError(
+            f"The {what} ({text!r}) would be a folder of that name in {Path.cwd()}, since that is a path of Windows. Maybe the "
+            f"path that it has here, or './{text}' for that folder."
         )
     try:
         path.encode()
