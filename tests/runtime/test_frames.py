@@ -87,7 +87,6 @@ def test_a_value_that_a_type_can_hold_is_taken(value: object, kind: pa.DataType)
         (np.float32(1.5), pa.int64()),
         (Decimal("1.5"), pa.int64()),
         (1e300, pa.float32()),
-        (70_000, pa.float16()),
         ([ZONED], pa.list_(pa.timestamp("us"))),
         ([{"a": 1, "b": 2}], pa.list_(pa.struct([("a", pa.int64())]))),
         (["ab"], pa.list_(pa.list_(pa.string()))),
@@ -109,6 +108,12 @@ def test_a_value_that_arrow_would_cut_is_refused(value: object, kind: pa.DataTyp
     assert len(pa.array([None, value], kind)) == 2
     with pytest.raises(pa.ArrowInvalid, match="would become"):
         exact_array([None, value], kind)
+
+
+def test_a_number_that_is_too_large_for_half_a_float_is_refused() -> None:
+    """By Arrow itself in older versions, which take no int there; newer ones make it infinite."""
+    with pytest.raises(pa.ArrowException, match=r"would become|Expected np.float16"):
+        exact_array([None, 70_000], pa.float16())
 
 
 @pytest.mark.parametrize(
