@@ -142,6 +142,18 @@ def test_a_task_is_restored_before_it_is_processed_and_reported_once() -> None:
     machine.validate_state()
 
 
+def test_how_far_standbys_are_is_told_when_they_have_got_on() -> None:
+    """By that the assignor knows who is nearly up to date."""
+    machine, first, second = a_member(), Position(3, 2, 40), Position(4, 2, 50)
+    machine.handle(Received(assign(4, {}, {B: first})))
+    machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, first, 40)))
+    assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({B: first}, 0, 40))]
+    assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({}, 0, 40))]
+    machine.handle(Received(committed({B: second})))
+    machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, second, 10)))
+    assert machine.handle(HeartbeatDue()) == [SendToCoordinator(Heartbeat({B: second}, 0, 50))]
+
+
 def test_an_active_task_is_restored_before_standbys() -> None:
     """Nobody processes it until then; standbys that came at the same time made it wait for theirs."""
     machine = a_member()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
 from task_assignor.runtime.machines.coordinator_members import GRACE_MS, Member
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, NothingWaits
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, LeaveWanted, NothingWaits
 from task_assignor.runtime.machines.events import (
     ClientJoined,
     ClientLeft,
@@ -330,6 +330,31 @@ def test_what_hangs_is_waited_for_as_long_as_is_said_and_no_longer() -> None:
         world.step()
     assert world.now_ms == asked_ms + 5_000
     assert "has not decided in 5000 ms" in str(world.finished[0].error)
+
+
+def test_what_comes_from_a_client_that_was_not_waited_for_any_longer_is_refused() -> None:
+    """It was to leave, and took too long over its batch, which somebody else has done by then."""
+    world = World(0, clients=2, faults=0, rows=(200,), stop_timeout_ms=300)
+    world.is_quiet = False
+    while not (hanging := [client for client in world.clients if client.hanging]):
+        for client in world.clients:
+            client.will_hang = world.coordinator.phase is CoordinatorPhase.RUNNING
+        world.step()
+    for client in world.clients:
+        client.will_hang = False
+    (client,), (job,) = hanging, hanging[0].hanging
+    member = world.coordinator.members.named(client.spec.name)
+    assert member is not None
+    world.leaving.add(member.name)
+    world.tell(LeaveWanted(member.name, "scale-in", world.now_ms))
+    while member.stops_since_ms is None:
+        world.step()
+    # It has not heard of that yet.
+    world._finish_job(client, job)
+    world._sync(client, *client.syncs)
+    _finish(world)
+    refused = [event.reason for event in world.events if isinstance(event, ResultRefused)]
+    assert refused == ["the task is not ordered from this client any more"]
 
 
 def test_an_assignor_that_never_decides_fails_the_run() -> None:
