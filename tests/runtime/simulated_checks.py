@@ -171,6 +171,7 @@ def check_message(world: World, connection: Connection, message: ToClient) -> No
 
 def _check_order(world: World, connection: Connection, order: TaskOrder) -> None:
     """An order is for who has the task and stays, and builds on what is committed, or was done by the same client."""
+    assert world.stops_by_ms is None, f"{order.task} is ordered although the run is to end"
     member = world.coordinator.members.find(connection.number)
     if member is None:
         return  # It was lost over the same event.
