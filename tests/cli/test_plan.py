@@ -301,6 +301,10 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
         ),
         (["--set", "num.standby.replica=1"], ["Maybe num.standby.replicas is meant"]),
         (["--assignor", "stiky"], ["Maybe sticky is meant", "Registered are: fallback-prior, high-availability"]),
+        (
+            ["--assignor", "tests.sdk.own_settings.Asks"],
+            ["KeyError: 'what.is.not'. Maybe it asks for a setting that is not given"],
+        ),
         (["--assignor", "no_such_module.Assignor"], ["There is no module no_such_module"]),
         (["--assignor", "builtins.dict"], ["must be a subclass of"]),
         (
@@ -316,6 +320,7 @@ def test_wrong_settings_are_one_error_before_any_state_is_read(
     assert (done.code, done.out) == (2, "")
     note, error, _ = done.err.partition("Error: ")
     assert error
+    assert "KeyError" not in error or note == ""
     assert note == "" or note.startswith("Note: The assignors of consumer groups are: ")
     assert [True] * len(messages) == [message in done.err for message in messages], done.err
 

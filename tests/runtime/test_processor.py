@@ -206,7 +206,7 @@ def test_rows_can_be_forwarded_as_mappings() -> None:
         context.forward([{"t": dt.date(2024, 1, 1)}, {"t": dt.datetime(2024, 1, 1, 5)}], "other")
     for strange in ([1], "n", iter([row])):
         with pytest.raises(TopologyException, match=r"must be a pyarrow\.Table"):
-            context.forward(strange, "one")  # type: ignore[arg-type]
+            context.forward(strange, "one")
 
 
 def test_rows_without_an_output_say_what_to_do() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import attrs
@@ -156,8 +157,13 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
         topic.read(0, 20, 30)
 
 
-def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_topic(tmp_path, "flights", ROWS, partitions=1, key=["key"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        TopicException, match=f"no topic 'flight' in {re.escape(str(tmp_path))}/topics; the topics there: none"
+    ):
+        Topic.open("topics", "flight")
     with pytest.raises(TopicException, match=r"no topic 'flight' in .*; the topics there: flights"):
         Topic.open(tmp_path, "flight")
 

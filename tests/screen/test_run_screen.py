@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import time
+from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
 from task_assignor.runtime import (
@@ -21,7 +23,7 @@ from task_assignor.runtime import (
     TaskRestored,
     TaskStalled,
 )
-from task_assignor.screen import RunScreen
+from task_assignor.screen import RunScreen, run_screen
 from task_assignor.sdk import TaskId
 
 TASKS = tuple(TaskId(0, partition) for partition in range(4))
@@ -156,6 +158,21 @@ def test_progress_is_a_line_per_fifth_of_the_rows() -> None:
     assert [line.split(":")[0] for line in lines[1:]] == [
         f" {share}% of the rows, commit {batch}" for share, batch in ((20, 1), (40, 3), (60, 5), (80, 7))
     ] + ["100% of the rows, commit 9"]
+
+
+def test_in_a_file_there_is_a_line_a_minute_while_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that went on said nothing more once it had read what was there when it began."""
+    clock = [0.0]
+    monkeypatch.setattr(run_screen, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100))
+    screen.show(joined("a", 1))
+    for number, rows in ((0, 100), (1, 1), (2, 1), (3, 0), (4, 1)):
+        screen.show(BatchesCommitted(number, 1, {}, rows, 1, {"a": rows}, 0.1, 0))
+        clock[0] += 40
+    assert "100% of the rows, commit 2: 4 rows/s (a 4)" in file.getvalue()
+    commits = re.findall(r"(\d+\.\d) s  100% of the rows, commit (\d)", file.getvalue())
+    assert commits == [("0.0", "0"), ("80.0", "2"), ("160.0", "4")]
 
 
 def test_one_of_a_thing_is_not_said_as_several() -> None:

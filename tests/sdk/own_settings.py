@@ -41,3 +41,13 @@ def problems(settings: Any) -> list[tuple[str, object, str, str]]:
     with pytest.raises(ConfigException) as caught:
         StreamsConfig(settings)
     return [(problem.key, problem.value, problem.expected, problem.advice) for problem in caught.value.problems]
+
+
+class Asks(TaskAssignor):
+    """For a setting that it does not declare."""
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        self.found = configs["what.is.not"]
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        raise AssertionError

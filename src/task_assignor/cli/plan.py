@@ -28,7 +28,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settings
 from task_assignor.cli.tables import PlanView
-from task_assignor.sdk import ConfigException, iter_states
+from task_assignor.sdk import ConfigException, find_assignor_class, iter_states
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 from task_assignor.sdk.text import counted, perhaps_inexact, printable
 
@@ -69,7 +69,8 @@ def plan(
     except ConfigException as error:
         if with_traceback and error.__cause__ is not None:
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
-        if any(problem.key == ASSIGNOR_KEY for problem in error.problems):
+        # An assignor that does not take its settings is the one that was meant.
+        if any(problem.key == ASSIGNOR_KEY and not _is_assignor(problem.value) for problem in error.problems):
             write_to_stderr(f"Note: The assignors of consumer groups are: {consumer_assignors()}.\n")
         raise
     warned = groups.unused if groups.is_only_for_groups else planner.unused
@@ -106,6 +107,15 @@ def plan(
         if found.report is not None and not found.report.is_valid:
             write_error(f"{where}: {found.report}")
     raise typer.Exit(worst)
+
+
+def _is_assignor(name: object) -> bool:
+    """Whether it names a task assignor."""
+    try:
+        find_assignor_class(name)
+    except ConfigException:
+        return False
+    return True
 
 
 def _warn(sentences: Iterable[str]) -> None:

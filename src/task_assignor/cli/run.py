@@ -22,7 +22,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import counted, shown
 
 if TYPE_CHECKING:
     from task_assignor.runtime import Metrics, StreamsApplication
@@ -218,6 +218,8 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
         result = application.run(until=until, on_line=write_as_it_is)
     else:
         with RunScreen() as screen:
+            # Until they have joined there is nothing else to tell, which takes some seconds.
+            screen.say(f"{application.config.application_id} starts {counted(len(application.clients), 'client')}")
             result = application.run(screen.show, until=until)
         write_line(str(result))
     return _INTERRUPTED if result.stopped == SIGNALS[signal.SIGINT] else 0

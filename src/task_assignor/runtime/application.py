@@ -472,10 +472,17 @@ class StreamsApplication:
                     held.enter_context(self._layout.storage.hold(LOCK))
                 except BlockingIOError:
                     raise CommitLogException(
-                        f"Another coordinator runs on {folder}. Maybe wait for it, or use another run_dir."
+                        f"Another coordinator{self._opened_by()} runs on {folder}. Maybe wait for it, or use another run_dir."
                     ) from None
                 run = self._claim()
             yield run
+
+    def _opened_by(self) -> str:
+        """Who has the folder, for a message."""
+        with suppress(StreamsException):
+            found = [record.opened_by for record in CommitLog(self._layout.run_dir).records() if record.opened_by]
+            return f" ({found[-1]})" if found else ""
+        return ""
 
     def _claim(self) -> RunDescription:
         storage = self._layout.storage

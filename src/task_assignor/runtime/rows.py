@@ -8,7 +8,7 @@ import itertools
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, in_own_memory, not_a_table, retyped, without_numpy
 from task_assignor.sdk.text import failure
 
-Rows = pa.Table | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Rows: TypeAlias = pa.Table | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Rows as those who write processors may give them: a table, one row as a mapping of columns to values, or several."""
 _NEVER_CHANGED: Final = frozenset({int, bool, float, str, bytes, type(None), dt.date, dt.datetime, Decimal})
 

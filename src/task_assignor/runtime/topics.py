@@ -426,7 +426,10 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
             why = f" Files of it are there, but no description: maybe {place} was lost, or it is still being written."
         elif expected_id is not None:
             why = " It was there before. Maybe it was deleted; or this is another folder of that name: all clients must share topics_root."
-        raise TopicException(f"There is no topic {name!r} in {root}; the topics there: {known}.{why}") from None
+        # Of a path from the current folder nobody sees which one that is.
+        raise TopicException(
+            f"There is no topic {name!r} in {storage.address}; the topics there: {known}.{why}"
+        ) from None
     except OSError as error:
         raise unreadable(storage.locate(f"{name}/versions"), name, error) from error
     if expected_id not in (None, version.topic_id):

@@ -40,6 +40,8 @@ _NAMED = 4
 """How many clients a line names; of more it says the number."""
 _PIPED_STEPS = 5
 """Lines about progress where there is no live table."""
+_PIPED_EVERY_S = 60.0
+"""At least so often, while rows are processed."""
 
 
 def make_console() -> Console:
@@ -75,6 +77,7 @@ class RunScreen:
         self._takeover: list[TaskRestored] = []
         self._restores = _Restores()
         self._next_step = 1
+        self._told = self._begin
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress)
 
     def __enter__(self) -> Self:
@@ -195,12 +198,14 @@ class RunScreen:
         while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
             self._recent.popleft()
         total = max(self._processed + self._remaining, 1)
-        if not self._console.is_terminal and self._processed * _PIPED_STEPS >= self._next_step * total:
+        is_due = self._processed * _PIPED_STEPS >= self._next_step * total or now - self._told >= _PIPED_EVERY_S
+        if not self._console.is_terminal and event.rows_in and is_due:
+            self._told = now
             self._next_step = self._processed * _PIPED_STEPS // total + 1
             rates = self._rates(now)
-            clients = ", ".join(f"{client} {rate / 1000:.0f}k" for client, rate in sorted(rates.items()))
+            clients = ", ".join(f"{client} {_thousands(rate)}" for client, rate in sorted(rates.items()))
             self.say(
-                f"{self._processed / total:4.0%} of the rows, commit {event.commit}: {sum(rates.values()) / 1000:,.0f}k rows/s ({clients})"
+                f"{self._processed / total:4.0%} of the rows, commit {event.commit}: {_thousands(sum(rates.values()))} rows/s ({clients})"
             )
 
     def _rates(self, now: float) -> dict[str, float]:
@@ -355,6 +360,11 @@ def _summary(moves: Iterable[_Move]) -> str:
     parts = [f"{number} because {because}" for because, number in sorted(counts.items())]
     parts += [f"{others} {'more ' if parts else ''}that the assignor placed anew"] if others else []
     return f"{counted(counts.total() + others, 'active task')} moved: {', '.join(parts)}"
+
+
+def _thousands(rate: float) -> str:
+    """Rows per second in thousands, if there are as many."""
+    return f"{rate / 1000:,.0f}k" if rate >= 1000 else f"{rate:.0f}"
 
 
 def _short(attempt: str) -> str:

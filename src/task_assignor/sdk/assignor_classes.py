@@ -32,6 +32,7 @@ JAVA_ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
 
 # How alike what was written and what may be meant must be.
 _SLIP, _DOTTED_SLIP = 0.6, 0.85
+_MAYBE: Final = "Maybe "
 _EXPECTED: Final = "a TaskAssignor class, the dotted path of one, or a registered name"
 
 
@@ -106,7 +107,10 @@ def _find(name: str) -> object:
             values = listed(point.value for point in registered)
             raise ValueProblem(_EXPECTED, f"Several packages register this name ({values}). Give the dotted path.")
         return _load(registered[0])
-    if "." in name or ":" in name:
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").replace("/", ".").strip(".")
+        expected, advice = _EXPECTED, f"A file is none of them. Maybe its class: {module}.ClassName."
+    elif "." in name or ":" in name:
         try:
             return find_attribute(name)
         except ValueProblem as problem:
@@ -119,6 +123,8 @@ def _find(name: str) -> object:
                 advice = f"Of Kafka's classes these have a counterpart here: {listed(JAVA_ASSIGNORS)}."
     else:
         expected, advice = _EXPECTED, _suggestion(name, points)
+        if name.isidentifier() and not advice.startswith(_MAYBE):
+            advice = f"Of a module of yours the class is needed too: {name}.ClassName. {advice}"
     raise ValueProblem(expected, advice)
 
 
@@ -144,7 +150,7 @@ def _suggestion(name: str, points: Mapping[str, object]) -> str:
     # A dotted path is a bit like many a name, but hardly ever meant as one.
     cutoff = _DOTTED_SLIP if re.search(r"[.:]", name) else _SLIP
     near = nearest(name, points, cutoff) or nearest(word, points, cutoff)
-    maybe = f"Maybe {near} is meant. " if near else ""
+    maybe = f"{_MAYBE}{near} is meant. " if near else ""
     return f"{maybe}Registered are: {listed(points)}."
 
 

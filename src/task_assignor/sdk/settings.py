@@ -424,6 +424,8 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
         raise
     except BaseException as error:  # the code of an assignor is somebody else's
         text = said(error) if isinstance(error, StreamsException) else failure(error)
+        if isinstance(error, KeyError):
+            text += ". Maybe it asks for a setting that is not given: ConfigKey(name=..., default=...) in config_keys fills it in."
         raise ValueProblem(
             "an assignor that accepts the settings", f"Making and configuring it failed with {text}"
         ) from error
