@@ -69,14 +69,13 @@ class TaskInput:
             CorruptLogException: a file cannot be read.
         """
         partition = order.task.partition
-        fetched = {topic: topics[topic].fetch(partition, *order.ranges.get(topic, (0, 0))) for topic in sources}
+        fetched = {topic: topics[topic].fetch(partition, *order.ranges[topic]) for topic in sources}
         newest = [times_so_far(times_of(found.rows, topics[topic].spec.timestamp)) for topic, found in fetched.items()]
         counts = rows_up_to_boundary(newest, [topic in order.more for topic in sources])
         offsets = dict(order.ranges)
         for topic, count in zip(sources, counts, strict=True):
-            if topic in offsets:
-                start, end = offsets[topic]
-                offsets[topic] = (start, fetched[topic].offset_after(count, end))
+            start, end = offsets[topic]
+            offsets[topic] = (start, fetched[topic].offset_after(count, end))
         return cls(
             {topic: found.rows.slice(0, count) for (topic, found), count in zip(fetched.items(), counts, strict=True)},
             [
@@ -111,15 +110,14 @@ class TaskInput:
             start = cut
 
     def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
-        rows, offsets, row_offsets = {}, dict(self.offsets), {}
+        rows, offsets, row_offsets = {}, {}, {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
             found = self.row_offsets[topic]
             row_offsets[topic] = found[low:high]
-            if topic in offsets:
-                first, limit = self.offsets[topic]
-                offsets[topic] = (
-                    first if low == 0 else int(found[low]) if low < len(found) else limit,
-                    int(found[high]) if high < len(found) else limit,
-                )
+            first, limit = self.offsets[topic]
+            offsets[topic] = (
+                first if low == 0 else int(found[low]) if low < len(found) else limit,
+                int(found[high]) if high < len(found) else limit,
+            )
         return Part(rows, offsets, row_offsets, time, due)
