@@ -192,6 +192,20 @@ def test_orders_come_before_standbys_and_standbys_before_snapshots() -> None:
     assert fourth == [RunJob(Job(JobKind.SNAPSHOT, A))]
 
 
+def test_standbys_have_their_turn_although_there_always_is_an_order() -> None:
+    machine, other, reached = a_member(), TaskId(0, 2), Position(0, 1, 9)
+    machine.handle(Received(assign(1, {A: START, other: START}, {B: START})))
+    first, second = an_order(A, 0), an_order(other, 0)
+    machine.handle(Received(Process((first,))))
+    machine.handle(Received(committed({B: reached})))
+    machine.handle(Received(Process((second,))))
+    told = machine.handle(JobDone(Job(JobKind.PROCESS, A, order=first), result_of(first)))
+    assert told[1:] == [RunJob(Job(JobKind.RESTORE, B, restore=restore_to(reached)))]
+    machine.handle(Received(Process((an_order(A, 1, 1, result_of(first).position),))))
+    told = machine.handle(JobDone(Job(JobKind.RESTORE, B), Restored(B, reached, 9)))
+    assert told == [RunJob(Job(JobKind.PROCESS, other, order=second))]
+
+
 def test_snapshots_are_written_although_there_always_is_an_order() -> None:
     """Every so many bytes, and not for all tasks in the same batch."""
     machine = a_member(snapshot_bytes=300)
