@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from task_assignor.runtime.machines.coordinator_members import Member, Members
+from task_assignor.runtime.machines.coordinator_orders import Orders
 from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
@@ -137,3 +138,17 @@ def test_an_answer_ends_the_job_and_not_the_snapshot_that_is_shared() -> None:
     member.take_running({1: Work("process", A), 2: Work("share", A), 3: Work("restore", B)}, 0)
     member.take_answer(A)
     assert sorted(member.running) == [2, 3]
+
+
+def test_a_task_that_only_waited_for_its_turn_is_not_blamed_for_the_loss_of_its_client() -> None:
+    progress, orders = _progress(1), Orders()
+    for _ in range(2):
+        member = _member()
+        for task in (A, B):
+            orders.give(member, progress, task, 1, progress.next_ranges(task, 10), 0)
+        member.take_running({1: Work("restore", A), 2: Work("process", B)}, 0)
+        assert not orders.poison(2)
+        assert orders.lose(member, None) == [A, B]
+    assert orders.poison(2) == (
+        "Task 0_1, batch 1 (topic t, partition 1, offsets 1 to 10) was lost 2 times together with its client"
+    )
