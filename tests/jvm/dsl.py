@@ -86,18 +86,25 @@ class Scenario:
         operator: one of `SOURCES`.
         options: what it is told, ms.
         logs: of each topic its records.
+        first: of each topic how many of them a first run finds there, before a second one finds all; empty: there is one run.
     """
 
     name: str
     operator: str
     options: Mapping[str, Any]
     logs: Mapping[str, Sequence[Row]]
+    first: Mapping[str, int] = attrs.field(factory=dict)
 
     def order(self) -> list[Place]:
         """In which order the records come."""
         topics = SOURCES[self.operator]
-        order = by_heads([[row.time for row in self.logs[topic]] for topic in topics])
-        return [Place(topics[source], offset) for source, offset in order]
+        begins, order = dict.fromkeys(topics, 0), []
+        for ends in (self.first, {}):
+            parts = [self.logs[topic][begins[topic] : ends.get(topic)] for topic in topics]
+            heads = by_heads([[row.time for row in rows] for rows in parts])
+            order += [Place(topics[source], begins[topics[source]] + row) for source, row in heads]
+            begins = {topic: begins[topic] + len(rows) for topic, rows in zip(topics, parts, strict=True)}
+        return order
 
     def row(self, place: Place) -> Row:
         """The record there."""
@@ -148,26 +155,20 @@ def kafka(jvm: Jvm, scenario: Scenario, without: Collection[Place] = (), *, as_i
     return steps
 
 
-def ours(
-    scenario: Scenario, rng: random.Random, without: Collection[Place] = ()
-) -> tuple[list[Step], frozenset[Place]]:
+def ours(scenario: Scenario, rng: random.Random) -> tuple[list[Step], frozenset[Place]]:
     """What ours gives, with batches and restarts at random: a step for each batch; and which records were too late."""
     topics = SOURCES[scenario.operator]
     specs = {topic: TopicSpec(topic, 4, SCHEMA, ("k",), "at") for topic in topics}
-    kept = {topic: [n for n in range(len(scenario.logs[topic])) if Place(topic, n) not in without] for topic in topics}
-    logs = {topic: _table([scenario.logs[topic][n] for n in kept[topic]]) for topic in topics}
+    logs = {topic: _table(scenario.logs[topic]) for topic in topics}
     task = MemoryTask(_sub_topology(scenario, specs), specs)
-    order = [(number, place) for number, place in enumerate(scenario.order()) if place not in without]
-    steps, done, most = [], 0, rng.choice([2, 5, 12, 30])
-    while done < len(order):
-        before = sum(task.read.values())
-        found = task.advance(logs, {topic: rng.randint(1, most) for topic in topics})
-        done += sum(task.read.values()) - before
-        steps.append(Step(order[done - 1][0], _told(scenario, found)))
-        if rng.random() < 0.2:
-            task.start()
-    late = task.outputs.get("late", [])
-    return steps, frozenset(Place(one["topic"], kept[one["topic"]][one["offset"]]) for one in late)
+    steps, most = [], rng.choice([2, 5, 12, 30])
+    for there in ({topic: rows.slice(0, scenario.first.get(topic)) for topic, rows in logs.items()}, logs):
+        while sum(task.read.values()) < sum(rows.num_rows for rows in there.values()):
+            found = task.advance(there, {topic: rng.randint(1, most) for topic in topics})
+            steps.append(Step(sum(task.read.values()) - 1, _told(scenario, found)))
+            if rng.random() < 0.2:
+                task.start()
+    return steps, frozenset(Place(one["topic"], one["offset"]) for one in task.outputs.get("late", []))
 
 
 def _table(rows: Sequence[Row]) -> pa.Table:
@@ -298,4 +299,5 @@ def random_scenario(operator: str, name: str) -> Scenario:
             is_new = operator != "streams" or all((key, time) != (row.key, row.time) for row in rows)
             rows.append(Row(key, None if is_new and rng.random() < nulls else value, time))
         logs[topic] = rows
-    return Scenario(name, operator, options, logs)
+    first = {topic: rng.randint(0, len(rows)) for topic, rows in logs.items()} if rng.random() < 0.3 else {}
+    return Scenario(name, operator, options, logs, first)

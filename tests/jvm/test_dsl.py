@@ -20,6 +20,7 @@ from tests.budget import examples, requested_examples
 from tests.jvm.dsl import Out, Place, Row, Scenario, Step, kafka, ours, random_scenario
 from tests.jvm.jvm import Jvm
 from tests.runtime.test_beside_the_dsl import EXAMPLES, Example, shown
+from tests.runtime.test_merging import by_heads
 
 pytestmark = pytest.mark.jvm
 # The usual run is the same everywhere; a long run has a seed of its own, which every failure names.
@@ -45,6 +46,26 @@ def _by_batch(mine: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[li
         yield step.out, _all(theirs[begin : step.upto + 1])
         begin = step.upto + 1
     assert not _all(theirs[begin:])
+
+
+def _order(jvm: Jvm, sources: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """In which order a task of Kafka's takes records that are all there: source and offset."""
+    places = [(number, offset) for number, times in enumerate(sources) for offset in range(len(times))]
+    records = [[f"t{place[0]}", None, number, sources[place[0]][place[1]]] for number, place in enumerate(places)]
+    answer = jvm.ask_json({"dsl": "order", "atOnce": True, "records": records})
+    assert answer.exception is None, answer
+    return [places[int(row[5])] for row in answer.value["rows"]]
+
+
+def test_the_order_of_records(jvm: Jvm) -> None:
+    """`by_heads`, after which all else here is ordered, is that of Kafka's `PartitionGroup`; of equal times it has no order."""
+    for number in range(examples(40)):
+        rng = random.Random(f"{SEED}/{number}")
+        count = rng.randint(2, 4)
+        # No two sources have equal times.
+        times = [[count * rng.randint(0, 12) + source for _ in range(rng.randint(1, 12))] for source in range(count)]
+        assert _order(jvm, times) == by_heads([list(one) for one in times]), times
+    assert _order(jvm, [[5, 5], [5, 5], [5, 5]]) == [(0, 0), (2, 0), (0, 1), (2, 1), (1, 0), (1, 1)]
 
 
 def test_a_stream_and_a_table(jvm: Jvm) -> None:
