@@ -14,8 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
+import numpy as np
 import pytest
 
+from task_assignor.runtime.merging import crossings, times_so_far
 from tests.budget import examples, requested_examples
 from tests.jvm.dsl import Out, Place, Row, Scenario, Step, kafka, ours, random_scenario
 from tests.jvm.jvm import Jvm
@@ -66,6 +68,22 @@ def test_the_order_of_records(jvm: Jvm) -> None:
         times = [[count * rng.randint(0, 12) + source for _ in range(rng.randint(1, 12))] for source in range(count)]
         assert _order(jvm, times) == by_heads([list(one) for one in times]), times
     assert _order(jvm, [[5, 5], [5, 5], [5, 5]]) == [(0, 0), (2, 0), (0, 1), (2, 1), (1, 0), (1, 1)]
+
+
+def test_schedules(jvm: Jvm) -> None:
+    """Stream time calls after the same records, with the same time."""
+    for number in range(examples(40)):
+        rng = random.Random(f"{SEED}/{number}")
+        interval, now, times = rng.choice([1, 3, 10, 100]), rng.choice([0, 7, 1_000]), []
+        for _ in range(rng.randint(1, 20)):
+            now += rng.choice([0, 1, 2, 5, 40])
+            times.append(max(now - rng.choice([0, 0, 3, 20]), 0))
+        question = {"dsl": "schedule", "interval": interval, "records": [["s", "a", 1, time] for time in times]}
+        answer = jvm.ask_json(question)
+        assert answer.exception is None, answer
+        newest = times_so_far(np.array(times))
+        calls = [count - 1 for (count,) in crossings([newest], None, interval)]
+        assert [[row, int(newest[row])] for row in calls] == answer.value["rows"], question
 
 
 def test_a_stream_and_a_table(jvm: Jvm) -> None:

@@ -41,13 +41,16 @@ import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 
 /**
- * One operator of the DSL over some records: {"dsl": operator, "how", "before", "after", "grace", "size", "advance", "gap", "final",
+ * One operator of the DSL, or a schedule, over some records: {"dsl": operator, "how", "interval", "before", "after", "grace", "size", "advance", "gap", "final",
  * "atOnce", "records": [[topic, key, value, time], ...]}. The answer has all that came out: [number of the record that did it, which of the
- * aggregates, key, start and end of the window, value, time].
+ * aggregates, key, start and end of the window, value, time]; of a schedule [number of the record, time].
  */
 final class Dsl {
     private static final Path STATE = state();
@@ -125,6 +128,15 @@ final class Dsl {
                 asked.get("records").forEach(record -> topics.add(record.get(0).asText()));
                 told("", builder.stream(topics, Consumed.with(Serdes.String(), Serdes.Long())));
             }
+            case "schedule" -> stream("s").process(() -> new ContextualProcessor<String, Long, Void, Void>() {
+                @Override
+                public void init(final ProcessorContext<Void, Void> context) {
+                    context.schedule(millis("interval"), PunctuationType.STREAM_TIME, time -> rows.addArray().add(number).add(time));
+                }
+
+                @Override
+                public void process(final Record<String, Long> record) { }
+            });
             case "streams" -> {
                 final KStream<String, Long> left = stream("l");
                 final KStream<String, Long> right = stream("r");
