@@ -335,3 +335,9 @@ def _is_within(out: Out, other: Out) -> bool:
 def test_each_difference_is_one(jvm: Jvm, example: Example) -> None:
     """What `tests/runtime/test_beside_the_dsl.py` says of Kafka."""
     assert shown(kafka(jvm, example.scenario, as_it_is=True)) == example.kafka
+
+
+def test_over_windows_kafka_counts_a_row_without_values_too(jvm: Jvm) -> None:
+    logs = {"s": [Row("a", None, 3), Row("a", 1, 4), Row("end", 0, 20)]}
+    options = {"size": 10, "advance": 10, "grace": 0, "final": "suppress"}
+    assert shown(kafka(jvm, Scenario("", "windows", options, logs), as_it_is=True)) == ["a 0..10 2"]

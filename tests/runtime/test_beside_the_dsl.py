@@ -147,6 +147,14 @@ EXAMPLES = [
         kafka=[],
     ),
     _example(
+        "A row without values is a row",
+        "streams",
+        {"how": "left", "before": 5, "after": 5, "grace": 0},
+        {"l": [Row("a", 1, 100)], "r": [Row("a", None, 100), END]},
+        ours=["a 1 -101"],
+        kafka=["a 1 null"],
+    ),
+    _example(
         "A record without a key moves the time",
         "windows",
         {"size": 10, "advance": 10, "grace": 0, "final": "suppress"},
