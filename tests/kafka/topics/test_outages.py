@@ -19,8 +19,9 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import transactions
 from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.connection import Connection, within
+from task_assignor.kafka.topics.failures import refusal_of
 from task_assignor.kafka.topics.reader import committed_offsets
-from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions, _refusal
+from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.sdk import StreamsException, TaskId
@@ -80,9 +81,9 @@ def test_a_fatal_error_is_a_refusal_however_it_comes() -> None:
     fenced = KafkaException(KafkaError(KafkaError._FENCED, "by a newer producer", fatal=True))
     met = SystemError("<built-in function isinstance> returned a result with an exception set")
     met.__cause__ = fenced
-    assert _refusal(fenced) is _refusal(met) is fenced
+    assert refusal_of(fenced) is refusal_of(met) is fenced
     with pytest.raises(SystemError, match="another"):
-        _refusal(SystemError("another"))
+        refusal_of(SystemError("another"))
 
 
 @pytest.mark.parametrize(

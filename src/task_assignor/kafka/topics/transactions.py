@@ -15,18 +15,18 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
 from task_assignor.kafka.topics.committed import Committed, RecordsLostException, check_end, committed_of
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of
 from task_assignor.kafka.topics.log import first_offset, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
-from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
@@ -45,35 +45,6 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
-_BEGIN_ANEW: Final = frozenset(
-    {
-        KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
-        KafkaError._FENCED,  # noqa: SLF001
-        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
-        KafkaError._STATE,  # noqa: SLF001
-        KafkaError._PURGE_QUEUE,  # noqa: SLF001
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.INVALID_TXN_STATE,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.UNKNOWN_PRODUCER_ID,
-        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    }
-)
-"""Errors after which a transaction is over, and another try may succeed. The name PRODUCER_FENCED is a newer owner's doing."""
-_REFUSED: Final = {
-    **NO_RIGHT,
-    KafkaError.INVALID_RECORD: "Maybe the topic is compacted, and a row has no key.",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Maybe transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms.",
-    KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
-    "message.timestamp.after.max.ms.",
-    KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
-    KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe the names of its stores and outputs are too long for the brokers' "
-    "offset.metadata.max.bytes.",
-    KafkaError.POLICY_VIOLATION: "",
-}
-"""What brokers refuse however often it is tried -> advice."""
 
 
 class KafkaResults:
@@ -311,7 +282,7 @@ class TaskTransactions:
             )
             self._commit(producer, offsets, last.metadata)
         except (KafkaException, SystemError) as error:
-            self._give_up(_refusal(error))
+            self._give_up(refusal_of(error))
         made = Made(
             {name: FileRef.of_topic(name, outputs[name].num_rows, _size(written[name])) for name in written},
             {
@@ -474,8 +445,8 @@ class TaskTransactions:
             self.close()
         else:
             self._abort()
-        advice = _REFUSED.get(found.code())
-        if advice is None and (found.code() in _BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
+        advice = REFUSED.get(found.code())
+        if advice is None and (found.code() in BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
             # Kafka says the same of a transaction that took too long as of one whose task somebody else has.
             seconds, limit_ms = time.monotonic() - self._begun, self._connection.transaction_ms
             why = (
@@ -553,19 +524,6 @@ def _noting(ends: dict[_Place, int], place: _Place) -> Callable[[Any, Any], None
             ends[place] = message.offset() + 1
 
     return note
-
-
-def _refusal(error: KafkaException | SystemError) -> KafkaException:
-    """What Kafka has refused: a fatal error that confluent-kafka meets as it calls back comes as the cause of a SystemError.
-
-    Raises:
-        SystemError: it is about something else.
-    """
-    if isinstance(error, SystemError):
-        if not isinstance(error.__cause__, KafkaException):
-            raise error
-        return error.__cause__
-    return error
 
 
 def _size(records: Sequence[tuple[Any, ...]]) -> int:

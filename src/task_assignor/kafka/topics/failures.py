@@ -1,0 +1,52 @@
+"""What errors of confluent-kafka mean for a transaction: another try may succeed, or brokers refuse it however often it is tried."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from task_assignor.kafka.topics.rights import NO_RIGHT
+
+BEGIN_ANEW: Final = frozenset(
+    {
+        KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._STATE,  # noqa: SLF001
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
+"""Errors after which a transaction is over, and another try may succeed. The name PRODUCER_FENCED is a newer owner's doing."""
+REFUSED: Final = {
+    **NO_RIGHT,
+    KafkaError.INVALID_RECORD: "Maybe the topic is compacted, and a row has no key.",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Maybe transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms.",
+    KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
+    "message.timestamp.after.max.ms.",
+    KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe the names of its stores and outputs are too long for the brokers' "
+    "offset.metadata.max.bytes.",
+    KafkaError.POLICY_VIOLATION: "",
+}
+"""What brokers refuse however often it is tried -> advice."""
+
+
+def refusal_of(error: KafkaException | SystemError) -> KafkaException:
+    """What Kafka has refused: a fatal error that confluent-kafka meets as it calls back comes as the cause of a SystemError.
+
+    Raises:
+        SystemError: it is about something else.
+    """
+    if isinstance(error, SystemError):
+        if not isinstance(error.__cause__, KafkaException):
+            raise error
+        return error.__cause__
+    return error
