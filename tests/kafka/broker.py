@@ -52,6 +52,8 @@ _SETTINGS: Final = {
     # The default is a buffer of 128 MB.
     "log.cleaner.dedupe.buffer.size": str(16 << 20),
     "log.cleaner.io.buffer.size": str(64 << 10),
+    # What can be compacted is looked for at once.
+    "log.cleaner.backoff.ms": "100",
 }
 
 

@@ -86,8 +86,14 @@ class TaskResults(Protocol):
             TaskMigratedException: another owner has taken over.
         """
 
-    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
-        """What a batch changed in a store.
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
+        """What a batch changed in a store; or all up to there, for an empty store (`FROM_THE_BEGINNING` in its schema's metadata).
+
+        Args:
+            file: where its changes are.
+            store: the store.
+            batch: the batch.
+            is_fresh: what the store has was given so just now, or written just now.
 
         Raises:
             CorruptLogException: it cannot be read.
@@ -178,7 +184,7 @@ class FolderResults:
         self._put_all(unwritten)
         return made
 
-    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:  # noqa: ARG002
         """The file of a batch's changes."""
         return open_committed(self._layout, file, "changelog", store, self._task.partition, batch)
 

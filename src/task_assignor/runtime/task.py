@@ -42,7 +42,14 @@ from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import share
-from task_assignor.runtime.stores.task_state import StateOwner, TaskState, list_snapshots, noted_position, store_folder
+from task_assignor.runtime.stores.task_state import (
+    StateOwner,
+    TaskState,
+    is_from_the_beginning,
+    list_snapshots,
+    noted_position,
+    store_folder,
+)
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import Repartitioned, SubTopology, is_ready_made, processor_name
@@ -224,20 +231,27 @@ class StreamTask:
                 # The changes before it are deleted.
                 assert found.problem is not None, f"{self.task} is at {self.position}, not at {recovery.floor}"
                 raise found.problem
-            behind = self.position.batch
-            rows = sum(self._replay(change) for change in recovery.changes if change.position.batch > behind)
+            behind, fresh = self.position.batch, set[str]()
+            rows = sum(self._replay(change, fresh) for change in recovery.changes if change.position.batch > behind)
         assert self._state.is_at(target), f"{self.task} is at {self.position}, not at {target}"
         seconds = time.perf_counter() - begin
         return Restored(self.task, target, rows, found.rows, found.origin, seconds, found.fetched_bytes)
 
-    def _replay(self, change: Change) -> int:
-        """Make the changes of a batch in the stores that lack them; gives the rows read."""
+    def _replay(self, change: Change, fresh: set[str]) -> int:
+        """Make the changes of a batch in the stores that lack them; gives the rows read.
+
+        Args:
+            change: the batch.
+            fresh: the stores with nothing from before that was not read just now; those that become so are added.
+        """
         batch = change.position.batch
         tables = {}
         for name, file in change.changelogs.items():
             if self._state.lacks(name, batch):
                 step(f"the changes of batch {batch} of store {name!r} are read from {file.path}")
-                tables[name] = self._results.changes(file, name, batch)
+                tables[name] = self._results.changes(file, name, batch, is_fresh=name in fresh)
+                if is_from_the_beginning(tables[name]):
+                    fresh.add(name)
         self._state.apply(change.position, tables)
         return sum(int(table.num_rows) for table in tables.values())
 
@@ -315,7 +329,7 @@ class StreamTask:
         self._close_processor()
         with self._whole_or_empty():
             self._state.keep()
-            self._replay(Change(position, found.made.changelogs))
+            self._replay(Change(position, found.made.changelogs), {*found.made.changelogs})
         return TaskResult(
             self.task,
             order.batch,

@@ -43,6 +43,8 @@ class Committed(
         windows: window store -> (first offset of its changelog that is needed, newest time of all its rows, ms).
         ends: output -> for each partition the offset after the last record that the task has ever written there; 0: none.
             Left out where brokers would refuse so much.
+        since: store -> the first offset of its changelog that counts; absent: 0. What is before is of another life of the
+            application, of which nobody knew any more what it had processed.
     """
 
     begin: Mapping[str, int]
@@ -52,6 +54,7 @@ class Committed(
     outputs: Mapping[str, int]
     windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    since: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def metadata(self) -> str:

@@ -124,6 +124,8 @@ class TaskTransactions:
         """When, in seconds of the monotonic clock."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
+        self._since: Mapping[str, int] = {}
+        """`Committed.since`."""
         self._written: dict[tuple[str, int], int] = {}
         """(output, partition) -> the offset after the last record that was written there."""
         self._begun = 0.0
@@ -169,10 +171,12 @@ class TaskTransactions:
             for store, end in ends.items():
                 self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
             self._ends = ends
+            self._since = {} if order.base.batch >= 0 else {store: end for store, end in ends.items() if end}
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
         last = committed_of(group, partition, committed)
         self._written.update(last.written)
+        self._since = last.since
         self._ends = {store: last.stores.get(store, (0, 0))[1] for store in self._changelogs}
         self._needed = {
             store: Needed.of(*last.windows[store], self._ends[store])
@@ -219,7 +223,12 @@ class TaskTransactions:
         is_one = is_known and last.begin == {topic: start for topic, (start, _) in offsets.items()}
         changelogs = {
             store: FileRef.of_topic(
-                self._changelogs[store], end - before, 0, self._task.partition, before if is_one else 0, end
+                self._changelogs[store],
+                max(end - before - bool(before), 0),
+                0,
+                self._task.partition,
+                before if is_one else last.since.get(store, 0),
+                end,
             )
             for store, (before, end) in last.stores.items()
             if store in self._changelogs and (before < end or not is_one)
@@ -279,6 +288,7 @@ class TaskTransactions:
                 {name: found.num_rows for name, found in outputs.items()},
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
                 self._ends_with(reached),
+                since=self._since,
             )
             self._commit(producer, offsets, last.metadata)
         except (KafkaException, SystemError) as error:
@@ -466,13 +476,20 @@ class TaskTransactions:
 
     # Reading.
 
-    def changes(self, file: FileRef, store: str, batch: int) -> pa.Table:
-        """What the records of a range of the changelog topic changed."""
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
+        """What the records of a range of the changelog topic changed; of one that was compacted since, all up to its end."""
         if not file.topic:
             return self._files.changes(file, store, batch)
         start, end = file.offsets
         partition = self._task.partition
         records = self._changelog_records(file.topic, store, start, end)
+        is_all = start <= self._since.get(store, 0)
+        if not is_all and not is_fresh and store not in self._times and len(records) < file.rows:
+            # A deletion may be among those that are gone, and with it all that was said of its key before.
+            committed = self._committed()
+            known = committed_of(self._results.application_id, partition, committed).since if committed else {}
+            is_all, start = True, known.get(store, 0)
+            records = self._changelog_records(file.topic, store, start, end)
         try:
             table = self._codecs[store].decode([(record.key(), record.value()) for record in records])
         except (ValueError, TypeError, pa.ArrowException) as error:
@@ -483,7 +500,7 @@ class TaskTransactions:
                 partition,
                 start,
             ) from error
-        if start == 0:
+        if is_all:
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
         return table
 

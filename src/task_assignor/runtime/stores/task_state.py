@@ -181,6 +181,11 @@ def _newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     )
 
 
+def is_from_the_beginning(changes: pa.Table) -> bool:
+    """They are all that there ever were, and what they do not name is not there."""
+    return FROM_THE_BEGINNING in (changes.schema.metadata or {})
+
+
 def store_folder(folder: Path, name: str) -> Path:
     """Folder of a store in that of its task."""
     return folder / "stores" / name
@@ -386,7 +391,7 @@ class TaskState:
         for store in behind:
             if store.name in changes:
                 step(f"the store {store.name!r} makes the changes of batch {position.batch}")
-                if (changes[store.name].schema.metadata or {}).get(FROM_THE_BEGINNING):
+                if is_from_the_beginning(changes[store.name]):
                     store.clear()
                 store.apply(changes[store.name])
         self._keep(behind, position)
