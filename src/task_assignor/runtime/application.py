@@ -529,17 +529,19 @@ class StreamsApplication:
         undeclared = [
             name for name, schema in outputs.items() if schema is not None and run.outputs.get(name, "") is None
         ]
-        if not undeclared or not isinstance(self._topics_at, FolderTopics):
+        if not undeclared:
             return run
-        given = {name: output_schema(self._layout.run_dir, name) for name in undeclared}
+        log = CommitLog(self._layout.run_dir)
+        columns, files = log.columns(), log.output_files()
         identity = deepcopy(run.identity)
         for sub in identity["sub-topologies"].values():
-            for name in sub["outputs"].keys() & given.keys():
+            for name in sub["outputs"].keys() & set(undeclared):
                 now = columns_of(outputs[name] or pa.schema([]))
-                before = now if (schema := given[name]) is None else columns_of(schema)
+                before = columns.get(name) or now
                 sub["outputs"][name] = {
                     column: known_type(kind, now.get(column, kind)) or kind for column, kind in before.items()
                 }
+        given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
 
     def _starts(self) -> dict[str, tuple[int, ...]]:

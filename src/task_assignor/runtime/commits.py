@@ -137,6 +137,16 @@ class CommitLog:
 
         return self._at_newest(read)
 
+    def columns(self) -> dict[str, dict[str, str]]:
+        """Output -> column -> type, as text, of the rows that were given so far; for who owns the folder, before it opens an epoch.
+
+        Raises:
+            CommitLogException: a checkpoint or a record is missing or cannot be read.
+        """
+        self._set_aside_torn()
+        self._load(self._checkpoints.newest())
+        return self._columns
+
     def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
         """What is read from the newest checkpoint on; again, if a newer one has replaced what is missing."""
         while True:
@@ -229,16 +239,7 @@ class CommitLog:
         """
         self._set_aside_torn()
         checkpoint = self._checkpoints.newest()
-        self._recent = [Written.of(record) for record in self.records_after(checkpoint)]
-        self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
-        files = OutputFiles.load(checkpoint.outputs)
-        self._given = {
-            (output, found.task): frozenset(name for name, _ in found.file.columns)
-            for output in checkpoint.columns
-            for found in files.of(output)
-        }
-        for one in self._recent:
-            self._take_columns(one.record, self._columns_with(one.record))
+        self._load(checkpoint)
         newest = self._recent[-1].record if self._recent else checkpoint
         last = commit_name(max(newest.number, 0))
         if newest.number >= 0 and not self._storage.is_there(last) and self._checkpoints.newest() == checkpoint:
@@ -251,6 +252,19 @@ class CommitLog:
         )
         self._recent.append(self._put(record))
         return record
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        """What it remembers: the records after a checkpoint, and the columns up to the last one."""
+        self._recent = [Written.of(record) for record in self.records_after(checkpoint)]
+        self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
+        files = OutputFiles.load(checkpoint.outputs)
+        self._given = {
+            (output, found.task): frozenset(name for name, _ in found.file.columns)
+            for output in checkpoint.columns
+            for found in files.of(output)
+        }
+        for one in self._recent:
+            self._take_columns(one.record, self._columns_with(one.record))
 
     def _set_aside_torn(self) -> None:
         """Rename the last record if its end is missing; earlier ones stay where they are, and reading them is an error."""
@@ -385,10 +399,12 @@ class CommitLog:
         known = dict(self._columns)
         for task in sorted(record.tasks):
             for output, file in record.tasks[task].outputs.items():
-                if file.topic:
-                    continue  # its serde has written them, whatever they are
                 now = dict(file.columns)
                 before = known.get(output, now)
+                if file.topic:
+                    # Its serde has written them, whatever they are: the last type of each is remembered.
+                    known[output] = before | {c: known_type(before.get(c, _NULL), now[c]) or now[c] for c in now}
+                    continue
                 lost = self._given.get((output, task), frozenset()) - now.keys()
                 wider = now if now.keys() > before.keys() else before
                 kinds = {c: known_type(before.get(c, _NULL), now.get(c, _NULL)) for c in wider}

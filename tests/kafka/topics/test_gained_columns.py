@@ -13,14 +13,18 @@ import pytest
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.runtime import (
+    CommitLogException,
     KeyValueStoreSpec,
     LocalProcessLauncher,
+    Output,
+    Processor,
     RecordProcessor,
     StreamsApplication,
     SubTopology,
     TaskContext,
     Topology,
     WindowedJoin,
+    read_output,
 )
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
@@ -168,6 +172,57 @@ def test_a_window_store_and_its_topic_gain_a_column(
         assert in_any_order(found) == in_any_order(expected)
     waited = [row for row in rows_of(servers, joined) if row.get("more", "") is None and row["at_right"] > row["at"]]
     assert waited, "rows of before were joined after the column had come"
+
+
+class Turns(Processor):
+    """Gives texts as another type from the fifth row on, and nothing else than nulls before."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The rows."""
+        (rows,) = batch.values()
+        (offsets,) = context.offsets.values()
+        is_late = offsets[0] >= 4
+        name = pa.array(["x"] * rows.num_rows, pa.string() if is_late else pa.large_string())
+        return pa.table({"name": name, "more": pa.array([1 if is_late else None] * len(name), pa.int64())})
+
+
+@pytest.mark.parametrize("is_topic", [True, False], ids=["in Kafka", "in the folder of the run"])
+def test_an_output_may_be_declared_as_it_has_become(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, is_topic: bool
+) -> None:
+    """As where sources are folders; it was refused with `was null`."""
+    servers, application_id, source, output = (
+        kafka_cluster.bootstrap_servers,
+        unique("turns"),
+        unique("source"),
+        unique("turned"),
+    )
+    make_topics(servers, source, output, partitions=1)
+    rows = stream(12, 2, seed=1)
+    topics = [topic_of(source, rows), *([KafkaTopic(output)] if is_topic else [])]
+
+    def run_with(*columns: pa.Field) -> Any:
+        given = Output(output, pa.schema(columns)) if columns else output
+        topology = Topology([SubTopology("turns", source, Turns, outputs=[given])])
+        return StreamsApplication(
+            topology,
+            settings(application_id=application_id),
+            topics_root=KafkaTopics({"bootstrap.servers": servers}, topics),
+            run_dir=tmp_path / "run",
+            clients=1,
+            options=attrs.evolve(QUICK, max_batch_rows=2, checkpoint_every_commits=2),
+            launcher=LocalProcessLauncher(start_method="forkserver"),
+        ).run()
+
+    more = pa.field("more", pa.int64())
+    write_records(servers, source, rows[:4], partitions=1)
+    run_with()
+    write_records(servers, source, rows[4:], partitions=1)
+    with pytest.raises(CommitLogException, match=f'outputs, {output}, name: was "large_string", is "string"'):
+        run_with(pa.field("name", pa.string()), more)
+    assert run_with(pa.field("name", pa.large_string()), more).rows_in == 8
+    found = rows_of(servers, output) if is_topic else read_output(tmp_path / "run", output).to_pylist()
+    assert found == [{"name": "x", "more": None}] * 4 + [{"name": "x", "more": 1}] * 8
 
 
 def without_nothing(row: dict[str, Any]) -> dict[str, Any]:

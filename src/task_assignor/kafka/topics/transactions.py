@@ -28,6 +28,7 @@ from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
+from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
@@ -294,7 +295,15 @@ class TaskTransactions:
         except (KafkaException, SystemError) as error:
             self._give_up(refusal_of(error))
         made = Made(
-            {name: FileRef.of_topic(name, outputs[name].num_rows, _size(written[name])) for name in written},
+            {
+                name: FileRef.of_topic(
+                    name,
+                    outputs[name].num_rows,
+                    _size(written[name]),
+                    columns=tuple(columns_of(outputs[name].schema).items()),
+                )
+                for name in written
+            },
             {
                 store: FileRef.of_topic(
                     self._changelogs[store],

@@ -34,7 +34,7 @@ class FileRef(Value, frozen=True, array_like=True):
     Args:
         path: relative to the folder of the run; or `topic://<topic>`, and `/<partition>/<first offset>-<offset after the last>`.
         seal: its rows, bytes and checksum; records of a topic have no checksum.
-        columns: names and types of its columns; of records of a topic none.
+        columns: names and types of its columns; of the changes of a store that are records of a topic none.
     """
 
     path: str
@@ -43,7 +43,14 @@ class FileRef(Value, frozen=True, array_like=True):
 
     @classmethod
     def of_topic(
-        cls, topic: str, rows: int, size: int, partition: int | None = None, start: int = 0, end: int = 0
+        cls,
+        topic: str,
+        rows: int,
+        size: int,
+        partition: int | None = None,
+        start: int = 0,
+        end: int = 0,
+        columns: tuple[tuple[str, str], ...] = (),
     ) -> FileRef:
         """Records of a topic.
 
@@ -54,9 +61,10 @@ class FileRef(Value, frozen=True, array_like=True):
             partition: the partition that they are in; None: any.
             start: first offset.
             end: offset after the last.
+            columns: names and types of the columns of the rows, if somebody wants to know.
         """
         where = "" if partition is None else f"/{partition}/{start}-{end}"
-        return cls(f"{_TOPIC}{topic}{where}", Seal(rows, size, ""))
+        return cls(f"{_TOPIC}{topic}{where}", Seal(rows, size, ""), columns)
 
     @property
     def topic(self) -> str:
