@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committed import Committed, committed_of
 
 
-@pytest.mark.parametrize(("partitions", "is_kept"), [(1, True), (300, True), (1_000, False)])
-def test_where_outputs_end_is_left_out_if_brokers_would_refuse_so_much(partitions: int, is_kept: bool) -> None:
-    last = Committed(
-        {"in": 5}, 7, 9, {"store": (1, 2)}, {"out": 3}, {}, {"out": tuple(range(10**9, 10**9 + partitions))}
-    )
+@pytest.mark.parametrize(("partitions", "rounded_to"), [(1, 1), (300, 1), (900, 1), (1_500, 256), (4_000, 65_536)])
+def test_where_outputs_end_is_kept_in_as_much_as_brokers_take(partitions: int, rounded_to: int) -> None:
+    """Of some 340 partitions nothing was kept, and what was lost of them was not noticed."""
+    draw = random.Random(partitions)
+    ends = tuple(10**9 + draw.randrange(10**6) for _ in range(partitions))
+    last = Committed({"in": 5}, 7, 9, {"store": (1, 2)}, {"out": 3}, {}, {"out": ends})
     assert len(last.metadata) <= 4096
     found = committed_of("group", 0, {"in": (6, last.metadata)})
     assert found.stores == {"store": (1, 2)}
-    assert found.written == (
-        {("out", partition): 10**9 + partition for partition in range(partitions)} if is_kept else {}
-    )
+    assert found.written == {("out", number): end // rounded_to * rounded_to for number, end in enumerate(ends)}
+
+
+def test_partitions_in_which_a_task_has_not_written_take_no_room() -> None:
+    last = Committed({}, 0, None, {}, {}, {}, {"out": (*[0] * 20_000, 2**40 + 1)})
+    assert committed_of("group", 0, {"in": (6, last.metadata)}).written == {("out", 20_000): 2**40 + 1}
+
+
+def test_ends_that_do_not_fit_beside_long_names_are_left_out() -> None:
+    last = Committed({"t" * 3_950: 5}, 7, 9, {}, {}, {}, {"out": tuple(range(10**9, 10**9 + 400))})
+    assert len(last.metadata) <= 4096
+    assert committed_of("group", 0, {"in": (6, last.metadata)}).written == {}
+
+
+def test_offsets_of_a_task_that_are_not_of_one_batch_are_told() -> None:
+    texts = [Committed({"a": 5, "b": start}, 7, 9, {}, {}).metadata for start in (5, 6)]
+    assert committed_of("group", 3, {"a": (7, texts[0]), "b": (8, texts[0])}).begin == {"a": 5, "b": 5}
+    with pytest.raises(KafkaClusterException, match="partition 3 - 7 of a, 8 of b - are not those after one batch"):
+        committed_of("group", 3, {"a": (7, texts[0]), "b": (8, texts[1])})
+    with pytest.raises(
+        KafkaClusterException, match="offset 8 of the topic b, partition 3, but this application has not"
+    ):
+        committed_of("group", 3, {"a": (7, texts[0]), "b": (8, "")})
 
 
 def test_what_older_versions_have_committed_is_read() -> None:

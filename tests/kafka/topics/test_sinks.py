@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import kafka
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -207,6 +208,7 @@ class Counting:
         clients: int = 2,
         options: RuntimeOptions = QUICK,
         topics_settings: Mapping[str, object] | None = None,
+        timeout_ms: int = 60_000,
         **more: Any,
     ) -> Any:
         (sub,) = count_topology(self.source).sub_topologies
@@ -214,6 +216,7 @@ class Counting:
         topics = KafkaTopics(
             topics_settings or {"bootstrap.servers": self.servers},
             [stream_topic(self.source), KafkaTopic(self.output, key="key")],
+            timeout_ms,
         )
         application = StreamsApplication(
             topology,
@@ -520,6 +523,44 @@ def test_a_group_with_members_is_refused(kafka_cluster: KafkaCluster, unique: Un
     member.close()
     counting.run(tmp_path / "run")
     counting.check()
+
+
+def test_offsets_of_one_of_two_topics_that_somebody_has_set_on_are_told(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """The records between were passed over as if they had been processed, without a word."""
+    join = Join(kafka_cluster, unique, rows=100)
+    join.application(tmp_path / "run", clients=1).run()
+    join.add(100)
+    group = Consumer({"bootstrap.servers": join.servers, "group.id": join.application_id})
+    (before,) = group.committed([TopicPartition(join.right, 0)], 60)
+    group.commit(offsets=[TopicPartition(join.right, 0, before.offset + 1)], asynchronous=False)
+    said = rf"committed offset {before.offset + 1} of the topic {join.right}, partition 0, but this application has not done it"
+    with pytest.raises(KafkaClusterException, match=said):
+        join.application(tmp_path / "run", clients=1).run()
+    group.commit(offsets=[before], asynchronous=False)
+    group.close()
+    join.application(tmp_path / "run", clients=1).run()
+    join.check()
+
+
+def test_offsets_of_one_of_two_topics_that_are_gone_are_missed_where_the_folder_is_lost(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """That topic was read anew from its beginning, the other one was not."""
+    join = Join(kafka_cluster, unique, rows=100)
+    join.application(tmp_path / "run", clients=1).run()
+    admin = kafka.KafkaAdminClient(bootstrap_servers=join.servers)
+    admin.delete_group_offsets(join.application_id, [kafka.TopicPartition(join.left, 0)])
+    admin.close()
+    join.add(100)
+    said = (
+        rf"The group {join.application_id} has committed offsets of {join.right}, partition 0, but none of {join.left}"
+    )
+    with pytest.raises(StreamsException, match=said):
+        join.application(tmp_path / "other", clients=1).run()
+    join.application(tmp_path / "run", clients=1).run()
+    join.check()
 
 
 def test_outputs_that_are_no_topics_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import base64
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
@@ -14,6 +17,7 @@ from task_assignor.kafka.topics.reader import committed_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import listed
 
 Ends = Mapping[str, Mapping[int, tuple[int, TaskId]]]
 """Topic -> partition -> the offset after the last record that a task has committed there, and that task."""
@@ -42,7 +46,8 @@ class Committed(
         outputs: output -> rows of the batch.
         windows: window store -> (first offset of its changelog that is needed, newest time of all its rows, ms).
         ends: output -> for each partition the offset after the last record that the task has ever written there; 0: none.
-            Left out where brokers would refuse so much.
+        packed: the same in less room, if brokers would refuse so much: rounded down to a multiple of 16, or of a power of it,
+            if need be.
         since: store -> the first offset of its changelog that counts; absent: 0. What is before is of another life of the
             application, of which nobody knew any more what it had processed.
     """
@@ -54,18 +59,37 @@ class Committed(
     outputs: Mapping[str, int]
     windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    packed: Mapping[str, str] = msgspec.field(default_factory=dict)
     since: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def metadata(self) -> str:
-        """As text; without the ends where that would be more than brokers take."""
+        """As text, of no more than brokers take if that can be."""
         found = encode(self).decode()
-        return found if len(found) <= _MOST_METADATA else encode(msgspec.structs.replace(self, ends={})).decode()
+        for bits in range(0, 68, 4):
+            if len(found) <= _MOST_METADATA:
+                break
+            packed = {name: _packed(ends, bits) for name, ends in self.ends.items()} if bits < 64 else {}
+            found = encode(msgspec.structs.replace(self, ends={}, packed=packed)).decode()
+        return found
 
     @property
     def written(self) -> dict[tuple[str, int], int]:
-        """(output, partition) -> the offset after the last record that the task has written there."""
-        return {(name, partition): end for name, ends in self.ends.items() for partition, end in enumerate(ends) if end}
+        """(output, partition) -> the offset after the last record that the task has written there, or one before it."""
+        ends = {**self.ends, **{name: _unpacked(text) for name, text in self.packed.items()}}
+        return {(name, partition): end for name, found in ends.items() for partition, end in enumerate(found) if end}
+
+
+def _packed(ends: Sequence[int], bits: int) -> str:
+    """Offsets without their last bits: first the lowest byte of each, then the next ones, which are nearly the same."""
+    numbers = np.array(ends, "<i8") >> bits << bits
+    return base64.b85encode(zlib.compress(numbers.view(np.uint8).reshape(-1, 8).T.tobytes())).decode()
+
+
+def _unpacked(text: str) -> list[int]:
+    columns = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8).reshape(8, -1)
+    found: list[int] = np.ascontiguousarray(columns.T).view("<i8").ravel().tolist()
+    return found
 
 
 def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, str]]) -> Committed:
@@ -79,20 +103,43 @@ def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, 
     Raises:
         KafkaClusterException: something else has committed it.
     """
-    topic, (offset, text) = next(iter(sorted(committed.items())))
-    try:
-        return decode(text.encode(), Committed)
-    except NewerFormatError as error:
+    found: dict[str, Committed] = {}
+    for topic, (offset, text) in sorted(committed.items()):
+        try:
+            found[text] = decode(text.encode(), Committed)
+        except NewerFormatError as error:
+            raise KafkaClusterException(
+                f"The offset {offset} of the topic {topic}, partition {partition}, that the group {group} has committed says what "
+                f"cannot be read ({error}). Upgrade task-assignor, and leave the offsets as they are."
+            ) from None
+        except ValueError:
+            raise KafkaClusterException(
+                f"The group {group} has committed offset {offset} of the topic {topic}, partition {partition}, but this application "
+                f"has not done it (metadata {text[:100]!r}). Maybe another application has the same application.id: choose "
+                "another one, or delete the offsets of that group."
+            ) from None
+    if len(found) > 1:
+        offsets = ", ".join(f"{offset} of {topic}" for topic, (offset, _) in sorted(committed.items()))
         raise KafkaClusterException(
-            f"The offset {offset} of the topic {topic}, partition {partition}, that the group {group} has committed says what cannot "
-            f"be read ({error}). Upgrade task-assignor, and leave the offsets as they are."
-        ) from None
-    except ValueError:
+            f"The offsets that the group {group} has committed of partition {partition} - {offsets} - are not those after one "
+            "batch. Maybe somebody has set some of them back or on; to process records again, run the application under another "
+            "application.id with a new run_dir."
+        )
+    return next(iter(found.values()))
+
+
+def check_complete(group: str, partition: int, committed: Collection[str], sources: Collection[str]) -> None:
+    """See to it that the group has offsets of all sources of a task of which nothing else is known, if it has any.
+
+    Raises:
+        KafkaClusterException: it has not: some would be read anew, and others not.
+    """
+    if absent := set(sources) - set(committed):
         raise KafkaClusterException(
-            f"The group {group} has committed offset {offset} of the topic {topic}, partition {partition}, but this application "
-            f"has not done it (metadata {text[:100]!r}). Maybe another application has the same application.id: choose another "
-            "one, or delete the offsets of that group."
-        ) from None
+            f"The group {group} has committed offsets of {listed(committed)}, partition {partition}, but none of {listed(absent)} any "
+            "more, and the run has no record of that partition. Maybe somebody has deleted them; to process records again, run "
+            "the application under another application.id with a new run_dir."
+        )
 
 
 def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -> None:

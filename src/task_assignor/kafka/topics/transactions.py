@@ -19,7 +19,13 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
-from task_assignor.kafka.topics.committed import Committed, RecordsLostException, check_end, committed_of
+from task_assignor.kafka.topics.committed import (
+    Committed,
+    RecordsLostException,
+    check_complete,
+    check_end,
+    committed_of,
+)
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of
@@ -188,6 +194,8 @@ class TaskTransactions:
         offsets = {topic: (start, committed.get(topic, (start, ""))[0]) for topic, (start, _) in order.ranges.items()}
         # Of a task of which nothing is recorded, the state is what Kafka has, however little of its sources is still there.
         is_new = order.base.batch < 0
+        if is_new:
+            check_complete(group, partition, committed, self._sources)
         for topic, (start, end) in offsets.items():
             if end < start and is_new:
                 raise records_gone(topic, partition, end)
