@@ -181,6 +181,36 @@ def test_key_and_time_may_come_from_the_record(kafka_cluster: KafkaCluster, uniq
         topics_at(kafka_cluster, in_value).open(name).fetch(0, 0, 3)
 
 
+def test_what_is_read_ahead_has_a_limit_in_bytes(
+    kafka_cluster: KafkaCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was one in records alone: 20 000 large ones of each partition that others were read beside."""
+    name = unique("large")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=2)
+    large, small = stream(300, 1, seed=1), stream(20, 1, seed=2)
+    large = large.set_column(2, "value", pa.array(["x" * 100_000] * 300))
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "enable.idempotence": True})
+    for partition, rows in enumerate((large, small)):
+        for value in JsonSerde().serialize(rows):
+            producer.produce(name, value, partition=partition)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr("task_assignor.kafka.topics.reader._AHEAD_BYTES", 1_000_000)
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    log.fetch(0, 0, 1)
+    (ahead,) = log._reader._streams.values()
+    log.fetch(1, 0, 20)
+
+    def is_paused() -> bool:
+        with log._reader._lock:
+            log._reader._poll()
+        return ahead.is_paused
+
+    wait_until(is_paused, "it is not read on")
+    assert 1_000_000 < ahead.size == sum(len(record.value()) for record in ahead.records)
+    assert log.fetch(0, 1, 300).rows.num_rows == 299
+    assert (ahead.size, ahead.is_paused) == (0, False)
+
+
 def test_topics_that_are_not_there_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
     left, right = unique("left"), unique("right")
     make_topics(kafka_cluster.bootstrap_servers, left, partitions=2)

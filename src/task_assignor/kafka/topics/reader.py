@@ -23,6 +23,8 @@ _AT_ONCE: Final = 10_000
 _POLL_S: Final = 0.1
 _AHEAD: Final = 20_000
 """So many records of a partition are kept that nobody has asked for yet."""
+_AHEAD_BYTES: Final = 64 << 20
+"""Nor more than so many bytes of values, and what one look brings."""
 _IDLE_S: Final = 60.0
 """A partition that nobody has asked for in this time is given up."""
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's names for local errors begin so)
@@ -42,6 +44,8 @@ class _Stream:
     reached: int
     """All records before this offset have come."""
     records: deque[Any] = attrs.field(factory=deque)
+    size: int = 0
+    """Bytes of the values of these records."""
     asked_at: float = 0.0
     is_paused: bool = False
     error: Exception | None = None
@@ -124,6 +128,7 @@ class RecordReader:
         taken = []
         while stream.records and stream.records[0].offset() < end:
             taken.append(stream.records.popleft())
+            stream.size -= len(taken[-1])
         stream.start = end
         return taken
 
@@ -143,6 +148,7 @@ class RecordReader:
             elif error is None:
                 if message.offset() >= stream.reached:
                     stream.records.append(message)
+                    stream.size += len(message)
                     stream.reached = message.offset() + 1
             elif error.code() == _END_OF_PARTITION:
                 stream.reached = max(stream.reached, message.offset())
@@ -162,7 +168,9 @@ class RecordReader:
             if now - stream.asked_at > _IDLE_S:
                 del self._streams[topic, partition]
                 self._unassign(topic, partition)
-            elif len(stream.records) > _AHEAD and not stream.is_paused and now - stream.asked_at > _POLL_S:
+                continue
+            is_far = len(stream.records) > _AHEAD or stream.size > _AHEAD_BYTES
+            if is_far and not stream.is_paused and now - stream.asked_at > _POLL_S:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
 
