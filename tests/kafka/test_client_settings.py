@@ -336,7 +336,7 @@ def _reach(face: str, settings: dict[str, object]) -> None:
     if face == "KafkaTopics":
         topics = pytest.importorskip("task_assignor.kafka.topics")
         schema = pytest.importorskip("pyarrow").schema({"a": "int64"})
-        topics.KafkaTopics(settings, [topics.KafkaTopic("clicks", schema, "a")]).open("clicks")
+        topics.KafkaTopics(settings, [topics.KafkaTopic("clicks", schema, "a")], timeout_ms=6_000).open("clicks")
     elif face == "Cluster":
         kafka_room.Cluster(settings)
     elif face == "StreamsGroupLeader":
@@ -348,13 +348,11 @@ def _reach(face: str, settings: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("face", ["KafkaTopics", "Cluster", "StreamsGroupLeader", "KafkaConsumer"])
 def test_where_no_broker_listens_that_is_said_soon_and_alone(
-    face: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    face: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KafkaTopics said it after 76 s, beneath 1 400 lines of librdkafka's."""
-    connection = pytest.importorskip("task_assignor.kafka.topics.connection")
-    for module in (client_settings, connection):
-        assert 10_000 <= module.REACH_MS <= 15_000
-        monkeypatch.setattr(module, "REACH_MS", 1_100)  # librdkafka tells of refused connections each second
+    """KafkaTopics said it after 76 s, beneath 1 400 lines of librdkafka's; now a warning does while it waits for brokers."""
+    assert 10_000 <= client_settings.REACH_MS <= 15_000
+    monkeypatch.setattr(client_settings, "REACH_MS", 1_100)  # librdkafka tells of refused connections each second
     with socket.socket() as taken:
         # Nobody else gets the port, and nobody listens there.
         taken.bind(("127.0.0.1", 0))
@@ -363,20 +361,19 @@ def test_where_no_broker_listens_that_is_said_soon_and_alone(
         with pytest.raises((StreamsException, KafkaError)) as caught:
             _reach(face, {"bootstrap.servers": server})
     assert server in str(caught.value)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     if face == "KafkaTopics":
-        assert "has not answered for 1.1 s: " in str(caught.value)
+        assert "has not answered for 6 s: " in str(caught.value)
         assert "failed: Connection refused. Maybe no broker listens there" in str(caught.value)
+        (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert warning.startswith(f"Cannot describe the topic clicks yet: the cluster at {server} does not answer: ")
+        assert warning.endswith("failed: Connection refused. It is waited for up to 6 s.")
     assert capfd.readouterr().err == ""
 
 
-def test_brokers_that_have_answered_are_waited_for_longer_in_other_processes_too() -> None:
+def test_brokers_of_which_nothing_has_come_yet_are_waited_for_as_long_as_others() -> None:
+    """They were given up after 15 s: an application that was started beside a broker that was started again ended."""
     topics_room = pytest.importorskip("task_assignor.kafka.topics")
     topics = topics_room.KafkaTopics({"bootstrap.servers": "a:1"}, [], timeout_ms=240_000)
-
-    def waits_s(given: Any) -> float:
-        return float(given._clients().connection.patience("ask").left_s)
-
-    assert waits_s(topics) < waits_s(pickle.loads(pickle.dumps(topics))) + 1 < 20
-    topics._clients().connection.ask("ask", lambda timeout: timeout)
-    assert waits_s(pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(topics))))) > 200
+    for given in (topics, pickle.loads(pickle.dumps(topics))):
+        assert 230 < given._clients().connection.patience("ask").left_s <= 240

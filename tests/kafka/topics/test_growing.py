@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
@@ -15,8 +16,10 @@ from task_assignor.runtime import BatchesCommitted, RunEvent
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.topics.records import PARTITIONS
+from tests.kafka.fixtures import make_topics, wait_until
+from tests.kafka.topics.records import PARTITIONS, write_records
 from tests.kafka.topics.test_sinks import Counting, committed_rows
+from tests.runtime.support import QUICK
 
 Unique = Callable[[str], str]
 pytestmark = pytest.mark.kafka
@@ -77,3 +80,35 @@ def test_partitions_that_are_added_end_the_run_with_what_to_do(
         match=f"has {PARTITIONS} partitions, but needs {PARTITIONS + 2}. Maybe its sources were given more",
     ):
         counting.run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, is_made_anew: bool
+) -> None:
+    """It was said that the cluster does not answer; and nothing where it was made anew and had got as long again."""
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    read = 0
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal read
+        before, read = read, read + (event.rows_in if isinstance(event, BatchesCommitted) else 0)
+        if before < (ROWS if is_made_anew else 1) <= read:
+            committed_rows(counting)
+            admin.delete_topics([counting.output])[counting.output].result(60)
+            if is_made_anew:
+                wait_until(lambda: counting.output not in admin.list_topics(timeout=60).topics, "the topic is gone")
+                make_topics(counting.servers, counting.output, partitions=PARTITIONS)
+                for _ in range(PARTITIONS):
+                    write_records(counting.servers, counting.output, counting.rows)
+
+    said = (
+        f"The topic {counting.output} was deleted and created anew while the run went on"
+        if is_made_anew
+        else f"{counting.output} is not there any more: somebody has deleted it|Maybe somebody has deleted a topic"
+    )
+    with pytest.raises(StreamsException, match=said):
+        counting.run(
+            tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20), timeout_ms=6_000
+        )

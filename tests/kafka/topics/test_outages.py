@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import shutil
 import signal
 import threading
 import time
@@ -13,22 +15,23 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, Producer
 
 from task_assignor.kafka.client_settings import ClientSettings
-from task_assignor.kafka.topics import transactions
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics import KafkaTopics, transactions
 from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.connection import Connection, within
 from task_assignor.kafka.topics.failures import refusal_of
-from task_assignor.kafka.topics.reader import committed_offsets
+from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.sdk import StreamsException, TaskId
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import missing
+from tests.kafka.fixtures import make_topics, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
-from tests.kafka.topics.records import PARTITIONS
+from tests.kafka.topics.records import PARTITIONS, ends_of, stream_topic
 from tests.kafka.topics.test_sinks import Counting, Join
 from tests.runtime.support import CountByKey
 
@@ -114,7 +117,7 @@ def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
     one = object.__new__(TaskTransactions)
     one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
     one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
-    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0))
+    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0, committed_at=0.0))
     return one
 
 
@@ -176,6 +179,44 @@ def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPa
     assert one._results.stuck_at >= one._begun
 
 
+def test_a_call_that_does_not_come_back_is_given_up_soon_and_later_if_brokers_may_be_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one after an outage cost 45 s: as much as if it waited for the answer of a slow broker."""
+    one, waited = _transactions(), list[float]()
+
+    def never(seconds: float, step: object, look: object = None) -> None:
+        waited.append(seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(transactions, "within", never)
+
+    def repeat() -> None:
+        producer: Any = None
+        with pytest.raises(TaskMigratedException, match="confluent-kafka has not come back for"):
+            one._repeat(producer, "commit", lambda seconds: None)
+
+    repeat()
+    repeat()
+    one._results.committed_at = time.monotonic()
+    repeat()
+    assert waited == [15, 45, 15]
+    one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 9_000)
+    repeat()
+    assert 8 < waited[-1] <= 9, "before the run ends"
+
+
+def test_of_a_call_that_takes_long_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task_assignor.kafka.topics.connection._LOOK_S", 0.0)
+    over = threading.Event()
+    within(60, lambda: over.wait(60), over.set)
+    assert over.is_set()
+    with pytest.raises(KeyError):
+        within(60, lambda: dict[str, int]()["absent"])
+    with pytest.raises(TimeoutError):
+        within(0, threading.Event().wait)
+
+
 def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """What had happened to the connections of one had happened to those of all: each waited for 45 s, one after the other."""
     one = _transactions()
@@ -192,6 +233,51 @@ def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.Monkey
     one.begin(order)
     one.begin(order)
     assert len(made) == 2
+
+
+def test_an_application_that_begins_before_its_broker_waits_for_it_and_says_so(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting = Counting(frail_cluster, unique, rows=200)
+    frail_cluster.kill(0)
+    said = "yet: the cluster at .* does not answer: .*Connection refused. It is waited for up to 1 min"
+
+    def come_back() -> None:
+        wait_until(lambda: re.search(said, caplog.text), "it says so")
+        frail_cluster.restart(0)
+
+    back = threading.Thread(target=come_back)
+    back.start()
+    counting.run(tmp_path / "run")
+    back.join()
+    counting.check()
+
+
+def test_a_restore_that_an_open_transaction_stops_says_so(
+    frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """As one of which Kafka has lost the state. It said that the cluster had not answered, and to look after the listener."""
+    counting = Counting(frail_cluster, unique, rows=200)
+    counting.run(tmp_path / "run")
+    stranger = Producer({"bootstrap.servers": counting.servers, "transactional.id": counting.changelog})
+    stranger.init_transactions(60)
+    stranger.begin_transaction()
+    stranger.produce(counting.changelog, b"", b"key", partition=1)
+    assert stranger.flush(60) == 0
+    end = ends_of(counting.servers, counting.changelog, IsolationLevel.READ_COMMITTED)[1]
+    counting.add(200)
+    counting.run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "clients")
+    counting.add(200)
+    said = (
+        rf"Cannot read the topic {counting.changelog}, partition 1, from offset \d+, after trying for 6 s: it has come to offset "
+        rf"{end} of \d+. The cluster at {counting.servers} answers, but a transaction that began at offset {end} is open there and "
+    )
+    with pytest.raises(StreamsException, match=said):
+        counting.run(tmp_path / "run", timeout_ms=6_000)
+    stranger.abort_transaction(60)
+    counting.run(tmp_path / "run")
+    counting.check()
 
 
 def test_a_broker_that_comes_back_is_waited_for(frail_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
@@ -220,9 +306,15 @@ def test_one_of_three_brokers_is_killed_and_every_row_is_there_once(unique: Uniq
         with KafkaCluster(["a", "b", "c"], settings) as cluster:
             join = Join(cluster, unique, rows=2_000, replicas=3)
             # The first one is the controller, which is there once.
+            make_topics(join.servers, "lonely", partitions=1, brokers=[[3]])
             result = join.application(tmp_path / "run", clients=2).run(at_commit(2, lambda: cluster.kill(2)))
             assert not result.lost_clients
             join.check()
+            # That has no leader now: it was said that the cluster does not answer.
+            topics = KafkaTopics({"bootstrap.servers": join.servers}, [stream_topic("lonely")], timeout_ms=3_000)
+            said = "Cannot read the end offsets of the topic lonely, .* answers, but no broker leads lonely-0 now: those that"
+            with pytest.raises(KafkaClusterException, match=said):
+                topics.open("lonely").end_offsets()
     except KafkaUnavailableError as error:
         missing(str(error))
 
@@ -240,11 +332,11 @@ class GetsStuck(Once):
     def init(self, context: TaskContext) -> None:
         marker = Path(self._marker)
 
-        def once(seconds: float, step: Callable[[], object]) -> None:
+        def once(seconds: float, step: Callable[[], object], look: Callable[[], object] = bool) -> None:
             if context.batch >= 2 and not marker.exists():
                 marker.touch()
                 step = threading.Event().wait
-            within(seconds, step)
+            within(seconds, step, look)
 
         setattr(transactions, "within", once)  # noqa: B010 (the name is imported there)
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.log import high_watermarks, stable_offsets
-from task_assignor.kafka.topics.reader import committed_offsets
+from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks, stable_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId

@@ -9,22 +9,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Final, TypeVar
 
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from task_assignor.kafka.client_settings import REACH_MS, ClientSettings
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import duration
+from task_assignor.sdk.text import duration, listed
 
 _log = logger_of(__name__)
 _Answer = TypeVar("_Answer")
 _WAIT_S: Final = 0.2
+_LOOK_S: Final = 1.0
 _FIRST_ANSWER_S: Final = 3.0
 """So long is waited for a first answer, and twice as long each time after that: refusals are noticed in between."""
 _SILENCE_S: Final = 5.0
@@ -115,15 +116,17 @@ class Patience:
         servers: addresses of the brokers.
         timeout_ms: the longest wait without any progress.
         trouble: what the clients met; where brokers refuse them nothing is waited for.
-        advice: what more may help when it was too long.
+        state: says what may be wrong where brokers answer others; "": they answer nobody. It waits at most so many seconds.
     """
 
-    def __init__(self, what: str, servers: str, timeout_ms: int, trouble: Trouble, advice: str = "") -> None:
+    def __init__(
+        self, what: str, servers: str, timeout_ms: int, trouble: Trouble, state: Callable[[float], str]
+    ) -> None:
         self._what = what
         self._servers = servers
         self._timeout_ms = timeout_ms
         self._trouble = trouble
-        self._advice = advice
+        self._state = state
         self._said = False
         self._begin = time.monotonic()
 
@@ -132,6 +135,11 @@ class Patience:
         """So long may it still be waited for without any progress."""
         return max(self._begin + self._timeout_ms / 1000 - time.monotonic(), 0.0)
 
+    @property
+    def silent_s(self) -> float:
+        """So long until there is something to be said."""
+        return self.left_s if self._said else min(max(self._begin + _SILENCE_S - time.monotonic(), 0.0), self.left_s)
+
     def progress(self) -> None:
         """Something came."""
         if self._said:
@@ -139,8 +147,12 @@ class Patience:
         self._said = False
         self._begin = time.monotonic()
 
-    def check(self, problem: object = None) -> None:
+    def check(self, problem: object = None, state: Callable[[], str] | None = None) -> None:
         """Nothing came.
+
+        Args:
+            problem: what was met.
+            state: says what is wrong, if more is known of it than that brokers answer others.
 
         Raises:
             KafkaClusterException: for too long, or brokers refuse the clients.
@@ -149,24 +161,34 @@ class Patience:
             raise KafkaClusterException(
                 f"Cannot {self._what}: the cluster at {self._servers} refuses: {self._trouble.refusal}."
             )
+        is_over = not self.left_s
+        if self.silent_s:
+            return
         failure = self._trouble.failure if self._trouble.failed_at >= self._begin else ""
-        reasons = [str(reason) for reason in (problem, failure) if reason]
+        found = (state() if state is not None else "") or self._state(_FIRST_ANSWER_S if is_over else _LOOK_S)
+        # Where brokers answer, one that does not is not the reason.
+        reasons = [str(reason) for reason in (problem, "" if found else failure) if reason]
         told = f": {'; '.join(reasons)}" if reasons else ""
-        if not self.left_s:
+        if is_over and found:
+            raise KafkaClusterException(
+                f"Cannot {self._what}, after trying for {duration(self._timeout_ms)}{told}. The cluster at {self._servers} "
+                f"answers, but {found}. Maybe it takes longer: then give KafkaTopics a longer timeout_ms."
+            )
+        if is_over:
             raise KafkaClusterException(
                 f"Cannot {self._what}: the cluster at {self._servers} has not answered for "
                 f"{duration(self._timeout_ms)}{told}. Maybe no broker listens there, or the settings for TLS and SASL are not "
-                f"those of the listener{self._advice}."
+                "those of the listener; if brokers may be away for longer, give KafkaTopics a longer timeout_ms."
             )
-        if time.monotonic() - self._begin > _SILENCE_S and not self._said:
-            self._said = True
-            _log.warning(
-                "Cannot %s yet: the cluster at %s does not answer%s. It is waited for up to %s.",
-                self._what,
-                self._servers,
-                told,
-                duration(self._timeout_ms),
-            )
+        self._said = True
+        _log.warning(
+            "Cannot %s yet%s It is waited for up to %s.",
+            self._what,
+            f"{told}. The cluster at {self._servers} answers, but {found}."
+            if found
+            else f": the cluster at {self._servers} does not answer{told}.",
+            duration(self._timeout_ms),
+        )
 
 
 class Connection:
@@ -174,18 +196,19 @@ class Connection:
 
     Args:
         settings: how to reach the cluster.
-        timeout_ms: the longest wait for brokers that do not answer.
-        is_reached: whether brokers have answered before; else they are not waited for so long.
+        timeout_ms: the longest wait for brokers that do not answer, also for those of which nothing has come yet: they may be
+            on their way.
     """
 
-    def __init__(self, settings: ClientSettings, timeout_ms: int, *, is_reached: bool = False) -> None:
+    def __init__(self, settings: ClientSettings, timeout_ms: int) -> None:
         self._settings = settings
         self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._groups: dict[str, Consumer] = {}
         self._trouble = Trouble()
-        self.is_reached = is_reached
+        self.topics: set[str] = set()
+        """Those that must be there."""
 
     @property
     def admin(self) -> AdminClient:
@@ -235,9 +258,28 @@ class Connection:
 
     def patience(self, what: str) -> Patience:
         """The wait for something."""
-        longer = "; if brokers may be away for longer, give KafkaTopics a longer timeout_ms"
-        limit, advice = (self._timeout_ms, longer) if self.is_reached else (min(REACH_MS, self._timeout_ms), "")
-        return Patience(what, ",".join(self._settings.bootstrap_servers), limit, self._trouble, advice)
+        return Patience(
+            what, ",".join(self._settings.bootstrap_servers), self._timeout_ms, self._trouble, self._state_of_brokers
+        )
+
+    def _state_of_brokers(self, longest: float) -> str:
+        """What brokers say of themselves to who asks anew; "": they do not answer in so many seconds."""
+        try:
+            # By a client of its own: those that there are may have lost them.
+            found = AdminClient(self._config({}), logger=_Lines(_log)).list_topics(timeout=longest)
+        except KafkaException:
+            return ""
+        led_by_none = [
+            f"{name}-{number}"
+            for name, topic in found.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader < 0
+        ]
+        if absent := self.topics - found.topics.keys():
+            return f"{listed(absent)} is not there any more: somebody has deleted it"
+        if not led_by_none:
+            return "not to this"
+        return f"no broker leads {listed(led_by_none)} now: those that have it are away, or still recover it"
 
     def ask(self, what: str, ask: Callable[[float], _Answer]) -> _Answer:
         """Ask, and again while no broker answers.
@@ -253,7 +295,7 @@ class Connection:
         timeout = _FIRST_ANSWER_S
         while True:
             try:
-                answer = ask(min(timeout, max(patience.left_s, _WAIT_S), self.request_s))
+                answer = ask(min(timeout, max(patience.silent_s, _WAIT_S), self.request_s))
             except KafkaException as error:
                 problem = error.args[0]
                 if not is_passing(problem):
@@ -262,7 +304,6 @@ class Connection:
             except TimeoutError:
                 problem = None
             else:
-                self.is_reached = True
                 return answer
             self.admin.poll(0)  # tells of refusals
             patience.check(problem and text_of(problem))
@@ -276,12 +317,13 @@ def answers(futures: Mapping[Any, Future[Any]], timeout_s: float) -> dict[Any, A
     return {key: future.result(timeout_s) for key, future in futures.items()}
 
 
-def within(seconds: float, step: Callable[[], object]) -> None:
+def within(seconds: float, step: Callable[[], object], look: Callable[[], object] = bool) -> None:
     """Do something that may never come back: calls of librdkafka wait for ever when an answer gets lost (its issue 5456).
 
     Args:
         seconds: the longest wait.
         step: what is done, in a thread of its own, which is left behind if need be.
+        look: called every second until it is done; what it raises ends the wait.
 
     Raises:
         TimeoutError: it has not come back.
@@ -295,7 +337,12 @@ def within(seconds: float, step: Callable[[], object]) -> None:
             done.set_exception(error)
 
     threading.Thread(target=run, name="within", daemon=True).start()
-    done.result(seconds)
+    end = time.monotonic() + seconds
+    while not wait([done], min(_LOOK_S, max(end - time.monotonic(), 0))).done:
+        if time.monotonic() >= end:
+            raise TimeoutError
+        look()
+    done.result()
 
 
 def is_passing(error: Any) -> bool:

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from task_assignor.kafka.topics.rights import NO_RIGHT
 
+ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before

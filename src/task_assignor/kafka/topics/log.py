@@ -8,20 +8,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
+from task_assignor.kafka.topics.offsets import first_offsets, stable_offsets
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.topic_spec import TopicSpec
 
-_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 CHECK_S: Final = 5.0
 """While a topic is watched or read, it is looked at so often whether it still is what it was."""
 
@@ -69,11 +66,11 @@ class KafkaLog:
             KafkaClusterException: the cluster does not answer, or refuses.
         """
         self._check_now_and_then(self.spec.partitions)
-        self._ends = self._offsets(_LATEST, "end")
+        self._ends = stable_offsets(self._connection, self.spec.name, range(self.spec.partitions))
 
     def start_offsets(self) -> Sequence[int]:
         """The first offset of every partition that is still there."""
-        return self._offsets(_EARLIEST, "first")
+        return first_offsets(self._connection, self.spec.name, range(self.spec.partitions))
 
     def end_offsets(self) -> Sequence[int]:
         """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`."""
@@ -98,9 +95,6 @@ class KafkaLog:
         if time.monotonic() - self._checked_s > CHECK_S:
             self._check(partitions)
             self._checked_s = time.monotonic()
-
-    def _offsets(self, which: Any, word: str) -> list[int]:
-        return _offsets(self._connection, self.spec.name, range(self.spec.partitions), which, word)
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows of the committed records with these offsets.
@@ -166,61 +160,3 @@ class KafkaLog:
             places[there] = np.arange(len(there))
             rows = rows.take(pa.array(places, mask=places < 0))
         return dict(zip(rows.schema.names, rows.columns, strict=True))
-
-
-def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
-    """The offset up to which all transactions in a partition are over.
-
-    Raises:
-        KafkaClusterException: there is no answer, or a refusal.
-    """
-    return stable_offsets(connection, topic, [partition])[0]
-
-
-def stable_offsets(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
-    """`last_stable_offset` of several partitions.
-
-    Raises:
-        KafkaClusterException: there is no answer, or a refusal.
-    """
-    return _offsets(connection, topic, partitions, _LATEST, "end")
-
-
-def first_offset(connection: Connection, topic: str, partition: int) -> int:
-    """The first offset of a partition that is still there.
-
-    Raises:
-        KafkaClusterException: there is no answer, or a refusal.
-    """
-    return _offsets(connection, topic, [partition], _EARLIEST, "first")[0]
-
-
-def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
-    """The offset up to which partitions have records, whether their transactions are over or not.
-
-    Raises:
-        KafkaClusterException: there is no answer, or a refusal.
-    """
-    return _offsets(connection, topic, partitions, _LATEST, "end", IsolationLevel.READ_UNCOMMITTED)
-
-
-def _offsets(
-    connection: Connection,
-    topic: str,
-    partitions: Sequence[int],
-    which: Any,
-    word: str,
-    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-) -> list[int]:
-    asked = {TopicPartition(topic, partition): which for partition in partitions}
-
-    def ask(timeout: float) -> dict[int, int]:
-        futures = connection.admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout)
-        found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
-        if min(found.values()) < 0:
-            # While a partition changes its leader there may be an answer without an offset.
-            raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
-        return found
-
-    by_partition = connection.ask(f"read the {word} offsets of the topic {topic}", ask)
-    return [by_partition[partition] for partition in partitions]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import attrs
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.kafka.topics.offsets import why_not_reached
 from task_assignor.runtime.errors import CorruptLogException
 
 _AT_ONCE: Final = 10_000
@@ -48,6 +49,8 @@ class _Stream:
     """Bytes of the values of these records."""
     asked_at: float = 0.0
     is_paused: bool = False
+    ends_here: bool = False
+    """The broker has said that readers of what is committed get nothing more."""
     error: Exception | None = None
 
 
@@ -92,7 +95,9 @@ class RecordReader:
                 reached = stream.reached
                 patience.progress()
             else:
-                patience.check(f"it has come to offset {reached} of {end}")
+                # What it waits for may be hidden, and who else asks the brokers gets answers.
+                why = partial(why_not_reached, self._connection, topic, partition, end) if stream.ends_here else None
+                patience.check(f"it has come to offset {reached} of {end}", why)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -146,12 +151,14 @@ class RecordReader:
                 if error is not None and message.topic() is None and not is_passing(error):
                     raise KafkaClusterException(f"Cannot read records: {text_of(error)}.")
             elif error is None:
+                stream.ends_here = False
                 if message.offset() >= stream.reached:
                     stream.records.append(message)
                     stream.size += len(message)
                     stream.reached = message.offset() + 1
             elif error.code() == _END_OF_PARTITION:
                 stream.reached = max(stream.reached, message.offset())
+                stream.ends_here = True
             elif error.code() in _NO_SUCH_OFFSET:
                 stream.error = records_gone(message.topic(), message.partition(), stream.reached)
             elif not is_passing(error):
@@ -184,25 +191,3 @@ def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneExceptio
         partition,
         offset,
     )
-
-
-def committed_offsets(
-    connection: Connection, group: str, partitions: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], tuple[int, str]]:
-    """(topic, partition) -> the offset that the group has committed, and its metadata; absent: it has none.
-
-    Raises:
-        KafkaClusterException: no answer, or a refusal.
-    """
-    asked = [TopicPartition(topic, partition) for topic, partition in partitions]
-
-    def ask(timeout: float) -> dict[tuple[str, int], tuple[int, str]]:
-        found = {}
-        for each in connection.group(group).committed(asked, timeout):
-            if each.error is not None:
-                raise KafkaException(each.error)
-            if each.offset not in (OFFSET_INVALID, -1):
-                found[each.topic, each.partition] = (each.offset, each.metadata or "")
-        return found
-
-    return connection.ask(f"read the offsets that the group {group} has committed", ask)

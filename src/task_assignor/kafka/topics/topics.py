@@ -84,8 +84,8 @@ class KafkaTopics:
             SASL that `ClientSettings` knows. Others are named in the log: how records are read and written is not theirs to
             say (`acks=all`, `compression.type=lz4`, `isolation.level=read_committed`).
         topics: the topics that the application reads and writes.
-        timeout_ms: when brokers have not answered for so long, the run ends with an error that says so; where none has ever
-            answered, after 15 s.
+        timeout_ms: when brokers have not answered for so long, the run ends with an error that says so, also as it begins: they
+            may be on their way. That they are waited for is in the log after 5 s.
 
     Raises:
         ConfigException: a setting or the timeout is wrong.
@@ -96,16 +96,15 @@ class KafkaTopics:
     topics: tuple[KafkaTopic, ...] = attrs.field(converter=_by_name)
     timeout_ms: int = attrs.field(default=DEFAULT_TIMEOUT_MS, validator=positive)
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
-    _was_reached: bool = attrs.field(default=False, init=False, repr=False, eq=False)
-    """Whether brokers have answered where this is a copy of."""
+    _ids: dict[str, str] = attrs.field(factory=dict, init=False, repr=False, eq=False)
+    """The ids of the topics that are written, as they were when the run began."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections belong to a process.
-        kept = {name: getattr(self, name) for name in ("settings", "topics", "timeout_ms")}
-        return {**kept, "_was_reached": self._is_reached}
+        return {name: getattr(self, name) for name in ("settings", "topics", "timeout_ms")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_connected": []}.items():
+        for name, value in {**state, "_connected": [], "_ids": {}}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -219,6 +218,9 @@ class KafkaTopics:
         create_changelogs(connection, plan.create, windows)
         for name in plan.create:
             self._describe(connection, name, CHANGELOG, if_absent="wait")
+        self._ids.clear()
+        for name in (*outputs, *changelogs):
+            self._partitions_of(connection, name)
         self._check_kept(connection, application_id, topology, tasks)
 
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
@@ -228,7 +230,7 @@ class KafkaTopics:
         see all of it yet.
 
         Raises:
-            RecordsLostException: they have not.
+            RecordsLostException: they have not, or are others by now.
             TopicException: a topic does not exist any more.
         """
         if not self._outputs(topology):
@@ -257,8 +259,24 @@ class KafkaTopics:
         self, connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
     ) -> Ends:
         needed = needed_ends(connection, application_id, topology, tasks)
-        check_kept(connection, needed, lambda name: len(self._describe(connection, name).partitions))
+        check_kept(connection, needed, lambda name: self._partitions_of(connection, name))
         return needed
+
+    def _partitions_of(self, connection: Connection, name: str) -> int:
+        """How many partitions a topic has that is written.
+
+        Raises:
+            RecordsLostException: it is another one than when the run began.
+        """
+        found = self._describe(connection, name)
+        now = _uuid_of(found.topic_id)
+        if (before := self._ids.setdefault(name, now)) != now:
+            raise RecordsLostException(
+                f"The topic {name} was deleted and created anew while the run went on: its id is {now}, and was {before}. What the "
+                "application has written is not whole any more; to make it again, run it under another application.id with a new "
+                "run_dir."
+            )
+        return len(found.partitions)
 
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
@@ -293,13 +311,9 @@ class KafkaTopics:
             )
         return found
 
-    @property
-    def _is_reached(self) -> bool:
-        return self._was_reached or any(each.connection.is_reached for each in self._connected)
-
     def _clients(self) -> _Clients:
         if not self._connected or self._connected[0].process != os.getpid():
-            connection = Connection(self.settings, self.timeout_ms, is_reached=self._is_reached)
+            connection = Connection(self.settings, self.timeout_ms)
             self._connected[:] = [_Clients(os.getpid(), connection, RecordReader(connection, "task-assignor"))]
         return self._connected[0]
 

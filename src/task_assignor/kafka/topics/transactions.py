@@ -28,11 +28,11 @@ from task_assignor.kafka.topics.committed import (
 )
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
-from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of
-from task_assignor.kafka.topics.log import first_offset, last_stable_offset
+from task_assignor.kafka.topics.failures import ABSENT, BEGIN_ANEW, REFUSED, refusal_of
+from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, committed_offsets, records_gone
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
 from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
 from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
@@ -80,6 +80,8 @@ class KafkaResults:
         self.reader = reader
         self.stuck_at = 0.0
         """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
+        self.committed_at = 0.0
+        """When a transaction was committed last."""
 
     def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskTransactions:
         """The transactions of a task."""
@@ -112,6 +114,7 @@ class TaskTransactions:
         }
         self._sources = sub_topology.sources
         self._outputs = [output.name for output in sub_topology.outputs]
+        self._connection.topics.update(self._outputs, self._sources, self._changelogs.values())
         self._times = {
             store.name: store.time
             for store in sub_topology.stores
@@ -325,6 +328,7 @@ class TaskTransactions:
                 if records
             },
         )
+        self._results.committed_at = time.monotonic()
         self._ends.update(ends)
         self._written.update(reached)
         for store in self._times.keys() & ends.keys():
@@ -426,15 +430,19 @@ class TaskTransactions:
         """
         patience = self._connection.patience(what)
         timeout = min(_STEP_S * 10, self._connection.request_s)
-        longest = timeout + self._connection.request_s + _SPARE_S
+        # But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
+        # Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
+        is_slow = self._results.stuck_at > self._results.committed_at
+        longest = timeout + _SPARE_S + (self._connection.request_s if is_slow else 0)
         since = time.monotonic()
         is_first = True
         while True:
+            limit = min(longest, patience.left_s)
             try:
-                within(longest, lambda: step(timeout))
+                within(limit, lambda: step(timeout), patience.check)
             except TimeoutError as error:
                 # Neither can this producer abort; whoever begins anew ends its transaction.
-                raise self._stuck(what, f"confluent-kafka has not come back for {longest:.0f} s") from error
+                raise self._stuck(what, f"confluent-kafka has not come back for {limit:.0f} s") from error
             except KafkaException as error:
                 found = error.args[0]
                 if found.fatal() or found.txn_requires_abort() or not is_passing(found):
@@ -477,7 +485,9 @@ class TaskTransactions:
             # Kafka says the same of a transaction that took too long as of one whose task somebody else has.
             seconds, limit_ms = time.monotonic() - self._begun, self._connection.transaction_ms
             why = (
-                "Either another client has taken the task over, or brokers were away for too long; if it happens again and "
+                "Maybe somebody has deleted a topic that it writes."
+                if found.code() in ABSENT
+                else "Either another client has taken the task over, or brokers were away for too long; if it happens again and "
                 "again, another run may have the same application.id."
                 if not self._begun or seconds * 1000 < limit_ms
                 else f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}; if it happens again and "

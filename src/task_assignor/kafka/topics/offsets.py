@@ -1,0 +1,130 @@
+"""Offsets that brokers know of partitions - first ones, ends, those that a group has committed - and why one is not reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from task_assignor.kafka.topics.connection import Connection, answers
+
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+_LOOK_S: Final = 3.0
+
+
+def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
+    """The offset up to which all transactions in a partition are over.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return stable_offsets(connection, topic, [partition])[0]
+
+
+def stable_offsets(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
+    """`last_stable_offset` of several partitions.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, partitions, _LATEST, "end")
+
+
+def first_offset(connection: Connection, topic: str, partition: int) -> int:
+    """The first offset of a partition that is still there.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return first_offsets(connection, topic, [partition])[0]
+
+
+def first_offsets(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
+    """`first_offset` of several partitions.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, partitions, _EARLIEST, "first")
+
+
+def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
+    """The offset up to which partitions have records, whether their transactions are over or not.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    return _offsets(connection, topic, partitions, _LATEST, "end", _ALL)
+
+
+def _offsets(
+    connection: Connection,
+    topic: str,
+    partitions: Sequence[int],
+    which: Any,
+    word: str,
+    isolation: IsolationLevel = _COMMITTED,
+) -> list[int]:
+    return connection.ask(
+        f"read the {word} offsets of the topic {topic}",
+        lambda timeout: _look(connection, topic, partitions, which, isolation, timeout),
+    )
+
+
+def _look(
+    connection: Connection, topic: str, partitions: Sequence[int], which: Any, isolation: IsolationLevel, timeout: float
+) -> list[int]:
+    asked = {TopicPartition(topic, partition): which for partition in partitions}
+    futures = connection.admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout)
+    found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
+    if min(found.values()) < 0:
+        # While a partition changes its leader there may be an answer without an offset.
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return [found[partition] for partition in partitions]
+
+
+def why_not_reached(connection: Connection, topic: str, partition: int, end: int) -> str:
+    """Why who reads what is committed does not come to an offset; "": brokers do not answer, or nothing is in its way."""
+    try:
+        (stable,) = _look(connection, topic, [partition], _LATEST, _COMMITTED, _LOOK_S)
+        (high,) = _look(connection, topic, [partition], _LATEST, _ALL, _LOOK_S)
+    except (KafkaException, TimeoutError):
+        return ""
+    if stable >= end:
+        return ""
+    if high < end:
+        return (
+            f"the partition ends at offset {high} and has lost what was there. Maybe its broker was killed and came back without "
+            "it, which only replicas help against"
+        )
+    return (
+        f"a transaction that began at offset {stable} is open there and hides what comes after it: brokers end those that take "
+        "longer than their transaction.timeout.ms, and if it stays, they have lost its state. Then kafka-transactions.sh "
+        "find-hanging names it, and abort ends it"
+    )
+
+
+def committed_offsets(
+    connection: Connection, group: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """(topic, partition) -> the offset that the group has committed, and its metadata; absent: it has none.
+
+    Raises:
+        KafkaClusterException: no answer, or a refusal.
+    """
+    asked = [TopicPartition(topic, partition) for topic, partition in partitions]
+
+    def ask(timeout: float) -> dict[tuple[str, int], tuple[int, str]]:
+        found = {}
+        for each in connection.group(group).committed(asked, timeout):
+            if each.error is not None:
+                raise KafkaException(each.error)
+            if each.offset not in (OFFSET_INVALID, -1):
+                found[each.topic, each.partition] = (each.offset, each.metadata or "")
+        return found
+
+    return connection.ask(f"read the offsets that the group {group} has committed", ask)
