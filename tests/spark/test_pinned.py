@@ -9,7 +9,9 @@ import signal
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -34,6 +36,7 @@ from task_assignor.runtime.steps import step
 from task_assignor.sdk import ConfigException, TaskId
 from task_assignor.spark import PinnedLauncher, SparkSessionError, pinned_tasks
 from task_assignor.spark.executors import Executor, live_executors, run_on
+from task_assignor.spark.pinned_launcher import _require_executors
 from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
 from tests.runtime.support import (
     PATIENCE_S,
@@ -261,6 +264,24 @@ def test_a_run_without_an_end_is_refused(spark: SparkSession, tmp_path: Path) ->
     app = application(spark, tmp_path, join_topology())
     with pytest.raises(ConfigException, match=r"Pinned Spark tasks are for bounded runs.*SparkLauncher"):
         app.run(until="stopped")
+
+
+@pytest.mark.parametrize(
+    ("least", "master", "is_refused"),
+    [(None, "spark://h:1", True), ("2", "spark://h:1", False), (None, "local[4]", False)],
+)
+def test_executors_that_come_only_for_spark_tasks_that_wait_are_refused(
+    least: str | None, master: str, is_refused: bool
+) -> None:
+    """The run waited for executors, and Spark for Spark tasks."""
+    conf = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.minExecutors": least}
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
+    with (
+        pytest.raises(SparkSessionError, match=r"minExecutors is 0: .* use resident clients: SparkLauncher\(spark\)")
+        if is_refused
+        else nullcontext()
+    ):
+        _require_executors(session)
 
 
 def test_more_slots_than_there_are_is_refused(spark: SparkSession, tmp_path: Path) -> None:

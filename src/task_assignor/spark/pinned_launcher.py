@@ -31,11 +31,12 @@ from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.launcher import leave_interrupts_to_python
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
-from task_assignor.spark.session import check_session, driver_host, needs_session
+from task_assignor.spark.session import SparkSessionError, check_session, driver_host, is_local, needs_session
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.2
 _CANCEL_TIMEOUT_S: Final = 10.0
+_LEAST: Final = "spark.dynamicAllocation.minExecutors"
 
 logger = logger_of(__name__)
 
@@ -109,6 +110,7 @@ class PinnedLauncher:
                 "tasks for ever. Maybe until='available_now', or resident clients: SparkLauncher(spark)."
             )
         check_session(self.spark, sum(bootstrap.spec.capacity for bootstrap in plan.bootstraps))
+        _require_executors(self.spark)
         ship_package(self.spark)
         self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
         self._interrupt_handler = leave_interrupts_to_python()
@@ -244,6 +246,21 @@ class PinnedLauncher:
         for client in self._clients.values():
             if client.thread is not None:
                 client.thread.join(max(deadline - time.monotonic(), 0))
+
+
+def _require_executors(spark: SparkSession) -> None:
+    """Refuse a session whose executors come only when Spark tasks wait: pinned ones are started when executors are there.
+
+    Raises:
+        SparkSessionError: it is one.
+    """
+    conf = spark.sparkContext.getConf()
+    is_dynamic = (conf.get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
+    if is_dynamic and not is_local(spark) and int(conf.get(_LEAST) or 0) == 0:
+        raise SparkSessionError(
+            f"spark.dynamicAllocation.enabled is on and {_LEAST} is 0: Spark starts executors when Spark tasks wait, and pinned ones wait for "
+            f"executors. Build the session with so many of them as the clients need ({_LEAST}), or use resident clients: SparkLauncher(spark)."
+        )
 
 
 class _Heartbeats:
