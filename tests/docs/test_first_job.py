@@ -38,8 +38,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name[1]).write_text(text, encoding="utf-8")
     assert PATIENT in (folder / "app.py").read_text(encoding="utf-8")
     (commands,) = re.findall(r"```console\n(.*?)```", page("your-first-job"), re.DOTALL)
-    for command in commands.splitlines():
-        shell(command.removeprefix("$ "), folder)
+    printed = {command: shell(command.removeprefix("$ "), folder) for command in commands.splitlines()}
+    assert re.match(r" +0\.\d s  shop starts 2 clients\n", printed["$ task-assignor run app.py"])
     return folder
 
 

@@ -442,6 +442,28 @@ def test_a_fork_server_that_is_stopped_goes_on(tmp_path: Path, meanwhile: str) -
     assert launcher.pids == {}
 
 
+def test_a_script_without_a_guard_is_told_so_by_the_processes_that_run_it_again(tmp_path: Path) -> None:
+    """They said that another coordinator had the folder, with a traceback each."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from tests.runtime.support import application, join_topology, write_streams\n"
+        f"root = Path({str(tmp_path)!r})\n"
+        "if not (root / 'topics').exists():\n"
+        "    write_streams(root / 'topics', rows=10, keys=1)\n"
+        "application(root, join_topology(), clients=1, launcher=None).run()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
+    folder = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 1
+    assert "its process runs the script again" in done.stderr
+    assert "Another coordinator" not in done.stderr
+    assert done.stderr.count("Traceback") == 1  # that of the script
+
+
 def test_workers_of_the_user_hear_ctrl_c_after_a_run(tmp_path: Path) -> None:
     """They are forked from the same server, which was started with the signal blocked."""
     program = tmp_path / "program.py"

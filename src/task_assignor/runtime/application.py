@@ -22,7 +22,7 @@ from task_assignor.runtime.commits import CommitLog, known_type
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, TopologyException
-from task_assignor.runtime.identity import columns_of, differences, identity_of, with_allowed_changes
+from task_assignor.runtime.identity import columns_of, differences, hints, identity_of, with_allowed_changes
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -50,7 +50,7 @@ from task_assignor.runtime.run_folder import (
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
-from task_assignor.runtime.shells.local import LocalProcessLauncher
+from task_assignor.runtime.shells.local import LocalProcessLauncher, end_if_starting
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.standstill import Standstill
@@ -264,6 +264,7 @@ class StreamsApplication:
             if told is not None and not callable(told):
                 advice = f" Maybe run(until={told!r})." if told in ("available_now", "stopped") else ""
                 raise ConfigException(f"The {name} ({shown(told)}) of a run must be a function, or None.{advice}")
+        end_if_starting()
         is_continuous = until != "available_now"
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
@@ -513,10 +514,8 @@ class StreamsApplication:
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
-                f"What differs - {'; '.join(changed)}. (A topic with another id was written anew under its name; gained "
-                "columns must be nullable, those of a key-value store come last; a join leaves out one that takes the name of "
-                "another if it names the columns that it had: left_columns, ...) Maybe use another run_dir, which computes "
-                "everything anew, or go back to what it was."
+                f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew, or "
+                "go back to what it was."
             )
         now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
         now = now.with_outputs(committed)

@@ -13,8 +13,9 @@ import hashlib
 import inspect
 import json
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import PurePath
 from typing import Any, Final
@@ -296,6 +297,37 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
     if now is _ABSENT:
         return [f"{place}: {'' if isinstance(before, dict) else f'was {_text(before)}, '}is gone"]
     return [f"{place}: was {_text(before)}, is {_text(now)}"]
+
+
+_HINTS: Final = (
+    (r"topics, [^:]*, id: was", "A topic with another id was written anew under its name."),
+    (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
+    (
+        r", stores, ",
+        "A key-value store may gain columns that can be null, after those that it has; under another name it is another store.",
+    ),
+    (
+        r", outputs, ",
+        "An output may gain columns that can be null; a join leaves a column out if it names those that it had: left_columns, ...",
+    ),
+)
+"""What may change, by what `differences` says."""
+
+
+def hints(changed: Sequence[str]) -> str:
+    """What may change of what has changed as it may not, as part of a message.
+
+    Args:
+        changed: what `differences` says.
+
+    Examples:
+        >>> hints(["topics, orders, id: was 1, is 2"])
+        ' (A topic with another id was written anew under its name.)'
+        >>> hints(["order of the sub-topologies: was 1, is 2"])
+        ''
+    """
+    found = [hint for pattern, hint in _HINTS if any(re.search(pattern, one) for one in changed)]
+    return f" ({' '.join(found)})" if found else ""
 
 
 def _text(value: object) -> str:

@@ -99,6 +99,19 @@ def _forget_missing_main() -> None:
         del main.__file__
 
 
+def end_if_starting() -> None:
+    """End a process that `multiprocessing` starts and that runs the program anew, as it does without a guard: it would run it for ever.
+
+    Raises:
+        SystemExit: this is one, which has no use for a traceback.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(
+            "A client of the application was to start here, but its process runs the script again, up to the call of run(). Maybe "
+            'guard what only the first process shall do with `if __name__ == "__main__":`.'
+        )
+
+
 class LocalProcessLauncher:
     """One process per client, started by `multiprocessing`: a script needs `if __name__ == "__main__":`.
 
