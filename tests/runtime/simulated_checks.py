@@ -80,6 +80,8 @@ class Before:
         is_asking: it had asked the assignor.
         stops_by_ms: when it was to end, if it was asked to.
         heard: the member of which the event tells that it lives; "": none.
+        deadline_ms: when it wanted to look at the clock.
+        has_accepted: it had something to commit.
     """
 
     phase: CoordinatorPhase
@@ -87,6 +89,8 @@ class Before:
     is_asking: bool
     stops_by_ms: int | None
     heard: str
+    deadline_ms: int | None
+    has_accepted: bool
 
     @classmethod
     def of(cls, world: World, event: CoordinatorEvent) -> Before:
@@ -96,7 +100,10 @@ class Before:
             member = coordinator.members.find(event.connection)
             heard = getattr(event.message, "member_id", "") if member is None else member.member_id
         is_asking = coordinator._rebalances.question is not None
-        return cls(coordinator.phase, len(coordinator._orders), is_asking, coordinator._lifetime.stop_by_ms, heard)
+        stops_by_ms, deadline_ms = coordinator._lifetime.stop_by_ms, coordinator.next_deadline_ms()
+        has_accepted = coordinator.has_accepted
+        orders = len(coordinator._orders)
+        return cls(coordinator.phase, orders, is_asking, stops_by_ms, heard, deadline_ms, has_accepted)
 
 
 def check_event(
@@ -121,6 +128,9 @@ def check_event(
         case StopRequested() if before.phase is CoordinatorPhase.RUNNING and world.stops_by_ms is None:
             world.stops_by_ms = event.now_ms + world.options.stop_timeout_ms
         case Tick() if coordinator.phase is not CoordinatorPhase.ENDED:
+            is_due = before.deadline_ms is not None and before.deadline_ms <= event.now_ms
+            # What a commit is wanted for follows with that.
+            assert is_due or before.has_accepted or not instructions, "it has looked at the clock in time by chance"
             _check_time(world, event.now_ms)
         case FromClient(_, TaskFailed(failure)) if coordinator.progress.has_replaced(failure.task, failure.floor):
             world.work.told_late += 1
