@@ -165,15 +165,19 @@ class Subtopologies:
         of_client, of_group = np.divmod(pair, groups)
         source = self.kind[of_client] * groups + of_group
         most = np.minimum(self._most(of_client, of_group), supply[source])
-        staying = np.bincount(self.client[stays] * groups + self.group[stays], minlength=len(pair))
-        staying = np.minimum(staying, most)
+        key, items = self.client * groups + self.group, np.flatnonzero(stays)
+        wanted = np.bincount(key[items], minlength=len(pair))
+        staying = np.minimum(wanted, most)
         arcs = Arcs()
         stay = arcs.add(source, kinds * groups + of_client, staying, 0)
         come = arcs.add(source, kinds * groups + of_client, most - staying, 1)
         flows = solve(Network(np.concatenate([supply, -self.counts]), arcs))
-        key, items = self.client * groups + self.group, np.flatnonzero(stays)
+        # Only where not all can stay does it matter who does.
+        is_short = (flows[stay] < wanted)[key[items]]
+        some = items[is_short]
+        some = some[rank_within(key[some]) < flows[stay][key[some]]]
+        items = np.append(items[~is_short], some)
         at = target * groups + self.group
-        items = items[rank_within(key[items]) < flows[stay][key[items]]]
         at[items] = kinds * groups + self.client[items]
         return along(at, source, kinds * groups + of_client, flows[come]) - kinds * groups
 
