@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopics, transactions
 from task_assignor.kafka.topics.committed import committed_of
-from task_assignor.kafka.topics.connection import Connection, within
+from task_assignor.kafka.topics.connection import Connection, _Lines, within
 from task_assignor.kafka.topics.failures import refusal_of
 from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
@@ -215,6 +216,17 @@ def test_of_a_call_that_takes_long_it_is_said(monkeypatch: pytest.MonkeyPatch) -
         within(60, lambda: dict[str, int]()["absent"])
     with pytest.raises(TimeoutError):
         within(0, threading.Event().wait)
+
+
+def test_what_librdkafka_says_again_and_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A producer that waits for others to end its transaction says so ten times a second."""
+    lines = _Lines(logging.getLogger("task_assignor"))
+    for kind, text in (("GETPID", "retrying"), ("GETPID", "retrying"), ("FAIL", "refused"), ("GETPID", "retrying")):
+        lines.log(logging.WARNING, "%s [%s] %s", kind, "producer-1", text)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "GETPID [producer-1] retrying",
+        "GETPID [producer-1] retrying",
+    ]
 
 
 def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:

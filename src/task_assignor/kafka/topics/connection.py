@@ -71,11 +71,15 @@ _PASSING: Final = frozenset(
 
 
 class _Lines(logging.LoggerAdapter[logging.Logger]):
-    """The log for librdkafka: of connections that fail `Patience` says what is to be said."""
+    """The log for a client of librdkafka: of connections that fail `Patience` says what is to be said, and nothing is said twice in a row."""
+
+    _last: tuple[object, ...] = ()
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """As a logger; librdkafka gives the kind of a line first."""
-        super().log(logging.DEBUG if args and args[0] in _OF_CONNECTIONS else level, msg, *args, **kwargs)
+        is_known = args == self._last or (bool(args) and args[0] in _OF_CONNECTIONS)
+        self._last = args
+        super().log(logging.DEBUG if is_known else level, msg, *args, **kwargs)
 
 
 @attrs.define
