@@ -24,7 +24,7 @@ from task_assignor.runtime import ClientException
 from task_assignor.spark import SparkLauncher, SparkSessionError, check_session, find_java, spark_session
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
-from task_assignor.spark.shipping import _archive
+from task_assignor.spark.shipping import _archive, sent_function
 from task_assignor.spark.where import read_bootstrap
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -47,9 +47,9 @@ print(spark.sparkContext.master, spark.sparkContext.parallelize(range(3), 3).map
 spark.stop()
 """
 
-# Stops its session as soon as a run in it has committed something, and prints what the run says.
+# Stops its session, or kills Spark's JVM, as soon as a run in it has committed something, and prints what the run says.
 STOPPING = """
-import sys, threading
+import os, sys, threading
 import pyarrow as pa
 from task_assignor.runtime import BatchesCommitted, Processor, StreamsApplication, SubTopology, Topology, write_topic
 from task_assignor.sdk import StreamsConfig, StreamsException
@@ -61,9 +61,12 @@ class Same(Processor):
 
 def watch(event):
     if isinstance(event, BatchesCommitted):
-        threading.Thread(target=spark.stop).start()
+        if how == "stopped":
+            threading.Thread(target=spark.stop).start()
+        else:
+            os.kill(spark.sparkContext._gateway.proc.pid, 9)
 
-root = sys.argv[1]
+root, how = sys.argv[1:]
 write_topic(root, "s", pa.table({"k": list(range(100))}), key="k", partitions=1)
 spark = spark_session(clients=1)
 config = StreamsConfig({"application.id": "a"})
@@ -215,6 +218,13 @@ def test_a_module_that_an_executor_lacks_is_told_with_what_to_do(
         read_bootstrap(payload)
 
 
+def test_a_python_of_an_executor_that_lacks_what_is_needed_is_named() -> None:
+    """Only the missing module was told, as where a session of the user runs the first `python3` of the path."""
+    said = r"No module named 'task_assignor\.far', in \S+ on .* Maybe install what task-assignor\[runtime\] .* PYSPARK_PYTHON"
+    with pytest.raises(ImportError, match=said):
+        sent_function("task_assignor.far", "run")([b""])
+
+
 @pytest.mark.spark
 def test_another_master_than_that_of_the_active_session_is_refused(spark: SparkSession) -> None:
     with pytest.raises(
@@ -349,11 +359,18 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 
 @pytest.mark.spark
 @OWN_SPARK
-def test_a_session_that_is_stopped_under_a_run_is_said_to_be(tmp_path: Path) -> None:
-    """It was told as "'NoneType' object has no attribute" of whatever was asked for first."""
-    said, _ = run_program(dict(os.environ), STOPPING, str(tmp_path))
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("stopped", "The Spark session was stopped in the middle of the run, and its clients with it."),
+        ("killed", "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it."),
+    ],
+)
+def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: str, expected: str) -> None:
+    """It was told as "'NoneType' object has no attribute" of whatever was asked for first, or as a call of Py4J that failed."""
+    said, _ = run_program(dict(os.environ), STOPPING, str(tmp_path), how)
 
-    assert said.startswith("The Spark session was stopped in the middle of the run, and its clients with it.")
+    assert said.startswith(expected)
 
 
 @pytest.mark.spark

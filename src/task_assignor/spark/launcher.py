@@ -32,7 +32,7 @@ from task_assignor.sdk.text import counted, named
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session
-from task_assignor.spark.shipping import ship_package
+from task_assignor.spark.shipping import sent_function, ship_package
 
 _NO_EXECUTOR_S: Final = 15
 _LOOK_EVERY_S: Final = 0.5
@@ -253,28 +253,18 @@ def leave_interrupts_to_python() -> Any:
 
 
 def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
-    """What each Spark task of the job does.
-
-    The function is made inside another one so that it travels by value: where this package is missing on an executor
-    the error then says so, in place of a failure to read the function itself.
-    """
+    """What each Spark task of the job does; made inside another function so that it travels by value."""
+    begin = sent_function("task_assignor.spark.where", "run_client_here")
 
     def run(payloads: Iterable[bytes]) -> Iterable[str]:
         import time
 
         from pyspark import TaskContext
 
-        (payload,) = payloads
         context: Any = TaskContext.get()
         if context.attemptNumber() > 3:
             # A client that cannot even start fails again at once: leave the coordinator the time to see it.
             time.sleep(0.2)
-
-        from task_assignor.runtime import run_client
-        from task_assignor.spark.where import executor_process, read_bootstrap, spark_attempt
-
-        attempt = spark_attempt(executor_process()[0])
-        run_client(read_bootstrap(payload), attempt)
-        yield attempt
+        yield begin(payloads)
 
     return run

@@ -22,6 +22,7 @@ from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps, step
 from task_assignor.sdk import TaskId
+from task_assignor.spark.shipping import sent_function
 from task_assignor.spark.where import executor_process, read_bootstrap, spark_attempt
 
 
@@ -119,15 +120,8 @@ class Stepped(Message, frozen=True):
 
 
 def pinned_function() -> Callable[[Iterable[bytes]], Any]:
-    """What each Spark task does; made inside another function so that it travels by value."""
-
-    def run(payloads: Iterable[bytes]) -> Any:
-        (payload,) = payloads
-        from task_assignor.spark.pinned_worker import do_here
-
-        return do_here(payload)
-
-    return run
+    """What each Spark task does."""
+    return sent_function(__name__, do_here.__name__)
 
 
 def do_here(payload: bytes) -> Surroundings | Misplaced | str:

@@ -210,32 +210,37 @@ def require_classic(spark: object) -> None:
 
 
 def needs_session(method: Callable[[L], T]) -> Callable[[L], T]:
-    """The method of a launcher with another error where somebody has stopped the session: Spark's own is about what is not there then."""
+    """The method of a launcher with another error where the session is stopped, or has ended: Spark's own is about what is not there then."""
 
     @functools.wraps(method)
     def wrapped(launcher: L) -> T:
         try:
             return method(launcher)
         except Exception as error:
-            if not _is_stopped(launcher.spark):
+            why = _why_gone(launcher.spark)
+            if why is None:
                 raise
-            raise SparkSessionError(
-                "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
-                "request_stop(), and stop the session when run() has come back."
-            ) from error
+            raise SparkSessionError(why) from error
 
     return wrapped
 
 
-def _is_stopped(spark: SparkSession) -> bool:
-    """Somebody has stopped it, or is at it."""
+def _why_gone(spark: SparkSession) -> str | None:
+    """What is to be said of a session in which nothing can be done any more; None: it is there."""
+    stopped = (
+        "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
+        "request_stop(), and stop the session when run() has come back."
+    )
     context: Any = spark.sparkContext
     try:
-        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 (there is no public "is stopped")
+        return stopped if context._jsc is None or context._jsc.sc().isStopped() else None  # noqa: SLF001 (there is no public "is stopped")
     except AttributeError:  # it is at this very moment
-        return True
-    except (Py4JError, OSError):  # the JVM has ended, which is another thing
-        return False
+        return stopped
+    except (Py4JError, OSError):
+        return (
+            "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it. Maybe it was killed, as where memory runs "
+            "out, or its own messages say why. What was committed stays: run the program again."
+        )
 
 
 def is_local(spark: SparkSession) -> bool:

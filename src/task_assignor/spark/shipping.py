@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,36 @@ def ship_package(spark: SparkSession) -> None:
             # It goes with Spark's JVM, however this process ends.
             context.addPyFile(str(_archive(Path(context._temp_dir))))  # noqa: SLF001 (Spark has no public way to it)
             _shipped.add(context.applicationId)
+
+
+def sent_function(module: str, name: str) -> Callable[[Iterable[bytes]], Any]:
+    """What a Spark task does: it calls a function of this package with the one thing that it is given.
+
+    It is made inside another function so that it travels by value: where the package, or what it needs, is missing the error then
+    says so, in place of a failure to read the function itself.
+
+    Args:
+        module: the module.
+        name: the function.
+    """
+
+    def run(payloads: Iterable[bytes]) -> Any:
+        import importlib
+
+        (payload,) = payloads
+        try:
+            function = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            import socket
+            import sys
+
+            raise ImportError(
+                f"{error}, in {sys.executable} on {socket.gethostname()}, which Spark runs there. Maybe install what task-assignor[runtime] brings, "
+                "or name another Python before the session is built: PYSPARK_PYTHON, or spark.pyspark.python."
+            ) from None
+        return function(payload)
+
+    return run
 
 
 def _archive(folder: Path) -> Path:

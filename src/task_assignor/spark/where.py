@@ -7,7 +7,7 @@ import pickle
 import socket
 from typing import Any
 
-from task_assignor.runtime import ClientBootstrap, ClientException
+from task_assignor.runtime import ClientBootstrap, ClientException, run_client
 
 
 def spark_attempt(executor: str) -> str:
@@ -56,3 +56,10 @@ def read_bootstrap(payload: bytes) -> ClientBootstrap:
             "beside the file of the application, give it to Spark (spark.sparkContext.addPyFile), or install it there."
         ) from None
     return bootstrap
+
+
+def run_client_here(payload: bytes) -> str:
+    """Run the client that a payload tells of, until the application stops it; gives what has executed it."""
+    attempt = spark_attempt(executor_process()[0])
+    run_client(read_bootstrap(payload), attempt)
+    return attempt
