@@ -480,6 +480,17 @@ def test_positions_in_an_output_stay_when_its_files_are_merged(tmp_path: Path) -
     assert len(rows_of_output(tmp_path, "out").parts[str(TASKS[1])]) < 6
 
 
+def test_a_stream_of_an_output_without_columns_is_refused(tmp_path: Path) -> None:
+    """All of its rows came without any column, for ever."""
+    run = Run(tmp_path)
+    found = TaskAssignorSource({"run_dir": str(tmp_path), "output": "out"})
+    assert found.schema().names == []
+    with pytest.raises(ConfigException, match=r"'out' of the run in .* has no columns yet, .* Maybe declare them"):
+        found.streamReader(found.schema())
+    run.commit(1)
+    found.streamReader(found.schema())
+
+
 def test_a_query_finds_rows_again_whose_files_were_merged_and_deleted_meanwhile(tmp_path: Path) -> None:
     """A DataFrame that was collected twice, and a query that took longer than the files stay, were told that one is missing."""
     run = Run(tmp_path)

@@ -387,7 +387,12 @@ class TaskAssignorSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """The reader of a stream."""
-        self._rows_for(schema)
+        rows = self._rows_for(schema)
+        if not rows.schema.names:
+            raise ConfigException(
+                f"{rows.log} has no columns yet, and those of a stream stay as they are when it begins. Maybe declare them "
+                "(Output(name, schema)), or start the stream when rows are committed."
+            )
         begins_late = self._choice("startingOffsets", ("earliest", "latest")) == "latest"
         return _StreamReader(self, schema, begins_late, self._with_offsets)
 
