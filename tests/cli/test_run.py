@@ -201,3 +201,15 @@ def test_what_is_wrong_with_the_arguments_is_said(run: Runner, tmp_path: Path, a
 )
 def test_a_master_that_cannot_be_is_refused(run: Runner, tmp_path: Path, master: str, said: str) -> None:
     assert said in run("run", write_app(tmp_path, "doubling"), "--master", master).err
+
+
+def test_that_spark_starts_is_said_before_it_does(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take a minute, in which there was no word."""
+    room = pytest.importorskip("task_assignor.spark")
+
+    def fail(*given: object, **more: object) -> None:
+        raise room.SparkSessionError("none here")
+
+    monkeypatch.setattr(room, "spark_session", fail)
+    done = run("run", write_app(tmp_path, "doubling"), "--master", "local[3,1000]")
+    assert (done.code, done.err) == (2, "Spark starts with the master local[3,1000].\nError: none here\n")

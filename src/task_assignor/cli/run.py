@@ -22,7 +22,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.text import counted, shown
+from task_assignor.sdk.text import counted, printable, shown
 
 if TYPE_CHECKING:
     from task_assignor.runtime import Metrics, StreamsApplication
@@ -189,6 +189,8 @@ def _on(
     slots = sum(spec.capacity for spec in application.clients) if pinned else len(application.clients)
     if pinned:
         conf = {"spark.ui.enabled": "true", **conf}
+    # It takes seconds, and on a busy machine a minute.
+    write_to_stderr(f"Spark starts with the master {printable(master)}.\n")
     spark = spark_session(master, clients=slots, app_name=name, config=conf, verbose=verbose)
     page = spark.sparkContext.uiWebUrl
     if pinned and page:
