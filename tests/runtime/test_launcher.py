@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from multiprocessing import forkserver
 from operator import attrgetter
@@ -33,6 +34,7 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.blame import line_to_blame
+from task_assignor.runtime.machines.client_values import ClientEvent, ClientInstruction, End, HeartbeatDue
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
 from task_assignor.runtime.shells import heartbeat, local
@@ -41,7 +43,7 @@ from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.heartbeat import Heartbeats
 from task_assignor.runtime.shells.local import FORKED
 from task_assignor.runtime.topics import FolderTopics
-from task_assignor.sdk import ConfigException, HostInfo, StreamsException
+from task_assignor.sdk import ConfigException, HostInfo, StreamsException, TaskId
 from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, join_topology, settings, write_streams
 
 
@@ -240,6 +242,33 @@ def test_a_client_whose_coordinator_has_gone_says_nothing_of_heartbeats(
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(told) == len(warned)
     assert all(one.startswith(expected) for one, expected in zip(told, warned, strict=True))
+
+
+class _NoTasks:
+    def is_due(self, _: TaskId) -> bool:
+        return False
+
+    def close(self) -> None:
+        """There are none."""
+
+
+def test_a_heartbeat_is_due_also_where_there_always_is_something_else_to_hear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would hear how far a long restore is, and it would be taken for one that hangs."""
+    tasks: Any = _NoTasks()
+    shell = ClientShell(_bootstrap(tmp_path), "x", tasks)
+    deadline = time.monotonic() + 20
+
+    def handle(event: ClientEvent) -> list[ClientInstruction]:
+        assert time.monotonic() < deadline, "nobody looks at the clock"
+        shell.leave("again")
+        return [End("a heartbeat is due", was_told=True)] if isinstance(event, HeartbeatDue) else []
+
+    monkeypatch.setattr(shell._machine, "start", list)
+    monkeypatch.setattr(shell._machine, "handle", handle)
+    shell.leave("once")
+    assert shell.run() == "a heartbeat is due"
 
 
 def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 import attrs
 
@@ -114,6 +115,10 @@ class _GiveUp:
     reason: str
 
 
+_Heard: TypeAlias = tuple[Channel[ToClient] | None, ClientEvent | _ReadyToSend | _GiveUp]
+"""Something that has happened, and over which connection it came; None: here."""
+
+
 class ClientShell:
     """A client around its tasks.
 
@@ -143,9 +148,7 @@ class ClientShell:
         place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
         threads = bootstrap.spec.capacity
         self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, place_beats)
-        self._events: queue.SimpleQueue[tuple[Channel[ToClient] | None, ClientEvent | _ReadyToSend | _GiveUp]] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None
         self._steps = Steps()
@@ -165,12 +168,9 @@ class ClientShell:
         self._carry_out(self._machine.start())
         due = time.monotonic() + interval
         while self._ended is None:
-            try:
-                source, event = self._events.get(timeout=max(due - time.monotonic(), 0))
-            except queue.Empty:
+            source, event = self._next_event(due)
+            if isinstance(event, HeartbeatDue):
                 due = time.monotonic() + interval
-                active = (task for task, role in self._machine.roles().items() if role == "active")
-                source, event = None, HeartbeatDue(self._steps.now(), frozenset(filter(self._tasks.is_due, active)))
                 self._revive_heartbeats()
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
@@ -192,6 +192,15 @@ class ClientShell:
         if not self._was_told:
             raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
+
+    def _next_event(self, due: float) -> _Heard:
+        """What happens next; when it is time, also if something else waits, that a heartbeat is due."""
+        wait = due - time.monotonic()
+        if wait > 0:
+            with suppress(queue.Empty):
+                return self._events.get(timeout=wait)
+        active = (task for task, role in self._machine.roles().items() if role == "active")
+        return None, HeartbeatDue(self._steps.now(), frozenset(filter(self._tasks.is_due, active)))
 
     def leave(self, reason: str) -> None:
         """End after the batches, when others have the tasks. May be called from any thread and from a signal handler."""
