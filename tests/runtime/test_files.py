@@ -20,7 +20,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.sdk import ConfigException, StreamsException
-from tests.runtime.support import join_topology, settings, write_streams
+from tests.runtime.support import application, join_topology, settings, write_streams
 
 ROWS = pa.table({"key": list(range(40)), "n": list(range(40))})
 
@@ -68,3 +68,13 @@ def test_names_do_not_lead_out_of_their_folder(name: str, tmp_path: Path) -> Non
     with pytest.raises(TopicException, match="The client name"):
         ClientSpec(name)
     assert foreign.exists()
+
+
+@pytest.mark.parametrize("folder", ["topics", "topics/../topics/"])
+def test_the_folder_of_the_topics_is_none_for_a_run(tmp_path: Path, folder: str) -> None:
+    """Who deletes a run to compute everything anew would delete the topics, too."""
+    write_streams(tmp_path / "topics", 10, 2)
+    run = application(tmp_path, join_topology(), run_dir=f"{tmp_path}/{folder}")
+    with pytest.raises(ConfigException, match=r"is the folder of the topics.*Maybe a folder beside it"):
+        run.run()
+    assert sorted(path.name for path in (tmp_path / "topics").iterdir()) == ["left", "right"]

@@ -410,3 +410,29 @@ def test_rows_that_lose_nothing_but_digits_are_cast(tmp_path: Path, column: pa.A
     write_topic(tmp_path, "t", pa.table({"k": [1], "v": pa.nulls(1, kind)}), partitions=1, key=["k"])
     topic = append_topic(tmp_path, "t", pa.table({"k": [1] * len(column), "v": column}))
     assert str(topic.read(0, 1, 1 + len(column)).column("v").combine_chunks()) == str(column.cast(kind))
+
+
+@pytest.mark.parametrize(
+    ("unit", "times", "warned"),
+    [
+        ("s", [1_700_000_000, None, 1_700_003_600], True),
+        ("us", [1_700_000_000_000_000], True),
+        ("ns", [1_700_000_000_000_000_000], True),
+        ("ms", [1_700_000_000_000], False),
+        ("s", [0, 1_700_000_000], False),
+        ("s", [None], False),
+        ("s", [], False),
+    ],
+)
+def test_times_that_look_like_another_unit_are_told(
+    unit: str, times: list[int | None], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seconds were taken for milliseconds of January 1970 without a word."""
+    rows = pa.table({"key": pa.array(["a"] * len(times), pa.string()), "at": pa.array(times, pa.int64())})
+    write_topic(tmp_path, "flights", rows, partitions=1, key=["key"], timestamp="at")
+    write_topic(
+        tmp_path, "known", rows.set_column(1, "at", rows["at"].cast(pa.timestamp(unit))), partitions=1, key=["key"]
+    )
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == warned
+    assert all("topic 'flights'" in text and f"pa.timestamp('{unit}')" in text for text in told)

@@ -465,6 +465,13 @@ class StreamsApplication:
     def _owned_folder(self) -> Iterator[RunDescription]:
         """The run of the folder, which nobody else can use meanwhile."""
         folder = self._layout.run_dir
+        places = (self._layout.storage.address, self._topics_at.address)
+        is_one = len({place if is_url(place) else os.path.realpath(place) for place in places}) == 1
+        if is_one and not self._layout.storage.is_there(APPLICATION):
+            raise ConfigException(
+                f"The run_dir ({folder}) is the folder of the topics, which would go when the run is deleted. Maybe a folder "
+                "beside it."
+            )
         with ExitStack() as held:
             with disk_errors(
                 CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."

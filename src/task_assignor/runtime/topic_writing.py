@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
@@ -37,6 +38,10 @@ _OURS: Final = re.compile(
     r"\d+/[0-9a-f]{12}-\d{12,}-[0-9a-f]{12}\.arrow|lists/\d{12,}-[0-9a-f]{12}\.json|scratch-[0-9a-f]{12}/.+"
 )
 """What writers leave in the folder of a topic. Whatever else is there, somebody has put there, and nobody here deletes it."""
+
+
+_OTHER_UNITS: Final = {"s": (10**9, 10**10 - 1), "us": (10**15, 10**16 - 1), "ns": (10**18, 10**19 - 1)}
+"""Between which numbers all times are from about 2001 to 2286 in another unit than milliseconds, in which they are far from today."""
 
 
 def _disk_errors(spec: TopicSpec, root: str | Path) -> AbstractContextManager[None]:
@@ -336,7 +341,8 @@ def write_topic(
             partition their order is kept.
         partitions: number of partitions.
         key: key columns.
-        timestamp: column with the time of the event, or None.
+        timestamp: column with the time of the event: a timestamp, or an integer of milliseconds (of numbers that look like
+            another unit a warning tells); None: it has none.
         racks: racks per partition, or None.
         sort_by_timestamp: sort each table by the timestamp first: a table that was not recorded in order of time
             then reads like a stream without late records.
@@ -409,6 +415,7 @@ def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], s
     try:
         segments: list[Segment] = []
         ends = [0] * spec.partitions
+        _warn_of_other_units(spec, first)
         for table in itertools.chain([first], tables):
             segments += builder.write_all(_pieces(spec, builder.optional, ends, table, sort, segment_rows))
     except pa.ArrowNotImplementedError as error:
@@ -421,6 +428,20 @@ def _write(builder: TopicBuilder, first: pa.Table, tables: Iterator[pa.Table], s
         builder.abort()
         raise
     return builder.commit(segments)
+
+
+def _warn_of_other_units(spec: TopicSpec, rows: pa.Table) -> None:
+    """Numbers as times are milliseconds; others would not be noticed, but windows would be too wide or too narrow by them."""
+    if spec.timestamp not in rows.schema.names or not pa.types.is_integer(rows.schema.field(spec.timestamp).type):
+        return
+    found = pc.min_max(rows.column(spec.timestamp)).as_py()
+    for unit, (low, high) in _OTHER_UNITS.items():
+        if found["min"] is not None and low <= found["min"] and found["max"] <= high:
+            _log.warning(
+                "The times of topic %r, numbers from %d to %d in its column %r, are taken for milliseconds since 1970, but look "
+                "like another unit. Maybe cast the column to pa.timestamp(%r).",
+                *(spec.name, found["min"], found["max"], spec.timestamp, unit),
+            )
 
 
 def _pieces(
