@@ -107,6 +107,18 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
     assert not (tmp_path / "run").exists()
 
 
+def test_what_a_processor_raises_is_told_with_its_line_and_the_traceback_of_its_client(tmp_path: Path) -> None:
+    app = write_app(tmp_path, "failing", prints="rows.column('not_there')")
+    process = start(tmp_path, str(app))
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 2
+    message, _, traceback = err.partition("\nThe traceback on client-1:\n")
+    assert "not_there" in message
+    assert "failing.py" in message
+    assert traceback.startswith("Traceback (most recent call last):")
+    assert "in process_batch" in traceback
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on(
     run: Runner, tmp_path: Path, number: signal.Signals, code: int

@@ -77,7 +77,8 @@ def main() -> None:
             check_stdout_is_open()
         app()
     except StreamsException as error:
-        write_error(str(error))
+        # A note has the traceback of another process, a client's.
+        write_error("\n".join([str(error), *getattr(error, "__notes__", ())]))
         sys.exit(BAD_INPUT)
     except SystemExit as end:
         # Nobody reads the help any more, of which the parser says 1: a finding.
