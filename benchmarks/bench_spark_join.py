@@ -212,7 +212,11 @@ class _Bench:
         pairs = (
             sides[0]
             .join(sides[1], near)
-            .select("shown.key", "shown.time", f.col("clicked.time").alias("time_right"), "shown.value")
+            .select(
+                *("shown.key", "shown.time", "shown.value"),
+                f.col("clicked.time").alias("time_right"),
+                f.col("clicked.value").alias("value_right"),
+            )
         )
         query = (
             pairs.writeStream.format("parquet")
