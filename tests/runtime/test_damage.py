@@ -107,7 +107,7 @@ def _use(root: Path) -> dict[str, pa.Table]:
         for state in (root / "run" / "clients" / "client-1", root / "nowhere"):
             environment = TaskEnvironment("test", run.run_id, root / "run", state, topics)
             for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1)):
-                restored = StreamTask(task, _topology().sub_topology_of(task), environment)
+                restored = StreamTask(task, _topology().of_task(task), environment)
                 restored.restore(Restore(START, progress.recovery(task), progress.position(task)))
                 for name, store in restored._state.stores.items():
                     assert isinstance(store, (KeyValueStore, WindowStore))

@@ -16,6 +16,7 @@ from task_assignor.runtime import (
     KeyValueStore,
     KeyValueStoreSpec,
     ProcessorException,
+    TaskContext,
     Topic,
     Topology,
     write_topic,
@@ -62,7 +63,7 @@ class Bench:
 
     def task(self, client: str = "one", **changes: Any) -> StreamTask:
         """The task on a client, without state."""
-        return StreamTask(TASK, self.topology.sub_topologies[0], self.environment(client, **changes))
+        return StreamTask(TASK, self.topology.of_task(TASK), self.environment(client, **changes))
 
     def order(self, generation: int = 1) -> TaskOrder:
         """The next batch."""
@@ -430,21 +431,20 @@ def test_a_missing_changelog_is_named(bench: Bench) -> None:
         bench.restore(bench.task("two"))
 
 
-def test_after_a_failure_the_state_is_that_of_the_batch_before(bench: Bench) -> None:
+def test_after_a_failure_the_state_is_that_of_the_batch_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     task = bench.task()
     bench.run(task, 2)
     before = _totals(task)
     broken = msgspec.structs.replace(bench.order(), ranges={"left": (2, 4), "right": (0, 0)})
-    forward = task._context.forward
 
-    def fail(rows: pa.Table, output: str | None = None) -> None:
+    def fail(context: TaskContext, rows: pa.Table) -> None:
         assert _totals(task) != before
         raise ZeroDivisionError
 
-    task._context.forward = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(TaskContext, "forward", fail)
     with pytest.raises(ProcessorException, match=r"task 0_0, batch 2 \(topic left, partition 0, offsets 2 to 3"):
         task.process(broken)
-    task._context.forward = forward  # type: ignore[method-assign]
+    monkeypatch.undo()
     assert (task.position, _totals(task)) == (bench.position, before)
     assert bench.restore(task).rows == 0
     bench.commit(task.process(bench.order()))

@@ -35,6 +35,7 @@ from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 from tests.budget import examples
 from tests.runtime.test_merging import by_heads
@@ -91,7 +92,7 @@ class Bench:
     def new_task(self) -> StreamTask:
         """As on another client: without state."""
         environment = TaskEnvironment("app", "run", self.root / "run", self.root / "state", self.topics)
-        return StreamTask(TASK, self.sub, environment)
+        return StreamTask(TASK, ProcessorTopology((self.sub,)), environment)
 
     def step(self, max_rows: int) -> bool:
         """One batch; False: all is read."""
@@ -188,7 +189,7 @@ def test_schedules_by_the_clock_are_looked_at_before_each_batch(
     for batch, elapsed in times.items():
         set_by, seconds = 3_600 * hours * (batch > 0), elapsed / 1_000
         clocks = {"monotonic": lambda now=seconds: now, "time": lambda now=10_000 + seconds + set_by: now}
-        monkeypatch.setattr("task_assignor.runtime.task.time", SimpleNamespace(**{**vars(time), **clocks}))
+        monkeypatch.setattr("task_assignor.runtime.task_processors.time", SimpleNamespace(**{**vars(time), **clocks}))
         base = bench.progress.position(TASK)
         order = TaskOrder(
             TASK,

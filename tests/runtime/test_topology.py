@@ -62,7 +62,7 @@ def test_named_topologies_count_their_sub_topologies_each_from_0() -> None:
     )
     tasks = topology.bind("app", {name: _topic(name, partitions=1) for name in "abc"})
     assert list(map(str, tasks)) == ["audit__0_0", "billing__0_0", "billing__1_0"]
-    assert [topology.sub_topology_of(task).name for task in tasks] == ["two", "one", "three"]
+    assert [topology.of_task(task).name for task in tasks] == ["two", "one", "three"]
     changelogs = [found.topic_partition.topic for found in tasks[TaskId(0, 0, "audit")].topic_partitions]
     assert changelogs == ["b", "app-audit-store-changelog"]
 
@@ -160,10 +160,6 @@ def _sub(name: str, source: str, **more: object) -> SubTopology:
     [
         (lambda: Topology([]), "no sub-topologies"),
         (lambda: Topology([_sub("a", "x"), _sub("a", "y")]), "sub-topology 'a' is there twice"),
-        (
-            lambda: Topology([_sub("a", "x"), _sub("b", "x")]),
-            "source topic 'x' is there twice, in the sub-topologies 'a' and 'b'",
-        ),
         (
             lambda: Topology([_sub("a", "x", stores=[STORE]), _sub("b", "y", stores=[STORE])]),
             "store 'store' is there twice",

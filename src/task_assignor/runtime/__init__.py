@@ -78,12 +78,13 @@ from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
+from task_assignor.runtime.sub_topology import Output, Repartitioned, SubTopology
 from task_assignor.runtime.topic_changes import delete_records
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment
 from task_assignor.runtime.topic_writing import TopicBuilder, append_topic, write_topic
 from task_assignor.runtime.topics import Topic, list_topics
-from task_assignor.runtime.topology import Output, Repartitioned, SubTopology, Topology
+from task_assignor.runtime.topology import Topology
 
 __all__ = [
     "METRICS",

@@ -57,7 +57,7 @@ from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
-from task_assignor.runtime.topology import Topology, output_schema_of, processor_name
+from task_assignor.runtime.topology import Topology, output_schema_of
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import is_url, shown
@@ -300,7 +300,7 @@ class StreamsApplication:
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.
         starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
-        sources = {task: self._topology.sub_topology_of(task).sources for task in self._tasks}
+        sources = {task: self._topology.of_task(task).sources for task in self._tasks}
         tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
         # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
         repartitions = Repartitions(
@@ -387,7 +387,7 @@ class StreamsApplication:
                 clients.expected,
                 opening,
                 server.clock.now_ms(),
-                {task: processor_name(self._topology.sub_topology_of(task).processor) for task in self._tasks},
+                {task: self._topology.of_task(task).processors_name for task in self._tasks},
                 is_continuous=is_continuous,
             )
 

@@ -41,9 +41,9 @@ Punctuator = Callable[[int], Rows | None]
 PunctuationType = Literal["stream_time", "wall_clock_time"]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Schedule:
-    """A punctuator that is called again and again.
+    """A punctuator that is called again and again; each is one of its own, also if it is asked for like another.
 
     Args:
         interval_ms: how often.

@@ -29,8 +29,9 @@ from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
+from task_assignor.runtime.sub_topology import SubTopology, factory_name, is_ready_made
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import SubTopology, Topology, factory_name, is_ready_made
+from task_assignor.runtime.topology import Topology
 
 _DEEPEST: Final = 16
 _LONGEST: Final = 4096

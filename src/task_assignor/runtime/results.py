@@ -14,7 +14,7 @@ from task_assignor.runtime.repartition import routed
 from task_assignor.runtime.run_folder import RunLayout, open_committed
 from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import SubTopology
+from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 
 Offsets = Mapping[str, tuple[int, int]]
@@ -106,12 +106,12 @@ class TaskResults(Protocol):
 class Results(Protocol):
     """Where the results of an application's tasks go."""
 
-    def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskResults:
+    def of_task(self, task: TaskId, topology: ProcessorTopology, files: TaskResults) -> TaskResults:
         """Where those of a task go.
 
         Args:
             task: the task.
-            sub_topology: what it computes.
+            topology: what it computes.
             files: the folder of the run, which may have older changelogs.
         """
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -14,14 +12,12 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
-from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.disk import advice_on, disk_errors
 from task_assignor.runtime.errors import (
     CorruptLogException,
     ProcessorException,
     ProcessorStateException,
     TaskCorruptedException,
-    TopicException,
 )
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Restore, SnapshotWritten
@@ -34,7 +30,6 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
 )
 from task_assignor.runtime.machines.records import TaskSnapshot
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
 from task_assignor.runtime.run_folder import RunLayout
@@ -50,9 +45,10 @@ from task_assignor.runtime.stores.task_state import (
     noted_position,
     store_folder,
 )
+from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.task_input import TaskInput
-from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topology import Repartitioned, SubTopology, is_ready_made, processor_name
+from task_assignor.runtime.task_processors import TaskProcessors
+from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import StreamsException, TaskId
 
 
@@ -148,49 +144,40 @@ class StreamTask:
 
     Args:
         task: its id.
-        sub_topology: what it computes.
+        topology: what it computes.
         environment: what it shares with the client's other tasks.
 
     Raises:
         ProcessorStateException: the state directory cannot be used.
     """
 
-    def __init__(self, task: TaskId, sub_topology: SubTopology, environment: TaskEnvironment) -> None:
+    def __init__(self, task: TaskId, topology: ProcessorTopology, environment: TaskEnvironment) -> None:
         self.task = task
-        self._sub_topology = sub_topology
+        self._topology = topology
         self._environment = environment
         folder = environment.state(task)
         with disk_errors(
             ProcessorStateException, f"No state can be kept in {folder}", "Maybe set state.dir to another folder."
         ):
             self._state = TaskState(
-                folder, environment.owner(task), sub_topology.stores, environment.memory, environment.layout.storage
+                folder, environment.owner(task), topology.stores, environment.memory, environment.layout.storage
             )
         layout = environment.layout
         repartitions = {
             output.name: environment.topics[output.name].spec
-            for output in sub_topology.outputs
+            for output in topology.outputs
             if isinstance(output, Repartitioned)
         }
         put_all = environment.put_all or layout.storage.put_all
-        parquet = {output.name for output in sub_topology.outputs if output.format == "parquet"}
+        parquet = {output.name for output in topology.outputs if output.format == "parquet"}
         files = FolderResults(layout, task, environment.compression, put_all, repartitions, parquet)
         self._results: TaskResults = (
-            files if environment.results is None else environment.results.of_task(task, sub_topology, files)
+            files if environment.results is None else environment.results.of_task(task, topology, files)
         )
-        self._processor: Processor | None = None
         self._has_failed = False
-        """The stores were taken back to where they are, but not what the processor may keep besides."""
-        self._context = TaskContext(
-            environment.application_id,
-            task,
-            {name: environment.topics[name].spec for name in sub_topology.sources},
-            tuple(found.name for found in sub_topology.outputs if found.name not in sub_topology.dead_letters),
-            self._state.stores,
-            sub_topology.bad_records,
-            sub_topology.late_records,
-            {output.name: output.schema for output in sub_topology.outputs},
-        )
+        """The stores were taken back to where they are, but not what the processors may keep besides."""
+        specs = {name: environment.topics[name].spec for name in topology.sources}
+        self._processors = TaskProcessors(environment.application_id, task, topology, specs, self._state.stores)
 
     @property
     def position(self) -> Position:
@@ -219,7 +206,7 @@ class StreamTask:
             return Restored(self.task, target)
         # What a processor may keep besides its stores belongs to another position.
         self._has_failed = False
-        self._close_processor()
+        self._processors.close()
         if target.batch < 0:
             self._state.reset()
             return Restored(self.task, target)
@@ -260,7 +247,7 @@ class StreamTask:
         try:
             yield
         except TaskCorruptedException:
-            self._close_processor()
+            self._processors.close()
             self._state.reset()
             raise
 
@@ -268,9 +255,7 @@ class StreamTask:
 
     def is_due(self) -> bool:
         """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
-        if self._processor is None:
-            return may_schedule(self._sub_topology)
-        return bool(self._context.due_by_clock(self._elapsed_ms()))
+        return self._processors.is_due()
 
     def process(self, order: TaskOrder) -> TaskResult:
         """Process one micro-batch and write its files; nothing of it is visible to readers yet.
@@ -291,22 +276,22 @@ class StreamTask:
             return self._take(order, found)
         step("its sources are read")
         logs = self._logs(order)
-        batch = TaskInput.read(order, self._sub_topology.sources, self._sub_topology.tables, logs)
+        batch = TaskInput.read(order, self._topology.sources, self._topology.tables, logs)
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()
             try:
-                outputs, counters = self._run_processor(order, batch)
+                outputs, counters = self._processors.run(order, batch)
                 step("its results are written")
                 changes = self._drain_changes()
-                made = self._results.write(order, batch.offsets, outputs, changes, self._context.stream_time)
+                made = self._results.write(order, batch.offsets, outputs, changes, self._processors.stream_time)
             except BaseException:
                 self._results.close()
                 self._state.rollback()
                 self._has_failed = True
                 raise
         offset = order.base.changelog_offset + sum(table.num_rows for table in changes.values())
-        self._state.position = self._position_of(order, offset, self._context.stream_time)
+        self._state.position = self._position_of(order, offset, self._processors.stream_time)
         seconds = time.perf_counter() - begin
         return TaskResult(
             self.task,
@@ -326,7 +311,7 @@ class StreamTask:
         """What was made of the order before becomes the answer to it, and the state goes along."""
         position = self._position_of(order, found.changelog_offset, found.stream_time)
         # What a processor keeps besides its stores belongs to where they were.
-        self._close_processor()
+        self._processors.close()
         with self._whole_or_empty():
             self._state.keep()
             self._replay(Change(position, found.made.changelogs), {*found.made.changelogs})
@@ -346,79 +331,11 @@ class StreamTask:
 
     def _logs(self, order: TaskOrder) -> dict[str, Log]:
         """The task's sources with what the order says can be read of them."""
-        logs = {name: self._environment.topics[name] for name in self._sub_topology.sources}
+        logs = {name: self._environment.topics[name] for name in self._topology.sources}
         return {
             name: log.holding(order.pieces.get(name, ())) if isinstance(log, RepartitionLog) else log
             for name, log in logs.items()
         }
-
-    def _run_processor(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
-        context = self._context
-        process = os.getpid()
-        try:
-            step()
-            if self._processor is None:
-                processor = self._sub_topology.processor()
-                context.renew(self._elapsed_ms())
-                processor.init(context)
-                self._processor = processor
-            context.begin(order.batch, batch.offsets, batch.rows, batch.row_offsets)
-            context.stream_time = order.base.stream_time
-            context.punctuate_by_clock(self._elapsed_ms(), round(time.time() * 1_000))
-            for part in batch.parts(order.base.stream_time, context.schedules):
-                context.turn_to(part.offsets, part.rows, part.row_offsets)
-                rows = self._processor.process_batch(part.rows, context)
-                if rows is not None:
-                    (context.take if is_ready_made(self._sub_topology.processor) else context.forward)(rows)
-                context.stream_time = part.stream_time
-                context.punctuate(part.due, part.stream_time)
-            outputs, counters = context.finish()
-            fitted = {name: self._fit(name, tables) for name, tables in outputs.items() if any(map(len, tables))}
-        except TaskCorruptedException:
-            raise
-        except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
-            raise ProcessorException(self._story(order, error), str(self.task), traceback_of(error)) from error
-        finally:
-            if os.getpid() != process:
-                # The processor has forked and its child has come out here, where it has nothing to do.
-                os._exit(1)
-        return fitted, counters
-
-    @staticmethod
-    def _elapsed_ms() -> int:
-        return round(time.monotonic() * 1_000)
-
-    def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
-        schema = next(found.schema for found in self._sub_topology.outputs if found.name == output)
-        tables = [table for table in tables if table.num_rows]
-        if schema is not None:
-            tables = [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
-        for table in tables:
-            if len(set(table.schema.names)) != len(table.schema.names):
-                raise TopicException(f"The rows for the output {output!r} have a column twice: {table.schema.names}.")
-        try:
-            return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
-        except pa.ArrowException as error:
-            raise TopicException(
-                f"The rows for the output {output!r} do not have the same columns ({error}). "
-                f"Maybe declare them: Output({output!r}, schema)."
-            ) from error
-
-    def _story(self, order: TaskOrder, error: BaseException) -> str:
-        # Those of the part that failed.
-        ranges = "; ".join(
-            f"topic {topic}, partition {self.task.partition}, offsets {start} to {end - 1}"
-            if end > start
-            else f"topic {topic}, partition {self.task.partition}, no rows"
-            for topic, (start, end) in self._context.offsets.items()
-        )
-        if self._context.record is not None:
-            topic, offset = self._context.record
-            ranges += f"; at the record {topic}, partition {self.task.partition}, offset {offset}"
-        return (
-            f"The processor {processor_name(self._sub_topology.processor)} of sub-topology {self._sub_topology.name!r} "
-            f"failed in task {self.task}, batch {order.batch} ({ranges or 'before its rows'}): {text_of(error)}"
-        )
 
     def _drain_changes(self) -> dict[str, pa.Table]:
         """What the batch changed, of the stores that have a changelog."""
@@ -441,25 +358,10 @@ class StreamTask:
     def close(self) -> None:
         """The task leaves this client; what is on disk stays."""
         try:
-            self._close_processor()
+            self._processors.close()
         finally:
             self._results.close()
             self._state.close()
-
-    def _close_processor(self) -> None:
-        if self._processor is not None:
-            processor, self._processor = self._processor, None
-            processor.close()
-
-
-def may_schedule(sub_topology: SubTopology) -> bool:
-    """What the processor's `init` asks for is not known before it is called; that it asks for nothing may be."""
-    factory: object = sub_topology.processor
-    while isinstance(factory, partial):
-        factory = factory.func
-    if not isinstance(factory, type):
-        return not is_ready_made(factory)
-    return getattr(factory, "init", None) is not Processor.init and not is_ready_made(factory)
 
 
 def failure_of(task: TaskId, error: BaseException) -> TaskFailure:

@@ -1,267 +1,132 @@
-"""What is to be computed: sub-topologies with co-partitioned sources, stores, a processor and outputs; checked when built.
+"""What is to be computed: sub-topologies and the tasks that they make; checked when built.
 
-`Topology` knows no files; `bind` holds it against the topics that exist and makes tasks.
+`Topology` knows no files; `bind` holds it against the topics that exist and makes tasks. What a task computes is a
+`ProcessorTopology`: a sub-topology, or several that read a topic together.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
 
 from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
-from task_assignor.runtime import processors
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, check_left_out
-from task_assignor.runtime.errors import TopicException, TopologyException
-from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
-from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topic_spec import TopicSpec, check_name
+from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.sub_topology import Output, Repartitioned, StoreSpec, SubTopology, processor_name, several
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
 
-StoreSpec = KeyValueStoreSpec | WindowStoreSpec
-
-
-def _several(given: Any, *alone: type) -> tuple[Any, ...]:
-    """What was given, one or several; what it should be is checked later."""
-    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, alone) else (given,)
-
-
-def _to_names(names: Iterable[str]) -> tuple[str, ...]:
-    return _several(names, str)
-
 
 @attrs.frozen
-class Output:
-    """Declares an output: committed rows are read under this name.
+class ProcessorTopology:
+    """What the tasks of one number compute: a sub-topology, or several that read a topic together (Kafka's name for it).
 
     Args:
-        name: name of the output, unique in the topology.
-        schema: its columns, of those that the processor returns; None: all of them.
-        format: what its files are: "arrow", or "parquet", which any engine reads; `manifest/<output>/files.txt` in the
-            folder of the run names those that are committed.
-    """
-
-    name: str
-    schema: pa.Schema | None = None
-    format: Literal["arrow", "parquet"] = attrs.field(default="arrow", kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        if self.format not in ("arrow", "parquet"):
-            raise TopologyException(
-                f"The format ({shown(self.format)}) of the output {self.name!r} must be 'arrow' or 'parquet'."
-            )
-        if not (self.schema is None or isinstance(self.schema, pa.Schema)):
-            raise TopologyException(
-                f"The schema ({shown(self.schema)}) of the output {self.name!r} must be a pyarrow.Schema, or None."
-            )
-        try:
-            check_name("output", self.name)
-        except TopicException as error:
-            raise TopologyException(str(error)) from None
-
-
-@attrs.frozen
-class Repartitioned(Output):
-    """Declares an output that another sub-topology of the same topology reads as a source: a repartition topic.
-
-    Its rows are put into partitions by a key of their own, as Kafka's partitioner does, and can be read as soon as they
-    are committed. Rows that all have read are deleted, so it is read within the run only.
-
-    Args:
-        name: name of the output, and of the source; unique in the topology.
-        schema: its columns; None: those that the processor says it gives (`output_schema`; the ready-made ones do).
-        key: key columns; equal keys are in one partition.
-        partitions: number of partitions, and so of the tasks that read it.
-        timestamp: column with the time of the event, or None.
-    """
-
-    key: tuple[str, ...] = attrs.field(kw_only=True, converter=_to_names)
-    partitions: int = attrs.field(kw_only=True)
-    timestamp: str | None = attrs.field(default=None, kw_only=True)
-
-    @property
-    def spec(self) -> TopicSpec:
-        """What it is like as a topic, for processors that ask for it.
-
-        Raises:
-            TopologyException: it has no schema, or cannot be so.
-        """
-        if self.schema is None:
-            raise TopologyException(
-                f"Of which columns the repartition topic {self.name!r} is must be known before the run. Maybe give its schema."
-            )
-        try:
-            return TopicSpec(self.name, self.partitions, self.schema, self.key, self.timestamp)
-        except TopicException as error:
-            raise TopologyException(str(error)) from None
-
-
-def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
-    return tuple(Output(output) if isinstance(output, str) else output for output in _several(outputs, str, Output))
-
-
-def _to_stores(stores: Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
-    return _several(stores)
-
-
-@attrs.frozen
-class SubTopology:
-    """A part of the topology whose tasks are independent of the others: task p reads partition p of all its sources.
-
-    Args:
-        name: name for people; unique in the topology.
-        sources: names of its source topics; they must have equal numbers of partitions.
-        processor: makes the processor of a task: a `Processor` class, or any callable without arguments. If it has a
-            method `check_sources(topics: Mapping[str, TopicSpec])`, that is called before the run and may raise.
-        stores: its stores.
-        outputs: names, or `Output`s with a schema. May be empty.
-        tables: sources to look things up in: a task reads them to their end before it reads any other source.
-        topology: name of the topology it belongs to, if the application has several (Kafka's named topologies, each
-            of which numbers its sub-topologies from 0); None: the one without a name.
-        bad_records: what becomes of a record that cannot be processed: "stop" (the run ends with an error that names
-            it), "skip" (it is left out and counted as `bad_records`), or `DeadLetters` (it is kept aside, too).
-        late_records: the same for records that come too late for a processor that knows when that is (`late`).
-        version: of the processor, whatever text; a run folder remembers it, and a run with another one is refused. Change it
-            when what the processor computes or keeps in its stores does not fit what it did before.
+        nodes: the sub-topologies, in the order of their declaration.
 
     Raises:
-        TopologyException: something of it is not allowed.
+        TopologyException: these cannot be computed by one task.
     """
 
-    name: str
-    sources: tuple[str, ...] = attrs.field(converter=_to_names)
-    processor: Callable[[], Processor]
-    stores: tuple[StoreSpec, ...] = attrs.field(default=(), converter=_to_stores)
-    outputs: tuple[Output, ...] = attrs.field(default=(), converter=_to_outputs)
-    tables: tuple[str, ...] = attrs.field(default=(), converter=_to_names)
-    topology: str | None = None
-    bad_records: LeftOut = "stop"
-    late_records: LeftOut = "stop"
-    version: str = ""
+    nodes: tuple[SubTopology, ...]
 
     def __attrs_post_init__(self) -> None:
-        where = f"The sub-topology {self.name!r}"
-        for name, policy in (("bad_records", self.bad_records), ("late_records", self.late_records)):
-            check_left_out(where, name, policy)
-        letters = [Output(name, DEAD_LETTER_SCHEMA) for name in self.dead_letters]
-        object.__setattr__(self, "outputs", (*(out for out in self.outputs if out not in letters), *letters))
-        if self.topology is not None:
-            _check_topology_name(where, self.topology)
-        if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
-            raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text on one line.")
-        if not isinstance(self.version, str):
-            raise TopologyException(f"{where}: the version ({shown(self.version)}) must be a text, such as '2'.")
-        if not self.sources:
-            raise TopologyException(f"{where} needs at least one source topic.")
-        strange: list[object] = [name for name in (*self.sources, *self.tables) if not isinstance(name, str)]
-        strange += [output for output in self.outputs if not isinstance(output, Output)]
-        if strange:
-            raise TopologyException(
-                f"{where} was given {shown(strange[0])}. Its sources and tables must be names, its outputs names or Output objects."
-            )
-        if len(set(self.sources)) != len(self.sources):
-            raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
-        unknown = [table for table in self.tables if table not in self.sources]
-        if unknown:
-            raise TopologyException(
-                f"{where} has tables {unknown} that are not among its sources {list(self.sources)}."
-            )
-        for store in self.stores:
-            if not isinstance(store, (KeyValueStoreSpec, WindowStoreSpec)):
-                raise TopologyException(f"{where} has a store that is no store declaration: {store!r}.")
-        if isinstance(self.processor, Processor):
-            raise TopologyException(
-                f"{where} was given a {type(self.processor).__name__} object as processor, but every task needs its own. "
-                f"Maybe give the class: processor={type(self.processor).__name__}."
-            )
-        if not callable(self.processor):
-            raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
-        self._check_needs_no_arguments(where)
-        for output in self.outputs:
-            if output.format == "parquet" and isinstance(output, Repartitioned):
+        for node in self.nodes:
+            first = self.nodes[0]
+            where = f"The sub-topologies {first.name!r} and {node.name!r} read a topic together, so their tasks are the same, but"
+            if node.topology != first.topology:
                 raise TopologyException(
-                    f"{where}: the output {output.name!r} is read by tasks, so it cannot be in Parquet."
+                    f"{where} one belongs to the topology {shown(first.topology)} and the other to {shown(node.topology)}. "
+                    "Maybe write the topic under a second name."
                 )
-            if output.format == "parquet" and output.schema is None and not hasattr(self.processor, "output_schema"):
+            either = sorted((set(node.sources) & set(self.tables)) - set(node.tables))
+            if either:
                 raise TopologyException(
-                    f"{where} has the output {output.name!r} in Parquet without its columns: whoever reads the files needs "
-                    f"the same in each. Maybe declare them: Output({output.name!r}, schema, format='parquet')."
+                    f"The topic {either[0]!r} is a table for some of the sub-topologies {self.name}, and none for {node.name!r}. A "
+                    "task reads its tables to their end first. Maybe name it among the tables of all, or of none."
+                )
+            together = tuple(source for source in self.sources if source in node.sources)
+            if together != node.sources:
+                raise TopologyException(
+                    f"{where} {node.name!r} names {list(node.sources)} in another order, which is that of records of equal "
+                    f"times. Maybe name them as {list(together)}."
                 )
 
     @property
-    def dead_letters(self) -> tuple[str, ...]:
-        """Names of the outputs for records that are left out; they are among `outputs`, at their end."""
-        policies = (self.bad_records, self.late_records)
-        return tuple(dict.fromkeys(policy.output for policy in policies if isinstance(policy, DeadLetters)))
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(node.name for node in self.nodes)
 
-    def _check_needs_no_arguments(self, where: str) -> None:
-        if inspect.isclass(self.processor) and not issubclass(self.processor, Processor):
-            raise TopologyException(f"{where}: the processor {self.processor.__name__} is not a subclass of Processor.")
-        if inspect.isclass(self.processor) and inspect.isabstract(self.processor):
-            missing = ", ".join(sorted(getattr(self.processor, "__abstractmethods__", ())))
-            raise TopologyException(f"{where}: the processor {self.processor.__name__} does not define {missing}.")
-        try:
-            inspect.signature(self.processor).bind()
-        except TypeError as error:
-            raise TopologyException(
-                f"{where}: the processor {processor_name(self.processor)} cannot be made without arguments ({error}). "
-                "Maybe use functools.partial."
-            ) from None
-        except ValueError:
-            pass  # no signature to be had: the first task will show
+    @property
+    def processors_name(self) -> str:
+        """What to call its processors in messages."""
+        return ", ".join(processor_name(node.processor) for node in self.nodes)
 
+    @property
+    def topology(self) -> str | None:
+        """Name of the topology that it belongs to."""
+        return self.nodes[0].topology
 
-def _check_topology_name(where: str, name: str) -> None:
-    try:
-        check_name("topology", name)
-    except TopicException as error:
-        raise TopologyException(f"{where}: {error}") from None
-    if "__" in name:
-        # It is written `name__0_1`.
-        raise TopologyException(
-            f"{where}: the topology name ({name!r}) must not contain '__', which ends it in task ids."
-        )
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of its source topics, in the order in which they are read at equal times."""
+        return tuple(dict.fromkeys(source for node in self.nodes for source in node.sources))
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of those that are read to their end first."""
+        return tuple(dict.fromkeys(table for node in self.nodes for table in node.tables))
 
-def factory_name(factory: object) -> str:
-    """What makes a processor; a run folder remembers it."""
-    wrapped = getattr(factory, "func", factory)
-    return str(getattr(wrapped, "__qualname__", type(wrapped).__qualname__))
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """The stores of all."""
+        return tuple(store for node in self.nodes for store in node.stores)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs of all."""
+        return tuple(output for node in self.nodes for output in node.outputs)
 
 
-def is_ready_made(factory: object) -> bool:
-    """It makes processors of ours."""
-    return getattr(factory, "__module__", "").startswith(processors.__name__)
-
-
-def processor_name(factory: object) -> str:
-    """What to call a processor in messages: a ready-made one says it itself, by what its user wrote."""
-    return str(getattr(factory, "shown_as", "") or factory_name(factory))
+def _to_processor_topologies(sub_topologies: Iterable[SubTopology]) -> tuple[ProcessorTopology, ...]:
+    """Those that read a topic together, directly or by way of others, in the order of the first of each."""
+    groups: list[list[SubTopology]] = []
+    for sub in sub_topologies:
+        meets = [group for group in groups if any(set(sub.sources) & set(node.sources) for node in group)]
+        groups = [group for group in groups if group not in meets[1:]]
+        if meets:
+            meets[0] += [node for group in meets[1:] for node in group]
+            meets[0].append(sub)
+        else:
+            groups.append([sub])
+    order = [*sub_topologies]
+    return tuple(ProcessorTopology(tuple(sorted(group, key=order.index))) for group in groups)
 
 
 def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> tuple[SubTopology, ...]:
-    return _several(sub_topologies, SubTopology)
+    return several(sub_topologies, SubTopology)
 
 
 @attrs.frozen
 class Topology:
     """All sub-topologies of an application. The i-th (of its named topology) has the tasks `i_0`, `i_1` and so on.
 
+    Those that read a topic together count as one: as in Kafka, a task reads its partition for all of them.
+
     Args:
         sub_topologies: the sub-topologies.
 
     Raises:
-        TopologyException: names are not unique, a source topic belongs to two sub-topologies, or one reads an output of
-            another that is not `Repartitioned`, or its own.
+        TopologyException: names are not unique, one reads an output of another that is not `Repartitioned`, or its own,
+            or such that read a topic together cannot be computed by one task.
     """
 
     sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=_to_sub_topologies)
+    processor_topologies: tuple[ProcessorTopology, ...] = attrs.field(init=False, repr=False, eq=False)
+    """What the tasks compute, in the order of their numbers."""
 
     def __attrs_post_init__(self) -> None:
         if not self.sub_topologies:
@@ -271,13 +136,9 @@ class Topology:
                 raise TopologyException(f"A Topology is made of SubTopology objects, but was given {sub_topology!r}.")
         subs = self.sub_topologies
         _check_unique("sub-topology", ((sub.name, sub.name) for sub in subs))
-        _check_unique(
-            "source topic",
-            ((topic, sub.name) for sub in subs for topic in sub.sources),
-            "As in Kafka a topic is read by one sub-topology. Maybe merge them, or write the topic under a second name.",
-        )
         _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
         _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
+        object.__setattr__(self, "processor_topologies", _to_processor_topologies(subs))
         outputs = {output.name: output for sub in subs for output in sub.outputs}
         for sub in subs:
             for topic in sub.sources:
@@ -295,10 +156,13 @@ class Topology:
             )
         self._in_order()
 
-    def sub_topology_of(self, task: TaskId) -> SubTopology:
-        """The sub-topology that a task belongs to."""
-        numbers = number_sub_topologies((sub.topology, None) for sub in self.sub_topologies)
-        return self.sub_topologies[numbers.index((task.topology_name, task.subtopology))]
+    def of_task(self, task: TaskId) -> ProcessorTopology:
+        """What a task computes."""
+        return self.processor_topologies[self._numbers.index((task.topology_name, task.subtopology))]
+
+    @property
+    def _numbers(self) -> list[tuple[str | None, int]]:
+        return number_sub_topologies((found.topology, None) for found in self.processor_topologies)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -314,30 +178,30 @@ class Topology:
     @property
     def writers(self) -> dict[str, tuple[str | None, int]]:
         """Repartition topic -> named topology and number of the sub-topology that writes it."""
-        numbers = number_sub_topologies((sub.topology, None) for sub in self.sub_topologies)
         return {
             output.name: number
-            for sub, number in zip(self.sub_topologies, numbers, strict=True)
-            for output in sub.outputs
+            for found, number in zip(self.processor_topologies, self._numbers, strict=True)
+            for output in found.outputs
             if isinstance(output, Repartitioned)
         }
 
     def _in_order(self) -> list[SubTopology]:
         """The sub-topologies, those that write a repartition topic before those that read it."""
-        found: list[SubTopology] = []
+        order: list[SubTopology] = []
         missing = set(self.repartitions)
-        left = list(self.sub_topologies)
+        left = list(self.processor_topologies)
         while left:
-            ready = [sub for sub in left if missing.isdisjoint(sub.sources)]
+            ready = [found for found in left if missing.isdisjoint(found.sources)]
             if not ready:
+                names = [node.name for found in left for node in found.nodes]
                 raise TopologyException(
-                    f"The sub-topologies {', '.join(repr(sub.name) for sub in left)} read what they write themselves, directly or "
+                    f"The sub-topologies {', '.join(map(repr, names))} read what they write themselves, directly or "
                     "by way of each other, so they would never come to an end."
                 )
-            found += ready
-            missing -= {output.name for sub in ready for output in sub.outputs}
-            left = [sub for sub in left if sub not in ready]
-        return found
+            order += [node for found in ready for node in found.nodes]
+            missing -= {output.name for found in ready for output in found.outputs}
+            left = [found for found in left if found not in ready]
+        return order
 
     def specs(self, topics: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:
         """What all sources are like, repartition topics included.
@@ -376,9 +240,10 @@ class Topology:
                         f"The topics: {', '.join(sorted(topics)) or 'none'}."
                     )
         topics = self.specs(topics)
+        for found in self.processor_topologies:
+            _check_key_types(found, topics)
+            _check_zones(found, topics)
         for sub in self.sub_topologies:
-            _check_key_types(sub, topics)
-            _check_zones(sub, topics)
             check = getattr(sub.processor, "check_sources", None)
             if check is not None:
                 check({topic: topics[topic] for topic in sub.sources})
@@ -400,23 +265,23 @@ class Topology:
         """
         return [
             SubTopologyShape(
-                sub.name,
-                tuple(source for source in sub.sources if source not in self.repartitions),
+                found.name,
+                tuple(source for source in found.sources if source not in self.repartitions),
                 {
-                    store.name: changelog_topic(application_id, store.name, sub.topology) if store.logged else None
-                    for store in sub.stores
+                    store.name: changelog_topic(application_id, store.name, found.topology) if store.logged else None
+                    for store in found.stores
                 },
-                sub.topology,
+                found.topology,
                 tuple(
-                    repartition_topic(application_id, source) for source in sub.sources if source in self.repartitions
+                    repartition_topic(application_id, source) for source in found.sources if source in self.repartitions
                 ),
                 tuple(
                     repartition_topic(application_id, output.name)
-                    for output in sub.outputs
+                    for output in found.outputs
                     if isinstance(output, Repartitioned)
                 ),
             )
-            for sub in self.sub_topologies
+            for found in self.processor_topologies
         ]
 
 
@@ -461,22 +326,22 @@ def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Ma
         seen[name] = place
 
 
-def _check_key_types(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
-    first, *others = sub.sources
+def _check_key_types(found: ProcessorTopology, topics: Mapping[str, TopicSpec]) -> None:
+    first, *others = found.sources
     for other in others:
         one, two = topics[first], topics[other]
         if one.key_types != two.key_types:
             raise TopologyException(
-                f"The sources of the sub-topology {sub.name!r} are not co-partitioned: equal keys of {first!r} "
+                f"The sources of the sub-topology {found.name!r} are not co-partitioned: equal keys of {first!r} "
                 f"({', '.join(one.key)}: {', '.join(one.key_types)}) and {other!r} ({', '.join(two.key)}: "
                 f"{', '.join(two.key_types)}) have different bytes, so they would meet in different partitions. "
                 "Maybe write one topic again with the key cast to the type of the other."
             )
 
 
-def _check_zones(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
+def _check_zones(found: ProcessorTopology, topics: Mapping[str, TopicSpec]) -> None:
     """Times that meet - those of the records, and those in keys - have all a time zone or none has."""
-    specs = [topics[name] for name in sub.sources]
+    specs = [topics[name] for name in found.sources]
     groups = [
         [(spec, spec.timestamp) for spec in specs if spec.timestamp is not None],
         *(
@@ -486,11 +351,11 @@ def _check_zones(sub: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
     ]
     for group in groups:
         kinds = [(spec.name, column, spec.schema.field(column).type) for spec, column in group]
-        found = {kind.tz is None: (topic, column, kind) for topic, column, kind in kinds if pa.types.is_timestamp(kind)}
-        if len(found) == 2:
-            (naive, column, kind), (zoned, other, zone) = found[True], found[False]
+        times = {kind.tz is None: (topic, column, kind) for topic, column, kind in kinds if pa.types.is_timestamp(kind)}
+        if len(times) == 2:
+            (naive, column, kind), (zoned, other, zone) = times[True], times[False]
             raise TopologyException(
-                f"The sources of the sub-topology {sub.name!r} cannot be compared: the column {column!r} of {naive!r} "
+                f"The sources of the sub-topology {found.name!r} cannot be compared: the column {column!r} of {naive!r} "
                 f"has no time zone ({kind}), but {other!r} of {zoned!r} has one ({zone}). Maybe write {naive!r} again with "
                 "its zone: pyarrow.compute.assume_timezone."
             )

@@ -345,7 +345,7 @@ class PinnedTasks:
 
     def _open(self, task: TaskId) -> _Place:
         """Start the Spark task of a task."""
-        name = self._bootstrap.topology.sub_topology_of(task).name
+        name = self._bootstrap.topology.of_task(task).name
         what = (
             f"Task {task} ({name}) of {self._bootstrap.application_id}: {self._bootstrap.spec.name}, {self._executor}"
         )

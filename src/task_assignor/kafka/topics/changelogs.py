@@ -17,7 +17,7 @@ from task_assignor.runtime.frames import padded
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topology import StoreSpec
+from task_assignor.runtime.sub_topology import StoreSpec
 
 Record = tuple[bytes, bytes | None]
 _PIECE_BYTES: Final = 400_000

@@ -14,7 +14,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks, stable_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
-from task_assignor.runtime.topology import SubTopology, Topology, changelog_topic
+from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import listed
 
@@ -171,15 +171,15 @@ def needed_ends(connection: Connection, application_id: str, topology: Topology,
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
     """
-    subs = {task: topology.sub_topology_of(task) for task in tasks}
-    sources = [(topic, task.partition) for task, sub in subs.items() for topic in sub.sources]
+    parts = {task: topology.of_task(task) for task in tasks}
+    sources = [(topic, task.partition) for task, part in parts.items() for topic in part.sources]
     found = committed_offsets(connection, application_id, sources)
     needed: dict[str, dict[int, tuple[int, TaskId]]] = {}
-    for task, sub in subs.items():
-        committed = {topic: found[topic, task.partition] for topic in sub.sources if (topic, task.partition) in found}
+    for task, part in parts.items():
+        committed = {topic: found[topic, task.partition] for topic in part.sources if (topic, task.partition) in found}
         if committed:
             last = committed_of(application_id, task.partition, committed)
-            for topic, partition, end in _ends(application_id, task, sub, last):
+            for topic, partition, end in _ends(application_id, task, part, last):
                 of_topic = needed.setdefault(topic, {})
                 of_topic[partition] = max(of_topic.get(partition, (0, task)), (end, task))
     return needed
@@ -218,12 +218,14 @@ def hidden(connection: Connection, needed: Ends) -> list[str]:
     ]
 
 
-def _ends(application_id: str, task: TaskId, sub: SubTopology, last: Committed) -> Iterator[tuple[str, int, int]]:
+def _ends(
+    application_id: str, task: TaskId, part: ProcessorTopology, last: Committed
+) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and the offset after the last record that a task has committed there."""
-    for store in sub.stores:
+    for store in part.stores:
         end = last.stores.get(store.name, (0, 0))[1]
         if store.logged and end:
-            yield changelog_topic(application_id, store.name, sub.topology), task.partition, end
+            yield changelog_topic(application_id, store.name, part.topology), task.partition, end
     for (name, partition), end in last.written.items():
-        if name in {output.name for output in sub.outputs}:
+        if name in {output.name for output in part.outputs}:
             yield name, partition, end

@@ -40,7 +40,7 @@ from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
-from task_assignor.runtime.topology import SubTopology, changelog_topic
+from task_assignor.runtime.topology import ProcessorTopology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import duration
@@ -83,9 +83,9 @@ class KafkaResults:
         self.committed_at = 0.0
         """When a transaction was committed last."""
 
-    def of_task(self, task: TaskId, sub_topology: SubTopology, files: TaskResults) -> TaskTransactions:
+    def of_task(self, task: TaskId, topology: ProcessorTopology, files: TaskResults) -> TaskTransactions:
         """The transactions of a task."""
-        return TaskTransactions(task, sub_topology, files, self)
+        return TaskTransactions(task, topology, files, self)
 
 
 class TaskTransactions:
@@ -93,32 +93,30 @@ class TaskTransactions:
 
     Args:
         task: the task.
-        sub_topology: what it computes.
+        topology: what it computes.
         files: the folder of the run, which may have older changelogs.
         results: what the tasks of the process share.
     """
 
-    def __init__(self, task: TaskId, sub_topology: SubTopology, files: TaskResults, results: KafkaResults) -> None:
+    def __init__(self, task: TaskId, topology: ProcessorTopology, files: TaskResults, results: KafkaResults) -> None:
         self._task = task
         self._files = files
         self._results = results
         self._connection = results.connection
         self._transactional_id = f"{results.application_id}-{task}"
         self._changelogs = {
-            store.name: changelog_topic(results.application_id, store.name, sub_topology.topology)
-            for store in sub_topology.stores
+            store.name: changelog_topic(results.application_id, store.name, topology.topology)
+            for store in topology.stores
             if store.logged
         }
         self._codecs: dict[str, ChangelogCodec] = {
-            store.name: changelog_codec(store) for store in sub_topology.stores if store.logged
+            store.name: changelog_codec(store) for store in topology.stores if store.logged
         }
-        self._sources = sub_topology.sources
-        self._outputs = [output.name for output in sub_topology.outputs]
+        self._sources = topology.sources
+        self._outputs = [output.name for output in topology.outputs]
         self._connection.topics.update(self._outputs, self._sources, self._changelogs.values())
         self._times = {
-            store.name: store.time
-            for store in sub_topology.stores
-            if store.logged and isinstance(store, WindowStoreSpec)
+            store.name: store.time for store in topology.stores if store.logged and isinstance(store, WindowStoreSpec)
         }
         """Window store -> its time column."""
         self._needed: dict[str, Needed] = {}

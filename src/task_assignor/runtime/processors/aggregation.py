@@ -25,8 +25,8 @@ from task_assignor.runtime.processors.columns import (
 )
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
+from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Output, SubTopology
 
 if TYPE_CHECKING:
     import polars as pl

@@ -27,8 +27,8 @@ from task_assignor.runtime.processors.columns import (
 )
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, valid_keys
 from task_assignor.runtime.processors.tables import Moments, Updates, table_store, values_at
+from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Output, SubTopology
 
 _LOOKUPS: Final = ("inner", "left")
 _PAIRS: Final = ("inner", "left", "outer")

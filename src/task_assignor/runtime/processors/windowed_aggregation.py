@@ -48,9 +48,9 @@ from task_assignor.runtime.processors.records import (
     with_times,
 )
 from task_assignor.runtime.stores.window import WindowStoreSpec
+from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Output, SubTopology
 from task_assignor.sdk.integers import INT64_MAX
 
 if TYPE_CHECKING:

@@ -42,9 +42,9 @@ from task_assignor.runtime.processors.records import (
     with_times,
 )
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
+from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Output, SubTopology
 
 HOWS: Final = ("inner", "left", "outer")
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}

@@ -26,16 +26,16 @@ from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.sub_topology import is_ready_made
 from task_assignor.runtime.task import (
     StreamTask,
     TaskEnvironment,
     failure_of,
     local_positions,
-    may_schedule,
     positions_on_disk,
     share_snapshot,
 )
-from task_assignor.runtime.topology import is_ready_made
+from task_assignor.runtime.task_processors import may_schedule
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 
@@ -150,8 +150,8 @@ class TasksHere:
             task = self._tasks.get(job.task)
             if task is None:
                 step("its stores are opened")
-                sub_topology = self._bootstrap.topology.sub_topology_of(job.task)
-                task = self._tasks.setdefault(job.task, StreamTask(job.task, sub_topology, self._environment))
+                topology = self._bootstrap.topology.of_task(job.task)
+                task = self._tasks.setdefault(job.task, StreamTask(job.task, topology, self._environment))
             if job.kind is JobKind.SNAPSHOT:
                 return self._snapshot(task)
             if job.order is not None:
@@ -171,7 +171,7 @@ class TasksHere:
     def is_due(self, task: TaskId) -> bool:
         """By its schedules; of a task that was not begun here they are not known."""
         found = self._tasks.get(task)
-        return may_schedule(self._bootstrap.topology.sub_topology_of(task)) if found is None else found.is_due()
+        return may_schedule(self._bootstrap.topology.of_task(task)) if found is None else found.is_due()
 
     def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
         """Wait for the result's files."""

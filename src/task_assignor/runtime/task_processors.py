@@ -1,0 +1,234 @@
+"""The processors of a task, side by side: when each is called, and what they give. Files and state are `task`'s."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from task_assignor.runtime.blame import text_of, traceback_of
+from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException
+from task_assignor.runtime.machines.protocol import TaskOrder
+from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.steps import step
+from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.sub_topology import SubTopology, is_ready_made, processor_name
+from task_assignor.runtime.task_input import Part, TaskInput
+from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_writing import fit_to_schema
+from task_assignor.runtime.topology import ProcessorTopology
+from task_assignor.sdk import TaskId
+
+T = TypeVar("T")
+
+
+class TaskProcessors:
+    """The processors of a task, one for each sub-topology that it computes.
+
+    Args:
+        application_id: `application.id`.
+        task: the task.
+        topology: what it computes.
+        topics: its source topics, by name.
+        stores: its stores, by name.
+
+    Attributes:
+        stream_time: newest time of all records so far, ms; None: there were none.
+    """
+
+    def __init__(
+        self,
+        application_id: str,
+        task: TaskId,
+        topology: ProcessorTopology,
+        topics: Mapping[str, TopicSpec],
+        stores: Mapping[str, Store],
+    ) -> None:
+        self.stream_time: int | None = None
+        self._task = task
+        self._schemas = {output.name: output.schema for output in topology.outputs}
+        self._nodes = [_Node(application_id, task, node, topics, stores) for node in topology.nodes]
+        self._current = self._nodes[0]
+
+    def is_due(self) -> bool:
+        """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
+        return any(node.is_due() for node in self._nodes)
+
+    def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
+        """Process one batch.
+
+        Args:
+            order: what it is.
+            batch: its rows.
+
+        Returns:
+            Output -> its rows, and the counters.
+
+        Raises:
+            ProcessorException: a processor raised, or gave something that is no table.
+            TaskCorruptedException: a store on disk cannot be read.
+        """
+        process = os.getpid()
+        try:
+            return self._run(order, batch)
+        except TaskCorruptedException:
+            raise
+        except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
+            raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error
+        finally:
+            if os.getpid() != process:
+                # The processor has forked and its child has come out here, where it has nothing to do.
+                os._exit(1)
+
+    def close(self) -> None:
+        """They are given up; `run` begins with others."""
+        for node in self._nodes:
+            node.close()
+
+    def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
+        self.stream_time = order.base.stream_time
+        for node in self._in_turn():
+            node.begin(order, batch)
+        schedules = [schedule for node in self._nodes for schedule in node.context.schedules]
+        for part in batch.parts(order.base.stream_time, schedules):
+            for node in self._in_turn():
+                node.process(part)
+            self.stream_time = part.stream_time
+            for node in self._in_turn():
+                node.punctuate(part)
+        outputs: dict[str, pa.Table] = {}
+        counters: Counter[str] = Counter()
+        for node in self._in_turn():
+            tables, counts = node.context.finish()
+            outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
+            counters.update(counts)
+        return outputs, dict(counters)
+
+    def _in_turn(self) -> Iterator[_Node]:
+        for node in self._nodes:
+            self._current = node
+            yield node
+
+    def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
+        schema = self._schemas[output]
+        tables = [table for table in tables if table.num_rows]
+        if schema is not None:
+            tables = [fit_to_schema(table, schema, f"the output {output!r}") for table in tables]
+        for table in tables:
+            if len(set(table.schema.names)) != len(table.schema.names):
+                raise TopicException(f"The rows for the output {output!r} have a column twice: {table.schema.names}.")
+        try:
+            return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+        except pa.ArrowException as error:
+            raise TopicException(
+                f"The rows for the output {output!r} do not have the same columns ({error}). "
+                f"Maybe declare them: Output({output!r}, schema)."
+            ) from error
+
+    def _story(self, order: TaskOrder, error: BaseException) -> str:
+        node, context = self._current.node, self._current.context
+        # Those of the part that failed.
+        ranges = "; ".join(
+            f"topic {topic}, partition {context.partition}, offsets {start} to {end - 1}"
+            if end > start
+            else f"topic {topic}, partition {context.partition}, no rows"
+            for topic, (start, end) in context.offsets.items()
+        )
+        if context.record is not None:
+            topic, offset = context.record
+            ranges += f"; at the record {topic}, partition {context.partition}, offset {offset}"
+        return (
+            f"The processor {processor_name(node.processor)} of sub-topology {node.name!r} failed in task {self._task}, "
+            f"batch {order.batch} ({ranges or 'before its rows'}): {text_of(error)}"
+        )
+
+
+class _Node:
+    """One of the processors, with its context: what it may know of the task."""
+
+    def __init__(
+        self,
+        application_id: str,
+        task: TaskId,
+        node: SubTopology,
+        topics: Mapping[str, TopicSpec],
+        stores: Mapping[str, Store],
+    ) -> None:
+        self.node = node
+        self.context = TaskContext(
+            application_id,
+            task,
+            {name: topics[name] for name in node.sources},
+            tuple(output.name for output in node.outputs if output.name not in node.dead_letters),
+            {store.name: stores[store.name] for store in node.stores},
+            node.bad_records,
+            node.late_records,
+            {output.name: output.schema for output in node.outputs},
+        )
+        self._processor: Processor | None = None
+
+    def is_due(self) -> bool:
+        if self._processor is None:
+            return _may_schedule(self.node)
+        return bool(self.context.due_by_clock(_elapsed_ms()))
+
+    def begin(self, order: TaskOrder, batch: TaskInput) -> None:
+        """Before the rows of a batch: what is due by the clock."""
+        step()
+        if self._processor is None:
+            processor = self.node.processor()
+            self.context.renew(_elapsed_ms())
+            processor.init(self.context)
+            self._processor = processor
+        self.context.begin(order.batch, *(self._own(of) for of in (batch.offsets, batch.rows, batch.row_offsets)))
+        self.context.stream_time = order.base.stream_time
+        self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
+
+    def process(self, part: Part) -> None:
+        """The rows of a part that are of its sources."""
+        assert self._processor is not None
+        rows = self._own(part.rows)
+        self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets))
+        # Those of the others are none of its business.
+        if any(table.num_rows for table in rows.values()):
+            found = self._processor.process_batch(rows, self.context)
+            if found is not None:
+                (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
+        self.context.stream_time = part.stream_time
+
+    def punctuate(self, part: Part) -> None:
+        """After a part: what is due by stream time."""
+        due = [schedule for schedule in part.due if schedule in self.context.schedules]
+        self.context.punctuate(due, part.stream_time)
+
+    def close(self) -> None:
+        if self._processor is not None:
+            processor, self._processor = self._processor, None
+            processor.close()
+
+    def _own(self, by_topic: Mapping[str, T]) -> dict[str, T]:
+        return {topic: by_topic[topic] for topic in self.node.sources}
+
+
+def may_schedule(topology: ProcessorTopology) -> bool:
+    """What its processors' `init` ask for is not known before it is called; that they ask for nothing may be."""
+    return any(_may_schedule(node) for node in topology.nodes)
+
+
+def _may_schedule(node: SubTopology) -> bool:
+    factory: object = node.processor
+    while isinstance(factory, partial):
+        factory = factory.func
+    if not isinstance(factory, type):
+        return not is_ready_made(factory)
+    return getattr(factory, "init", None) is not Processor.init and not is_ready_made(factory)
+
+
+def _elapsed_ms() -> int:
+    return round(time.monotonic() * 1_000)

@@ -1,0 +1,337 @@
+"""Sub-topologies that read a topic together: one task computes them, and each gives what it gives alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
+    DeadLetters,
+    KeyValueStoreSpec,
+    Output,
+    Processor,
+    RecordProcessor,
+    Repartitioned,
+    SubTopology,
+    TaskContext,
+    Topic,
+    Topology,
+    TopologyException,
+    WindowedJoin,
+    write_topic,
+)
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.protocol import TaskOrder
+from task_assignor.runtime.machines.records import TaskCommit
+from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.sdk import StreamsException, TaskId
+from tests.budget import examples
+from tests.runtime.support import application
+
+TASK = TaskId(0, 0)
+SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
+OUT = pa.schema([("number", pa.int64()), ("what", pa.string())])
+Sources = Mapping[str, list[int | None]]
+
+
+class Told(RecordProcessor):
+    """Numbers what it is told, across batches: records, and the hours of its clock."""
+
+    name, interval_ms = "a", 10
+
+    def init(self, context: TaskContext) -> None:
+        """Be called by stream time."""
+        self.context = context
+        context.schedule(self.interval_ms, "stream_time", self.tell)
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """The record with its number."""
+        return [self.numbered(f"{topic}{record['n']}")]
+
+    def tell(self, time: int) -> list[Mapping[str, Any]]:
+        """The time with its number."""
+        return [self.numbered(f"time {time}")]
+
+    def numbered(self, what: str) -> Mapping[str, Any]:
+        """The next row."""
+        store = self.context.key_value_store(f"last-{self.name}")
+        number = (store.get(0) or {"number": 0})["number"] + 1
+        store.put(0, {"number": number})
+        return {"number": number, "what": what}
+
+
+class ToldToo(Told):
+    """The same at other times."""
+
+    name, interval_ms = "b", 7
+
+
+def told(kind: type[Told], *sources: str, **more: Any) -> SubTopology:
+    """Such a sub-topology."""
+    store = KeyValueStoreSpec(f"last-{kind.name}", pa.schema([("k", pa.int64())]), pa.schema([("number", pa.int64())]))
+    return SubTopology(kind.name, sources, kind, [store], [Output(f"out-{kind.name}", OUT)], **more)
+
+
+def run_task(root: Path, topology: Topology, sources: Sources, cuts: Iterable[int]) -> dict[str, list[str]]:
+    """What each output of the only task has, in the order of the numbers, whose batches have so many rows at most."""
+    logs = {}
+    for name, times in sources.items():
+        rows = pa.table([[0] * len(times), pa.array(times, pa.int64()), list(range(len(times)))], schema=SCHEMA)
+        write_topic(root / "topics", name, rows, partitions=1, key=["k"], timestamp="at")
+        logs[name] = Topic.open(root / "topics", name)
+    what = topology.of_task(TASK)
+    progress = Progress({TASK: what.sources}, {name: [len(sources[name])] for name in what.sources}, what.tables)
+    task = StreamTask(TASK, what, TaskEnvironment("app", "run", root / "run", root / "state", logs))
+    found: dict[str, list[dict[str, Any]]] = {output.name: [] for output in what.outputs}
+    most = [*cuts]
+    while True:
+        ranges, more = progress.next_ranges(TASK, most[0])
+        most.append(most.pop(0))
+        if not ranges:
+            break
+        base = progress.position(TASK)
+        result = task.process(TaskOrder(TASK, base.batch + 1, 1, ranges, base, more))
+        for name, file in result.outputs.items():
+            found[name] += pa.ipc.open_file(str(root / "run" / file.path)).read_all().to_pylist()
+        commit = TaskCommit(
+            *(TASK, result.batch, "c", "p", "m", "a", 1, result.offsets, {}, result.changelogs),
+            stream_time=result.position.stream_time,
+        )
+        progress.advance(commit)
+    task.close()
+    return {name: [row["what"] for row in sorted(rows, key=lambda row: row["number"])] for name, rows in found.items()}
+
+
+times = st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=12)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys("xyz", times)), st.lists(st.integers(1, 6), min_size=1, max_size=4))
+@settings(max_examples=examples(40), deadline=None)
+def test_each_is_told_what_it_is_told_whatever_the_batches_are(sources: Sources, cuts: list[int]) -> None:
+    """Their records and the times of the task; batches are cut for each of them."""
+    topology = Topology([told(Told, "x", "y"), told(ToldToo, "y", "z")])
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        whole = run_task(Path(one), topology, sources, [1_000])
+        assert run_task(Path(two), topology, sources, cuts) == whole
+    for name, own in (("out-a", "xy"), ("out-b", "yz")):
+        records = [what for what in whole[name] if not what.startswith("time")]
+        assert sorted(records) == sorted(f"{topic}{row}" for topic in own for row in range(len(sources[topic])))
+    newest = max((time for found in sources.values() for time in found if time is not None), default=None)
+    if newest is not None:
+        last = [[what for what in whole[name] if what.startswith("time")][-1] for name in whole]
+        assert all(newest // step == int(what[5:]) // step for what, step in zip(last, (10, 7), strict=True))
+
+
+@given(times, st.lists(st.integers(1, 6), min_size=1, max_size=4))
+@settings(max_examples=examples(25), deadline=None)
+def test_beside_one_with_the_same_sources_each_gives_what_it_gives_alone(
+    found: list[int | None], cuts: list[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        both, one, other = (Path(folder) / name for name in ("both", "one", "other"))
+        together = run_task(both, Topology([told(Told, "x"), told(ToldToo, "x")]), {"x": found}, cuts)
+        alone = run_task(one, Topology([told(Told, "x")]), {"x": found}, [1_000])
+        alone |= run_task(other, Topology([told(ToldToo, "x")]), {"x": found}, [1_000])
+    assert together == alone
+
+
+# Whole runs.
+
+
+def orders(root: Path, rows: int = 400) -> pa.Table:
+    """A topic with times that rise."""
+    table = pa.table(
+        {
+            "item": [row * 7 % 11 for row in range(rows)],
+            "shop": [row % 3 for row in range(rows)],
+            "at": pa.array([row * 10 for row in range(rows)], pa.int64()),
+            "amount": [row % 5 for row in range(rows)],
+        }
+    )
+    write_topic(root / "topics", "orders", table, partitions=3, key="item", timestamp="at")
+    write_topic(root / "topics", "views", table, partitions=3, key="item", timestamp="at")
+    return table
+
+
+def several(root: Path) -> list[SubTopology]:
+    """A join and two aggregates of one stream."""
+    specs = [Topic.open(root / "topics", name).spec for name in ("orders", "views")]
+    join = WindowedJoin(left="orders", right="views", before_ms=150, after_ms=150)
+    items = Aggregation(source="orders", aggregates={"sum": Aggregate.sum("amount")})
+    shops = Aggregation(source="orders", by=["item", "shop"], aggregates={"rows": Aggregate.count()})
+    return [
+        join.sub_topology("join", "pairs"),
+        items.sub_topology("items", "per-item", topics=specs),
+        shops.sub_topology("shops", "per-shop", topics=specs),
+    ]
+
+
+def newest(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
+    """The last row of each key; each task's are in order."""
+    found = {tuple(row[key] for key in keys): row for row in table.to_pylist()}
+    return [found[key] for key in sorted(found)]
+
+
+def test_a_join_and_two_aggregates_of_one_stream_give_what_each_gives_alone(tmp_path: Path) -> None:
+    orders(tmp_path)
+    parts = several(tmp_path)
+    result = application(tmp_path, Topology(parts), run_dir=tmp_path / "together").run()
+    assert {str(task) for record in result.commits.records() for task in record.tasks} == {"0_0", "0_1", "0_2"}
+    alone = {
+        name: application(tmp_path, Topology(part), run_dir=tmp_path / name).run().table(name)
+        for name, part in zip(("pairs", "per-item", "per-shop"), parts, strict=True)
+    }
+    order = [(name, "ascending") for name in alone["pairs"].column_names]
+    assert result.table("pairs").num_rows > 400
+    assert result.table("pairs").sort_by(order).equals(alone["pairs"].sort_by(order))
+    assert newest(result.table("per-item"), ["item"]) == newest(alone["per-item"], ["item"])
+    assert newest(result.table("per-shop"), ["item", "shop"]) == newest(alone["per-shop"], ["item", "shop"])
+
+
+class Broken(Processor):
+    """Does not like rows."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Raise at the rows of the only source that it knows."""
+        assert [*batch] == ["orders"]
+        assert (context.outputs, [*context.topics]) == (("broken",), ["orders"])
+        raise ZeroDivisionError("no")
+
+
+def test_an_error_names_the_one_that_raised_and_its_rows(tmp_path: Path) -> None:
+    orders(tmp_path)
+    parts = [several(tmp_path)[0], SubTopology("wrong", "orders", Broken, outputs=["broken"])]
+    with pytest.raises(
+        StreamsException, match=r"Broken of sub-topology 'wrong' failed .*\(topic orders, partition \d, off[^;]*\)"
+    ):
+        application(tmp_path, Topology(parts)).run()
+
+
+class Odd(RecordProcessor):
+    """Cannot bear odd amounts."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[dict[str, Any]]:
+        """Half of it."""
+        if record["amount"] % 2:
+            raise ValueError("odd")
+        return [{"half": record["amount"] // 2}]
+
+
+class Even(Odd):
+    """Tells what it sees."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[dict[str, Any]]:
+        """The amount."""
+        return [{"amount": record["amount"]}]
+
+
+def test_what_is_bad_for_one_is_left_out_there_only(tmp_path: Path) -> None:
+    rows = orders(tmp_path)
+    odd = sum(amount % 2 for amount in rows.column("amount").to_pylist())
+    parts = [
+        SubTopology("halves", "orders", Odd, outputs=["halves"], bad_records=DeadLetters("odd")),
+        SubTopology("all", "orders", Even, outputs=["all"]),
+    ]
+    result = application(tmp_path, Topology(parts)).run()
+    assert result.table("odd").num_rows == odd
+    assert result.table("halves").num_rows == rows.num_rows - odd
+    assert result.table("all").num_rows == rows.num_rows
+
+
+def test_a_sub_topology_that_comes_to_a_topic_later_is_another_run(tmp_path: Path) -> None:
+    """Its stores would lack what was read before."""
+    orders(tmp_path)
+    parts = several(tmp_path)
+    application(tmp_path, Topology(parts[:2])).run()
+    with pytest.raises(StreamsException, match=r"sub-topologies, shops: was not there"):
+        application(tmp_path, Topology(parts)).run()
+
+
+def test_one_of_several_may_be_read_by_another_key(tmp_path: Path) -> None:
+    """The repartition topic that one of them writes has tasks of its own."""
+    rows = orders(tmp_path)
+    shops = Repartitioned("by-shop", pa.schema([("shop", pa.int64())]), key="shop", partitions=2)
+
+    total = Aggregation(source="by-shop", aggregates={"rows": Aggregate.count()})
+    parts = several(tmp_path)
+    parts[1] = SubTopology("shop", "orders", Shop, outputs=[shops])
+    topology = Topology([*parts, total.sub_topology("total", "totals", topics=[shops.spec])])
+    assert [found.name for found in topology.processor_topologies] == ["join, shop, shops", "total"]
+    totals = newest(application(tmp_path, topology).run().table("totals"), ["shop"])
+    of_shop = rows.column("shop").to_pylist()
+    assert totals == [{"shop": shop, "rows": of_shop.count(shop)} for shop in range(3)]
+
+
+class Shop(Processor):
+    """By shop."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """Its column."""
+        return batch["orders"].select(["shop"])
+
+
+# Which read together.
+
+
+class Pass(Processor):
+    """Does nothing."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Nothing."""
+
+
+def _sub(name: str, *sources: str, **more: Any) -> SubTopology:
+    return SubTopology(name, sources, Pass, **more)
+
+
+@pytest.mark.parametrize(
+    ("parts", "names"),
+    [
+        ([_sub("a", "x"), _sub("b", "y"), _sub("c", "x")], ["a, c", "b"]),
+        ([_sub("a", "x"), _sub("b", "y"), _sub("c", "x", "y")], ["a, b, c"]),
+        ([_sub("a", "x"), _sub("b", "y"), _sub("c", "z"), _sub("d", "y", "z"), _sub("e", "w")], ["a", "b, c, d", "e"]),
+    ],
+)
+def test_those_that_read_a_topic_directly_or_by_way_of_others_are_one(
+    parts: list[SubTopology], names: list[str]
+) -> None:
+    assert [found.name for found in Topology(parts).processor_topologies] == names
+
+
+_RING = Repartitioned("ring", SCHEMA, key="k", partitions=2)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([_sub("a", "x"), _sub("b", "x", topology="t")], "one belongs to the topology None and the other to 't'"),
+        ([_sub("a", "x", "y"), _sub("b", "y", "x")], r"'b' names \['y', 'x'\] in another order.* as \['x', 'y'\]"),
+        (
+            [_sub("a", "x", "y", tables=["y"]), _sub("b", "y")],
+            "'y' is a table for some of the sub-topologies a, b, and none for 'b'",
+        ),
+        ([_sub("a", "x"), _sub("b", "y", "x", tables=["x"])], "'x' is a table for some .* none for 'a'"),
+        ([_sub("a", "x", outputs=[_RING]), _sub("b", "x", "ring")], "'a', 'b' read what they write themselves"),
+    ],
+)
+def test_what_one_task_cannot_compute_is_refused(parts: list[SubTopology], message: str) -> None:
+    with pytest.raises(TopologyException, match=message):
+        Topology(parts)
+
+
+def test_all_that_one_task_reads_must_be_co_partitioned(tmp_path: Path) -> None:
+    orders(tmp_path)
+    rows = pa.table({"item": ["a"], "at": pa.array([1], pa.int64())})
+    write_topic(tmp_path / "topics", "texts", rows, partitions=3, key="item", timestamp="at")
+    parts = [_sub("a", "orders"), _sub("b", "orders", "texts")]
+    with pytest.raises(TopologyException, match=r"'a, b' are not co-partitioned"):
+        application(tmp_path, Topology(parts))
