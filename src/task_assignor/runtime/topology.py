@@ -32,6 +32,26 @@ class ProcessorTopology:
     """
 
     nodes: tuple[SubTopology, ...]
+    sources: tuple[str, ...] = attrs.field(init=False)
+    """Names of its source topics; of records with equal times those of the first come first."""
+
+    @sources.default
+    def _sources(self) -> tuple[str, ...]:
+        # The order of each node, as far as possible the first that is named first.
+        left = list(dict.fromkeys(source for node in self.nodes for source in node.sources))
+        order: list[str] = []
+        while left:
+            waits = {source for node in self.nodes for source in [one for one in node.sources if one in left][1:]}
+            ready = [source for source in left if source not in waits]
+            if not ready:
+                raise TopologyException(
+                    f"The sub-topologies {self.name} name the topics {left} that they read together in different orders, but of "
+                    "records with equal times a task sees those of the first one first. Maybe name them in one order, or write one "
+                    "under a second name."
+                )
+            order.append(ready[0])
+            left.remove(ready[0])
+        return tuple(order)
 
     def __attrs_post_init__(self) -> None:
         for node in self.nodes:
@@ -46,13 +66,7 @@ class ProcessorTopology:
             if either:
                 raise TopologyException(
                     f"The topic {either[0]!r} is a table for some of the sub-topologies {self.name}, and none for {node.name!r}. A "
-                    "task reads its tables to their end first. Maybe name it among the tables of all, or of none."
-                )
-            together = tuple(source for source in self.sources if source in node.sources)
-            if together != node.sources:
-                raise TopologyException(
-                    f"{where} {node.name!r} names {list(node.sources)} in another order, which is that of records of equal "
-                    f"times. Maybe name them as {list(together)}."
+                    "task reads its tables to their end first. Maybe name it among the tables of all, or of none (table_first= of a join)."
                 )
 
     @property
@@ -69,11 +83,6 @@ class ProcessorTopology:
     def topology(self) -> str | None:
         """Name of the topology that it belongs to."""
         return self.nodes[0].topology
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of its source topics, in the order in which they are read at equal times."""
-        return tuple(dict.fromkeys(source for node in self.nodes for source in node.sources))
 
     @property
     def tables(self) -> tuple[str, ...]:
