@@ -324,27 +324,33 @@ def test_a_sub_topology_that_comes_to_a_topic_later_is_another_run(tmp_path: Pat
         application(tmp_path, Topology(parts)).run()
 
 
-def test_one_of_several_may_be_read_by_another_key(tmp_path: Path) -> None:
-    """The repartition topic that one of them writes has tasks of its own."""
+def test_a_repartition_topic_may_have_several_uses_too(tmp_path: Path) -> None:
+    """One of several sub-topologies writes it, others read it together."""
     rows = orders(tmp_path)
-    shops = Repartitioned("by-shop", pa.schema([("shop", pa.int64())]), key="shop", partitions=2)
-
+    columns = pa.schema([("shop", pa.int64()), ("amount", pa.int64())])
+    shops = Repartitioned("by-shop", columns, key="shop", partitions=2)
     total = Aggregation(source="by-shop", aggregates={"rows": Aggregate.count()})
+    most = Aggregation(source="by-shop", aggregates={"most": Aggregate.max("amount")})
     parts = several(tmp_path)
     parts[1] = SubTopology("shop", "orders", Shop, outputs=[shops])
-    topology = Topology([*parts, total.sub_topology("total", "totals", topics=[shops.spec])])
-    assert [found.name for found in topology.processor_topologies] == ["join, shop, shops", "total"]
-    totals = newest(application(tmp_path, topology).run().table("totals"), ["shop"])
-    of_shop = rows.column("shop").to_pylist()
-    assert totals == [{"shop": shop, "rows": of_shop.count(shop)} for shop in range(3)]
+    parts.append(total.sub_topology("total", "totals", topics=[shops.spec]))
+    parts.append(most.sub_topology("most", "most", topics=[shops.spec]))
+    topology = Topology(parts)
+    assert [found.name for found in topology.processor_topologies] == ["join, shop, shops", "total, most"]
+    result = application(tmp_path, topology).run()
+    of_shop, amounts = rows.column("shop").to_pylist(), rows.column("amount").to_pylist()
+    numbers = [{"shop": shop, "rows": of_shop.count(shop)} for shop in range(3)]
+    assert newest(result.table("totals"), ["shop"]) == numbers
+    largest = [max(amount for one, amount in zip(of_shop, amounts, strict=True) if one == shop) for shop in range(3)]
+    assert [row["most"] for row in newest(result.table("most"), ["shop"])] == largest
 
 
 class Shop(Processor):
     """By shop."""
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
-        """Its column."""
-        return batch["orders"].select(["shop"])
+        """Its columns."""
+        return batch["orders"].select(["shop", "amount"])
 
 
 # Which read together.
