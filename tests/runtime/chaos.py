@@ -24,6 +24,8 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
     CommitLog,
     KeyValueStoreSpec,
     Launcher,
@@ -33,6 +35,7 @@ from task_assignor.runtime import (
     Rebalanced,
     RecordProcessor,
     RunEvent,
+    RunResult,
     RuntimeOptions,
     StreamsApplication,
     SubTopology,
@@ -40,6 +43,7 @@ from task_assignor.runtime import (
     Topology,
     write_topic,
 )
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException
 from tests.runtime.chaos_acts import DriverDied, Trouble, send
 from tests.runtime.chaos_files import Damage, lose
@@ -243,8 +247,8 @@ class Chaos(Trouble):
         """What a processor does once has been done."""
         return (self.root / "marks" / kind).exists()
 
-    def _live(self) -> tuple[pa.Table | None, Exception | None]:
-        """One life: the output, if the run came to its end; or its error, if it has one.
+    def _live(self) -> tuple[RunResult | None, Exception | None]:
+        """One life: its result, if the run came to its end; or its error, if it has one.
 
         Raises:
             KeyboardInterrupt: somebody else asked this process to stop.
@@ -263,7 +267,7 @@ class Chaos(Trouble):
                 raise KeyboardInterrupt(result.stopped)
             # A life that goes up to the ends which it found has not read what the topic gained meanwhile.
             if is_at_end and (was_whole if self._awaited is None else self._topic.is_whole):
-                return result.table("totals-out"), None
+                return result, None
             self._topic.grow(self._random.randint(1, ROWS))
             return None, None
         except PowerFailed:
@@ -287,7 +291,17 @@ class Chaos(Trouble):
             "totals", pa.schema([("key", pa.int64())]), pa.schema([("count", pa.int64()), ("sum", pa.int64())])
         )
         processor = partial(RunningTotals, self.root / "marks", slow, hangs_at, full_at)
-        return Topology([SubTopology("totals", "left", processor, [store], [Output("totals-out", SCHEMA)])])
+        totals = SubTopology("totals", "left", processor, [store], [Output("totals-out", SCHEMA)])
+        if not self._has_sums:
+            return Topology(totals)
+        sums = Aggregation(source="left", aggregates={"count": Aggregate.count(), "sum": Aggregate.sum("value")})
+        spec = TopicSpec("left", PARTITIONS, source().schema, ("key",), "at")
+        return Topology([totals, sums.sub_topology("sums", "sums", topics=[spec])])
+
+    @property
+    def _has_sums(self) -> bool:
+        """The same tasks compute something ready-made besides."""
+        return self.seed % 2 == 1
 
     # What happens.
 
@@ -363,11 +377,14 @@ class Chaos(Trouble):
 
     # What must hold.
 
-    def _check(self, found: pa.Table) -> None:
-        rows = [tuple(row.values()) for row in found.select(SCHEMA.names).to_pylist()]
+    def _check(self, result: RunResult) -> None:
+        rows = [tuple(row.values()) for row in result.table("totals-out").select(SCHEMA.names).to_pylist()]
         assert len(rows) == ROWS, f"{len(rows)} rows in place of {ROWS}: {self.happened}"
         expected = reference()
         assert set(rows) == expected, f"other rows than of a plain computation: {self.happened}"
+        if self._has_sums:
+            last = {row["key"]: (row["count"], row["sum"]) for row in result.table("sums").to_pylist()}
+            assert last == {key: (count, total) for key, _, count, total in sorted(expected)}, f"sums: {self.happened}"
         self._markers.check(self._at("run"), {row[1]: row for row in expected})
         check_owners(CommitLog(self._at("run")))
 
