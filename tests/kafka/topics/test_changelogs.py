@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from task_assignor.kafka.topics.changelogs import changelog_codec
+from task_assignor.kafka.topics.changelogs import BEGINS_ANEW, changelog_codec, of_this_life
 from task_assignor.runtime import KeyValueStoreSpec, WindowStoreSpec
 
 KEY = pa.schema([("k", pa.string())])
@@ -29,6 +29,14 @@ def test_changes_of_a_key_value_store_that_gained_a_column_are_read_together() -
     restored = newer.create()
     restored.apply(changelog_codec(newer).decode(records))
     assert restored.all().to_pylist() == [{"k": "a", "n": 1, "more": None}, {"k": "b", "n": 3, "more": "x"}]
+
+
+def test_what_is_of_a_life_before_does_not_count() -> None:
+    """Where offsets and folder of the run were lost; the record that says so is the key of no row."""
+    records = [(b"a", b"1"), BEGINS_ANEW, (b"b", None), BEGINS_ANEW, (b"c", b"2")]
+    assert [*of_this_life(records)] == [(b"c", b"2")]
+    assert [*of_this_life(records[:4])] == []
+    assert [*of_this_life(records[:1])] == records[:1]
 
 
 def test_changes_of_a_window_store_that_gained_a_column_are_read_together() -> None:

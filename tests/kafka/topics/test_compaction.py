@@ -55,13 +55,15 @@ class Toggle(RecordProcessor):
         return [{"key": record["key"], "was": -1 if found is None else found["at"]}]
 
 
+@pytest.mark.parametrize("are_offsets_lost", [False, True])
 @pytest.mark.parametrize("is_second_life", [False, True])
 def test_a_state_that_is_older_than_deletions_that_were_compacted_away_does_not_bring_them_back(
-    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, is_second_life: bool
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, is_second_life: bool, are_offsets_lost: bool
 ) -> None:
     """As that of a client which comes back after days: keys were there again that had been deleted, without a word.
 
-    Nor does what the changelog has of a life before, of which the offsets and the folder are lost.
+    Nor does what the changelog has of a life before, of which the offsets and the folder are lost; nor if the group's offsets
+    have expired once more.
     """
     servers, application_id, source, output = (
         kafka_cluster.bootstrap_servers,
@@ -99,11 +101,16 @@ def test_a_state_that_is_older_than_deletions_that_were_compacted_away_does_not_
         ).run()
 
     admin = AdminClient({"bootstrap.servers": servers})
+
+    def lose_offsets() -> None:
+        for done in admin.delete_consumer_groups([application_id]).values():
+            done.result(60)
+
     if is_second_life:
         run(200, 200, 200)
         shutil.rmtree(run_dir)
-        gone = [TopicPartition(source, 0, 3)]
-        for done in (*admin.delete_consumer_groups([application_id]).values(), *admin.delete_records(gone).values()):
+        lose_offsets()
+        for done in admin.delete_records([TopicPartition(source, 0, 3)]).values():
             done.result(60)
         expected.clear()
     run(*range(KEYS), 100)
@@ -122,6 +129,8 @@ def test_a_state_that_is_older_than_deletions_that_were_compacted_away_does_not_
     wait_until(are_gone, "the deletions are compacted away")
     shutil.rmtree(run_dir / "clients")
     (tmp_path / "older").rename(run_dir / "clients")
+    if are_offsets_lost:
+        lose_offsets()
     again = run(*range(KEYS), 200)
     assert {found.origin for found in again.restores if found.role == "active"} == {"snapshot"}
     assert in_any_order(rows_of(servers, output)) == in_any_order(told)

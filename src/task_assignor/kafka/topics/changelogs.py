@@ -2,6 +2,9 @@
 
 Of a key-value store a record is a key with its row, or without a value: it was deleted. Of a window store it is a piece of
 the rows that came, with the stream time and expiry, as an Arrow stream; its key is a running number.
+
+Where an application begins anew, since nobody knows any more what it had processed, a record says so: what is before it does not
+count. It has a key of its own, so that compaction leaves it there.
 """
 
 from __future__ import annotations
@@ -20,9 +23,16 @@ from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.sub_topology import StoreSpec
 
 Record = tuple[bytes, bytes | None]
+BEGINS_ANEW: Final[Record] = (b"\xfftask-assignor begins anew\xff", b"")
+"""No text is such a key, and no row of several key columns."""
 _PIECE_BYTES: Final = 400_000
 """A record may be 1 MB if nobody has said anything else (`max.message.bytes`)."""
 _NUMBER: Final = struct.Struct(">q")
+
+
+def of_this_life(records: Sequence[Record]) -> Sequence[Record]:
+    """The records without those before which the application has begun anew."""
+    return records[max((place for place, record in enumerate(records, 1) if record == BEGINS_ANEW), default=0) :]
 
 
 class ChangelogCodec(Protocol):

@@ -47,8 +47,6 @@ class Committed(
         ends: output -> for each partition the offset after the last record that the task has ever written there; 0: none.
         packed: the same in less room, if brokers would refuse so much: rounded down to a multiple of 16, or of a power of it,
             if need be.
-        since: store -> the first offset of its changelog that counts; absent: 0. What is before is of another life of the
-            application, of which nobody knew any more what it had processed.
     """
 
     begin: Mapping[str, int]
@@ -59,7 +57,6 @@ class Committed(
     windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     packed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    since: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def metadata(self) -> str:

@@ -9,8 +9,8 @@ nobody heard of any more was committed; its result, in the metadata of these off
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
 
 import pyarrow as pa
@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, changelog_codec
+from task_assignor.kafka.topics.changelogs import (
+    BEGINS_ANEW,
+    ChangelogCodec,
+    Record,
+    changelog_codec,
+    of_this_life,
+)
 from task_assignor.kafka.topics.committed import (
     Committed,
     RecordsLostException,
@@ -132,8 +138,6 @@ class TaskTransactions:
         """When, in seconds of the monotonic clock."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
-        self._since: Mapping[str, int] = {}
-        """`Committed.since`."""
         self._written: dict[tuple[str, int], int] = {}
         """(output, partition) -> the offset after the last record that was written there."""
         self._begun = 0.0
@@ -179,12 +183,12 @@ class TaskTransactions:
             for store, end in ends.items():
                 self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
             self._ends = ends
-            self._since = {} if order.base.batch >= 0 else {store: end for store, end in ends.items() if end}
+            if order.base.batch < 0:
+                self._begin_anew()
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
         last = committed_of(group, partition, committed)
         self._written.update(last.written)
-        self._since = last.since
         self._ends = {store: last.stores.get(store, (0, 0))[1] for store in self._changelogs}
         self._needed = {
             store: Needed.of(*last.windows[store], self._ends[store])
@@ -210,6 +214,20 @@ class TaskTransactions:
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
+
+    def _begin_anew(self) -> None:
+        """Say in the changelogs that what they have of before does not count: nobody knows any more what it was made of."""
+        former = {store: [BEGINS_ANEW] for store, end in self._ends.items() if end}
+        if former:
+            with self._transaction() as producer:
+                self._ends.update(self._produce_changes(producer, former))
+                what = f"begin anew with the changelogs of task {self._task}"
+                if not self._repeat(producer, what, producer.commit_transaction):
+                    # As in `_commit`, but nothing says whether it is; once more does no harm.
+                    self.close()
+                    raise TaskMigratedException(
+                        f"Kafka has perhaps not let task {self._task} begin anew; it is tried again."
+                    )
 
     def _committed(self) -> dict[str, tuple[int, str]]:
         """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
@@ -237,7 +255,7 @@ class TaskTransactions:
                 max(end - before - bool(before), 0),
                 0,
                 self._task.partition,
-                before if is_one else last.since.get(store, 0),
+                before if is_one else 0,
                 end,
             )
             for store, (before, end) in last.stores.items()
@@ -269,11 +287,7 @@ class TaskTransactions:
             for name, rows in outputs.items()
         }
         logged = {store: self._codecs[store].encode(found, self._ends[store]) for store, found in changes.items()}
-        producer = self._producer
-        assert producer is not None, "begin() comes before write()"
-        self._begun = time.monotonic()
-        try:
-            producer.begin_transaction()
+        with self._transaction() as producer:
             reached: dict[tuple[str, int], int] = {}
             for name, records in written.items():
                 latest = {record[2]: number for number, record in enumerate(records)}
@@ -298,11 +312,8 @@ class TaskTransactions:
                 {name: found.num_rows for name, found in outputs.items()},
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
                 self._ends_with(reached),
-                since=self._since,
             )
             self._commit(producer, offsets, last.metadata)
-        except (KafkaException, SystemError) as error:
-            self._give_up(refusal_of(error))
         made = Made(
             {
                 name: FileRef.of_topic(
@@ -332,6 +343,18 @@ class TaskTransactions:
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Producer]:
+        """Begins one, which is committed inside."""
+        producer = self._producer
+        assert producer is not None, "begin() comes first"
+        self._begun = time.monotonic()
+        try:
+            producer.begin_transaction()
+            yield producer
+        except (KafkaException, SystemError) as error:
+            self._give_up(refusal_of(error))
 
     def _ends_with(self, reached: Mapping[tuple[str, int], int]) -> dict[str, tuple[int, ...]]:
         """Output -> where each of its partitions ends, as far as the task has written there."""
@@ -508,15 +531,11 @@ class TaskTransactions:
         start, end = file.offsets
         partition = self._task.partition
         records = self._changelog_records(file.topic, store, start, end)
-        is_all = start <= self._since.get(store, 0)
-        if not is_all and not is_fresh and store not in self._times and len(records) < file.rows:
+        if start and not is_fresh and store not in self._times and len(records) < file.rows:
             # A deletion may be among those that are gone, and with it all that was said of its key before.
-            committed = self._committed()
-            known = committed_of(self._results.application_id, partition, committed).since if committed else {}
-            is_all, start = True, known.get(store, 0)
-            records = self._changelog_records(file.topic, store, start, end)
+            start, records = 0, self._changelog_records(file.topic, store, 0, end)
         try:
-            table = self._codecs[store].decode([(record.key(), record.value()) for record in records])
+            table = self._codecs[store].decode(of_this_life(records))
         except (ValueError, TypeError, pa.ArrowException) as error:
             raise CorruptLogException(
                 f"The changelog topic {file.topic}, partition {partition}, offsets {start} to {end - 1} has records that this "
@@ -525,11 +544,11 @@ class TaskTransactions:
                 partition,
                 start,
             ) from error
-        if is_all:
+        if not start:
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
         return table
 
-    def _changelog_records(self, topic: str, store: str, start: int, end: int) -> list[Any]:
+    def _changelog_records(self, topic: str, store: str, start: int, end: int) -> list[Record]:
         """Those between two offsets that have not been removed because they had expired.
 
         Raises:
@@ -539,7 +558,8 @@ class TaskTransactions:
         while True:
             begin = min(max(start, self._first[store]), end)
             try:
-                return self._results.reader.read(topic, partition, begin, end)
+                found = self._results.reader.read(topic, partition, begin, end)
+                return [(record.key(), record.value()) for record in found]
             except RecordsGoneException:
                 first, committed = first_offset(self._connection, topic, partition), self._committed()
                 needed = (
