@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     MarkerRefused,
     Rebalanced,
     RunFinished,
+    RuntimeOptions,
     append_topic,
     committed_files,
     list_markers,
@@ -27,8 +28,13 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.coordinator_commits import Commits
+from task_assignor.runtime.machines.coordinator_members import Members
+from task_assignor.runtime.machines.coordinator_orders import Orders
+from task_assignor.runtime.machines.coordinator_values import Announce, StoreCommit
 from task_assignor.runtime.machines.markers import Markers
 from task_assignor.runtime.machines.progress import KEPT_MARKERS, Progress
+from task_assignor.runtime.machines.protocol import Hello, Position, TaskResult
 from task_assignor.runtime.machines.records import Marker, TaskCommit
 from task_assignor.sdk import ConfigException, TaskId
 from tests.runtime.support import QUICK, Watch, application, stream, write_streams
@@ -222,3 +228,32 @@ def test_a_marker_waits_for_what_its_topics_have_when_they_were_looked_at() -> N
     (reached,) = markers.take_reached(progress, 2_500).values()
     assert reached == MarkerReached("m", 1, {"t": (6,)}, 1.5)
     assert not markers
+
+
+def test_a_marker_that_the_last_commit_before_a_failure_reaches_counts_and_is_known_to_the_next_coordinator() -> None:
+    """Who fails, or must stop, commits and says nothing else: the marker would be refused, though all of it is done."""
+    task, options = TaskId(0, 0), RuntimeOptions()
+    opening = CommitRecord(0, "app", 1, 1, 0, opened_by="here")
+    progress, orders, members = (
+        Progress.after(Checkpoint(), [opening], {task: ["t"]}, {"t": [5]}),
+        Orders(),
+        Members("run", 1),
+    )
+    commits = Commits(opening, progress, orders, members, options.checkpoint_every_commits)
+    process_id = "00000000-0000-0000-0000-000000000001"
+    member = members.add(1, Hello("c", process_id, "run", 1, None, {}, None, "pid 1", "here", 1, {}), progress, 0)
+    order = orders.give(member, progress, task, 1, progress.next_ranges(task, 10), 0)
+    assert commits.markers.want("m", progress, 0) == ""
+    commits.markers.aim(["m"], progress)
+    progress.advance(orders.accept(member, TaskResult(task, 0, 1, order.ranges, {}, {}, Position(0, 1, 0))))
+    told = list(commits.commit(1, 1_000))
+    records = [opening, *(found.record for found in told if isinstance(found, StoreCommit))]
+    (reached,) = [
+        found.event for found in told if isinstance(found, Announce) and isinstance(found.event, MarkerReached)
+    ]
+    assert (reached.name, reached.commit, reached.offsets) == ("m", 2, {"t": (5,)})
+    after = Progress.after(Checkpoint(), records, {task: ["t"]}, {"t": [5]})
+    assert [(marker.name, marker.commit) for marker in after.markers] == [("m", 2)]
+    # It was stored, but the coordinator had ended before it could say so; or just before it was stored.
+    assert Markers().want("m", after, 0) == "there is one of that name"
+    assert Markers().want("m", Progress.after(Checkpoint(), records[:-1], {task: ["t"]}, {"t": [5]}), 0) == ""
