@@ -285,6 +285,17 @@ def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:
     assert polars == "False"
 
 
+def test_a_fork_server_has_no_threads_that_a_fork_would_lose(tmp_path: Path) -> None:
+    """OpenBLAS ends its own before each fork and starts them when it needs them; jemalloc looks after its one, and its locks."""
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    launcher.add(_bootstrap(tmp_path))
+    server = Path(f"/proc/{launcher.pids['c']}/stat").read_text().rpartition(")")[2].split()[1]
+    threads = {path.name: (path / "comm").read_text().strip() for path in Path(f"/proc/{server}/task").iterdir()}
+    launcher.stop(PATIENCE_S)
+    threads.pop(server)
+    assert {*threads.values()} <= {"jemalloc_bg_thd"}
+
+
 def test_clients_get_what_the_settings_and_specs_say(tmp_path: Path) -> None:
     launcher = Idle(error=ClientException("enough"))
     config = settings(

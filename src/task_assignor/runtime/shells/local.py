@@ -33,7 +33,8 @@ _LEFT: Final = ""
 """The reason of a client that was told to end; a processor that ends its process can give none."""
 FORKED: Final = ("task_assignor.runtime.shells.client_shell", "pyarrow.pandas_compat", "pandas")
 """What the fork server imports: all that clients need but polars, which must not be forked (https://docs.pola.rs/user-guide/misc/multiprocessing).
-pyarrow asks for both others at its first conversion, where pandas is installed; what is not there is passed over."""
+pyarrow asks for both others at its first conversion, where pandas is installed; what is not there is passed over. They bring the
+threads of OpenBLAS, which ends them before each fork, and that of jemalloc, which looks after it and its locks at one."""
 
 
 _FOR_OTHERS: Final = "task_assignor.runtime.shells.fork_server"
