@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
-from tests.kafka.topics.records import PARTITIONS, write_records
+from tests.kafka.topics.records import PARTITIONS, rows_of, write_records
 from tests.kafka.topics.test_sinks import Counting, committed_rows
 from tests.runtime.support import QUICK
 
@@ -80,6 +81,33 @@ def test_partitions_that_are_added_end_the_run_with_what_to_do(
         match=f"has {PARTITIONS} partitions, but needs {PARTITIONS + 2}. Maybe its sources were given more",
     ):
         counting.run(tmp_path / "run")
+
+
+def test_partitions_that_are_added_to_an_output_are_told_and_cost_no_rows(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records of a key are in another partition from then on, without a word; at the end of the run, and before the next one."""
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    is_added = False
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal is_added
+        if isinstance(event, BatchesCommitted) and not is_added:
+            is_added = True
+            for done in admin.create_partitions([NewPartitions(counting.output, PARTITIONS + 2)]).values():
+                done.result(60)
+
+    told = f"The topic {counting.output} has {PARTITIONS + 2} partitions, and had {PARTITIONS} when it was last written"
+    counting.run(tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20))
+    assert caplog.text.count(told) == 1
+    counting.add(ROWS)
+    caplog.clear()
+    counting.run(tmp_path / "run")
+    assert caplog.text.count(told) == 1, "at its beginning; what it has written since is in all of them"
+    totals = [(row["key"], row["count"]) for row in rows_of(counting.servers, counting.output)]
+    assert len(set(totals)) == len(totals), "each total is told once"
+    assert dict(sorted(totals)) == Counter(counting.rows.column("key").to_pylist())
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])

@@ -16,8 +16,10 @@ from task_assignor.kafka.topics.offsets import committed_offsets, high_watermark
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import listed
 
+_log = logger_of(__name__)
 Ends = Mapping[str, Mapping[int, tuple[int, TaskId]]]
 """Topic -> partition -> the offset after the last record that a task has committed there, and that task."""
 _MOST_METADATA: Final = 4096
@@ -72,8 +74,21 @@ class Committed(
     @property
     def written(self) -> dict[tuple[str, int], int]:
         """(output, partition) -> the offset after the last record that the task has written there, or one before it."""
-        ends = {**self.ends, **{name: _unpacked(text) for name, text in self.packed.items()}}
-        return {(name, partition): end for name, found in ends.items() for partition, end in enumerate(found) if end}
+        return {
+            (name, partition): end
+            for name, found in self._all_ends.items()
+            for partition, end in enumerate(found)
+            if end
+        }
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Output -> how many partitions it had when the task wrote."""
+        return {name: len(ends) for name, ends in self._all_ends.items()}
+
+    @property
+    def _all_ends(self) -> dict[str, Sequence[int]]:
+        return {**self.ends, **{name: _unpacked(text) for name, text in self.packed.items()}}
 
 
 def _packed(ends: Sequence[int], bits: int) -> str:
@@ -162,24 +177,53 @@ def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -
         )
 
 
-def needed_ends(connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> Ends:
-    """Where the topics of outputs and changelogs must reach at least, by what the tasks have committed.
+def last_commits(
+    connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
+) -> dict[TaskId, Committed]:
+    """What the last transactions of the tasks did that have committed anything.
 
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
     """
-    parts = {task: topology.of_task(task) for task in tasks}
-    sources = [(topic, task.partition) for task, part in parts.items() for topic in part.sources]
-    found = committed_offsets(connection, application_id, sources)
-    needed: dict[str, dict[int, tuple[int, TaskId]]] = {}
-    for task, part in parts.items():
-        committed = {topic: found[topic, task.partition] for topic in part.sources if (topic, task.partition) in found}
+    sources = {task: topology.of_task(task).sources for task in tasks}
+    places = [(topic, task.partition) for task, topics in sources.items() for topic in topics]
+    found = committed_offsets(connection, application_id, places)
+    last: dict[TaskId, Committed] = {}
+    for task, topics in sources.items():
+        committed = {topic: found[topic, task.partition] for topic in topics if (topic, task.partition) in found}
         if committed:
-            last = committed_of(application_id, task.partition, committed)
-            for topic, partition, end in _ends(application_id, task, part, last):
-                of_topic = needed.setdefault(topic, {})
-                of_topic[partition] = max(of_topic.get(partition, (0, task)), (end, task))
+            last[task] = committed_of(application_id, task.partition, committed)
+    return last
+
+
+def needed_ends(application_id: str, topology: Topology, last: Mapping[TaskId, Committed]) -> Ends:
+    """Where the topics of outputs and changelogs must reach at least, by what the tasks have committed."""
+    needed: dict[str, dict[int, tuple[int, TaskId]]] = {}
+    for task, committed in last.items():
+        for topic, partition, end in _ends(application_id, task, topology.of_task(task), committed):
+            of_topic = needed.setdefault(topic, {})
+            of_topic[partition] = max(of_topic.get(partition, (0, task)), (end, task))
     return needed
+
+
+def warn_of_more_partitions(last: Collection[Committed], partitions_of: Callable[[str], int]) -> None:
+    """Say that outputs were given more partitions than they had when the tasks last wrote there.
+
+    Raises:
+        RecordsLostException: one is another topic by now.
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    for name in sorted({name for committed in last for name in committed.partitions}):
+        before = max(committed.partitions.get(name, 0) for committed in last)
+        now = partitions_of(name)
+        if now > before:
+            _log.warning(
+                "The topic %s has %d partitions, and had %d when it was last written: somebody has added some. Records of a key "
+                "go into another partition from the next run on, or earlier from a client that is started anew.",
+                name,
+                now,
+                before,
+            )
 
 
 def check_kept(connection: Connection, needed: Ends, partitions_of: Callable[[str], int]) -> None:

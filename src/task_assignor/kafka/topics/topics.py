@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 import attrs
@@ -15,7 +16,15 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from task_assignor.group import GroupException, plan_topics
 from task_assignor.kafka.client_settings import BOOTSTRAP_SERVERS, UNDERSTOOD, ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.committed import Ends, RecordsLostException, check_kept, hidden, needed_ends
+from task_assignor.kafka.topics.committed import (
+    Ends,
+    RecordsLostException,
+    check_kept,
+    hidden,
+    last_commits,
+    needed_ends,
+    warn_of_more_partitions,
+)
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
 from task_assignor.kafka.topics.declaration import KafkaTopic
@@ -258,8 +267,11 @@ class KafkaTopics:
     def _check_kept(
         self, connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
     ) -> Ends:
-        needed = needed_ends(connection, application_id, topology, tasks)
-        check_kept(connection, needed, lambda name: self._partitions_of(connection, name))
+        last = last_commits(connection, application_id, topology, tasks)
+        needed = needed_ends(application_id, topology, last)
+        partitions_of = partial(self._partitions_of, connection)
+        check_kept(connection, needed, partitions_of)
+        warn_of_more_partitions(last.values(), partitions_of)
         return needed
 
     def _partitions_of(self, connection: Connection, name: str) -> int:
