@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -426,6 +427,35 @@ def test_files_that_no_commit_names_are_deleted_and_the_work_of_this_moment_is_n
     assert late not in run.files
     assert mine <= set(run.files)
     run.check()
+
+
+def test_what_others_put_into_the_folder_is_left_alone_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of another run, whose files have names like ours, those that were merged were deleted: through a link, or in a copy."""
+    other, run = Run(tmp_path / "other"), Run(tmp_path / "run")
+    for one in (other, run):
+        one.go_on(8, every=4)
+    ours = {*run.root.rglob("*")}
+    for name in ("replaced", "checkpoints", "history", "commits", "output", "output/out", "output/out/0"):
+        folder = run.root / name
+        folder.mkdir(exist_ok=True)
+        for file in ("notes.txt", "backup-000000000001.json", "2024-01-02-report.csv"):
+            (folder / file).write_text("mine")
+        for link, target in {"gone": "nowhere", "circle": "circle", "a-file": "notes.txt"}.items():
+            (folder / link).symlink_to(target)
+        (folder / "000000000001-0000000000000.json").mkdir()
+        (folder / "linked").symlink_to(other.root / "output" / "out")
+        shutil.copytree(other.root / "output", folder / "copied")
+    strange = {*run.root.rglob("*")} - ours
+    caplog.set_level(logging.WARNING)
+    run.go_on(8, every=4)
+    run.open()
+    run.go_on(16, every=4)
+    assert strange <= {*run.root.rglob("*")}
+    run.check()
+    other.check()
+    assert caplog.text == ""
 
 
 def test_files_of_repartition_topics_that_nobody_deleted_are_deleted(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ them before.
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 import zlib
 from bisect import bisect_right
@@ -42,7 +43,9 @@ COMMITS: Final = "commits"
 CHECKPOINTS: Final = "checkpoints"
 HISTORY: Final = "history"
 REPLACED: Final = "replaced"
+_LIST: Final = re.compile(rf"{REPLACED}/(\d{{12,}})-(\d{{13,}})\.json")
 _COMPRESSED: Final = ".jsonl.gz"
+_ENDS_AT: Final = re.compile(rf"(?:{CHECKPOINTS}/|{HISTORY}/\d{{12,}}-)(\d{{12,}})(?:\.json|{re.escape(_COMPRESSED)})")
 _LEVEL: Final = 6
 _SEGMENTS: Final = 16
 """The files of a full history are about so many, or a few more."""
@@ -240,16 +243,21 @@ class Checkpoints:
 
     def _delete_replaced(self, before: Checkpoint, now: Checkpoint) -> None:
         """Delete files that were replaced so long ago that nobody reads them any more."""
-        due = []
-        for name in self._storage.list(REPLACED):
-            number, _, at_ms = name.rpartition("/")[2].removesuffix(".json").partition("-")
-            is_list = number.isdecimal() and at_ms.isdecimal()
-            if is_list and int(number) <= before.number and int(at_ms) + self._upkeep.retention_ms <= now.at_ms:
-                due.append(name)
+        due = [
+            name
+            for name, number, at_ms in self._lists()
+            if number <= before.number and at_ms + self._upkeep.retention_ms <= now.at_ms
+        ]
         if due:
             needed = {path for found in (before, now) for path in OutputFiles.load(found.outputs).paths()}
             self._storage.delete([path for path in self._replaced_in(due) if path not in needed])
             self._storage.delete(due)
+
+    def _lists(self) -> Iterator[tuple[str, int, int]]:
+        """Of what was written down: the name, the number of the checkpoint, and when."""
+        for name in self._storage.list(REPLACED):
+            if found := _LIST.fullmatch(name):
+                yield name, int(found[1]), int(found[2])
 
     def _replaced_in(self, lists: Iterable[str]) -> Iterator[str]:
         for name in lists:
@@ -265,7 +273,7 @@ class Checkpoints:
             self._looks_for_orphans = True
         if self._looks_for_orphans:
             names = (name for folder in WRITTEN for name in self._storage.list_below(folder))
-            found = orphans(names, before, now, set(self._replaced_in(self._storage.list(REPLACED))))
+            found = orphans(names, before, now, set(self._replaced_in(name for name, *_ in self._lists())))
             self._storage.delete(found.gone)
             self._looks_for_orphans = found.is_unsure
 
@@ -327,8 +335,8 @@ def _name(number: int) -> str:
 
 def _last_record(name: str) -> int:
     """Up to which record a checkpoint or a file of the history goes; of what is neither, far beyond all."""
-    number = name.rpartition("/")[2].removesuffix(_COMPRESSED).removesuffix(".json").rpartition("-")[2]
-    return int(number) if number.isdecimal() else sys.maxsize
+    found = _ENDS_AT.fullmatch(name)
+    return int(found[1]) if found else sys.maxsize
 
 
 def _numbers_in(segment: str) -> range:

@@ -107,12 +107,12 @@ def orphans(
         if name in named:
             continue
         merged = merged_at(name)
-        if merged is None:
-            counts_up_to = now.written.get(name.rpartition("/")[0], -1)
-            is_gone = _batch(name) <= counts_up_to
-        else:
-            # Of a coordinator that has taken over, or of one that was replaced.
-            is_gone = merged <= before.number
+        counts_up_to = now.written.get(name.rpartition("/")[0], -1)
+        if merged is not None and counts_up_to < 0:
+            # What is merged counts. In another folder it is somebody's copy, or what a link leads to.
+            continue
+        # Of a coordinator that has taken over, or of one that was replaced; or of a batch that counts.
+        is_gone = _batch(name) <= counts_up_to if merged is None else merged <= before.number
         if is_gone:
             gone.append(name)
         elif merged is not None or _generation(name) < now.generation:

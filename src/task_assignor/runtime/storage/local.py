@@ -261,7 +261,11 @@ def _sync_folder(path: str) -> None:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and not Path(entry.path, CONTENT).exists()
+    try:
+        return entry.is_dir() and not Path(entry.path, CONTENT).exists()
+    except OSError:
+        # A link that leads round in a circle, or to where we may not look.
+        return False
 
 
 def _error(number: int, path: str | Path) -> OSError:
