@@ -17,6 +17,9 @@ import pytest
 
 from task_assignor.runtime import (
     BatchesCommitted,
+    ClientException,
+    ClientJoined,
+    LocalProcessLauncher,
     RunEvent,
     RunFinished,
     TopicException,
@@ -40,6 +43,7 @@ from tests.runtime.support import (
     join_topology,
     plain_join,
     stream,
+    write_streams,
 )
 
 PIECES = 4
@@ -228,6 +232,45 @@ def test_signals_are_left_alone_where_they_are_ignored_and_outside_of_the_main_t
     thread.start()
     thread.join()
     assert (asked, handlers) == ([], [before])
+
+
+class Interrupted(LocalProcessLauncher):
+    """Somebody presses Ctrl-C while its clients end."""
+
+    def stop(self, timeout_s: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().stop(timeout_s)
+
+
+def test_ctrl_c_while_the_clients_end_costs_neither_the_result_nor_their_end(tmp_path: Path) -> None:
+    """It interrupted the wait for them: nobody ended them, as in a notebook, which lives on, and the result was lost."""
+    left, right = write_streams(tmp_path / "topics", rows=100, keys=10)
+    launcher = Interrupted(start_method="forkserver")
+    result = application(tmp_path, join_topology(), launcher=launcher).run()
+    assert in_order(result.table("joined")).equals(in_order(plain_join(left, right)))
+    assert launcher.pids == {}
+
+
+def test_a_launcher_has_the_clients_of_one_run_at_a_time_and_of_the_next_one_after_it(tmp_path: Path) -> None:
+    """A second run with it, as in a notebook's thread, ended the clients of the first one, too."""
+    left, right = write_streams(tmp_path / "topics", rows=100, keys=10)
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    first = application(tmp_path, join_topology(), launcher=launcher)
+    second = first.evolve(run_dir=tmp_path / "second")
+    refused: list[str] = []
+
+    def interfere(_: ClientJoined) -> None:
+        with pytest.raises(ClientException) as caught:
+            second.run()
+        refused.append(str(caught.value))
+
+    watch = Watch()
+    watch.on(ClientJoined, interfere)
+    result = first.run(watch)
+    assert "The LocalProcessLauncher of this application has the clients of another run" in refused[0]
+    assert result.lost_clients == ()
+    for one in (result, second.run()):
+        assert in_order(one.table("joined")).equals(in_order(plain_join(left, right)))
 
 
 # Watching.

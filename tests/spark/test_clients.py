@@ -267,6 +267,34 @@ def test_only_what_is_committed_is_read(spark: SparkSession, topics: Path, tmp_p
     assert sorted(row["left"] for row in found.collect()) == list(range(ROWS))
 
 
+def test_a_run_that_was_stopped_goes_on_when_the_same_application_is_run_again(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    """As where the cell of a notebook is run again: it was refused, since its launcher had been started before."""
+    topology = Topology([SubTopology("copy", ["left"], Copy, outputs=["copy"])])
+    application = StreamsApplication(
+        topology,
+        config(),
+        topics_root=topics,
+        run_dir=tmp_path,
+        clients=2,
+        launcher=SparkLauncher(spark),
+        options=RuntimeOptions(max_batch_rows=500),
+    )
+
+    def stop(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted):
+            application.request_stop("enough")
+
+    first = application.run(stop)
+    rest = application.run()
+
+    assert (first.stopped, rest.stopped) == ("enough", "")
+    assert 0 < first.rows_in < ROWS
+    assert first.rows_in + rest.rows_in == ROWS
+    assert application.run().rows_in == 0
+
+
 class Copy(Processor):
     """Gives back what it gets."""
 

@@ -124,7 +124,7 @@ def test_each_task_is_one_spark_task_with_the_result_of_any_other_run(
         for task_id, commit in record.tasks.items():
             assert task_id in owners[commit.generation][commit.member_id][1].active
     # Nothing is left to be done, and it can be asked again.
-    assert app.evolve(launcher=PinnedLauncher(spark)).run().rows_in == 0
+    assert app.run().rows_in == 0
 
 
 def test_a_task_goes_on_after_its_last_commit_when_its_spark_task_is_killed(

@@ -49,7 +49,7 @@ from task_assignor.runtime.run_folder import (
 )
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
-from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan
+from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, alone_with
 from task_assignor.runtime.shells.local import LocalProcessLauncher, end_if_starting
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
@@ -60,7 +60,7 @@ from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology, output_schema_of
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import is_url, shown
+from task_assignor.sdk.text import is_url, shown, with_notes
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -275,7 +275,7 @@ class StreamsApplication:
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
                 recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
                 # A listener that has raised may do so again at the end.
-                with closing(recorder):
+                with closing(recorder), alone_with(self._launcher):
                     self._run(run.run_id, commits, opening, progress, recorder, log, waits, is_continuous=is_continuous)
                     if not is_continuous:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
@@ -356,50 +356,50 @@ class StreamsApplication:
         self._gone.clear()
         error: StreamsException | None = None
         is_done = False
-        try:
-            leader = GroupLeader(
-                self._config.task_assignor,
-                self._config.assignment_configs,
-                self._tasks,
-                self._config.task_assignor_class.__qualname__,
-                log.state,
-            )
-            bootstrap = partial(
-                self._bootstrap,
-                run_id=run_id,
-                port=server.port,
-                authkey=authkey,
-                epoch_ms=opening.committed_at_ms,
-            )
-            clients = Clients(
-                self._launcher,
-                server,
-                lambda: self.clients,
-                bootstrap,
-                self._options.min_clients,
-                self._gone.add,
-            )
-            coordinator = Coordinator(
-                run_id,
-                leader,
-                progress,
-                self._options,
-                clients.expected,
-                opening,
-                server.clock.now_ms(),
-                {task: self._topology.of_task(task).processors_name for task in self._tasks},
-                is_continuous=is_continuous,
-            )
+        with stopping_on_signals(server.request_stop):
+            try:
+                leader = GroupLeader(
+                    self._config.task_assignor,
+                    self._config.assignment_configs,
+                    self._tasks,
+                    self._config.task_assignor_class.__qualname__,
+                    log.state,
+                )
+                bootstrap = partial(
+                    self._bootstrap,
+                    run_id=run_id,
+                    port=server.port,
+                    authkey=authkey,
+                    epoch_ms=opening.committed_at_ms,
+                )
+                clients = Clients(
+                    self._launcher,
+                    server,
+                    lambda: self.clients,
+                    bootstrap,
+                    self._options.min_clients,
+                    self._gone.add,
+                )
+                coordinator = Coordinator(
+                    run_id,
+                    leader,
+                    progress,
+                    self._options,
+                    clients.expected,
+                    opening,
+                    server.clock.now_ms(),
+                    {task: self._topology.of_task(task).processors_name for task in self._tasks},
+                    is_continuous=is_continuous,
+                )
 
-            def announce(event: RunEvent) -> None:
-                clients.watch(event)
-                recorder(event)
+                def announce(event: RunEvent) -> None:
+                    clients.watch(event)
+                    recorder(event)
 
-            def poll() -> None:
-                recorder.poll()
-                clients.look_after(coordinator)
+                def poll() -> None:
+                    recorder.poll()
+                    clients.look_after(coordinator)
 
-            with stopping_on_signals(server.request_stop):
                 bootstraps = tuple(bootstrap(spec) for spec in self._clients)
                 with waits.during("the launcher of its clients"):
                     self._launcher.start(LaunchPlan(self._application_id, run_id, bootstraps, is_continuous))
@@ -414,16 +414,16 @@ class StreamsApplication:
                     self._watcher() if is_continuous else None,
                 )
                 clients.end_absent()
-            is_done = True
-        except StreamsException as failure:
-            recorder(RunFailed(str(failure)))
-            raise
-        finally:
-            # Closing the connections tells clients that were not told otherwise.
-            server.close()
-            self._server = None
-            with waits.during("the end of its clients"):
-                self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
+                is_done = True
+            except StreamsException as failure:
+                recorder(RunFailed(with_notes(failure)))
+                raise
+            finally:
+                # Closing the connections tells clients that were not told otherwise.
+                server.close()
+                self._server = None
+                with waits.during("the end of its clients"):
+                    self._launcher.stop(_LEAVE_S if is_done else _HURRY_S)
         if error is not None:
             raise error
 

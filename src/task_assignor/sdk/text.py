@@ -117,6 +117,19 @@ def said(error: BaseException) -> str:
     return _text_of(error) or type(error).__name__
 
 
+def with_notes(error: BaseException) -> str:
+    """The text of an error, and below it its notes: one has the traceback of another process, a client's.
+
+    Examples:
+        >>> error = ValueError("it failed")
+        >>> error.add_note("The traceback on client-1: ...")
+        >>> print(with_notes(error))
+        it failed
+        The traceback on client-1: ...
+    """
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)

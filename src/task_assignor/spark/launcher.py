@@ -7,7 +7,6 @@ by the assignor alone: Spark's scheduler has no part in it.
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 import uuid
@@ -73,7 +72,7 @@ class SparkLauncher:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._group = f"{OURS}clients-{uuid.uuid4()}"
+        self._group = ""
         self._jobs: dict[str, _ClientJob] = {}
         self._is_started = False
         self._stopping = False
@@ -81,7 +80,6 @@ class SparkLauncher:
         self._seen: set[int] = set()
         self._executor_due = math.inf
         """Without any executor by then that is told."""
-        self._interrupt_handler: Any = None
 
     @property
     def coordinator_host(self) -> str:
@@ -94,12 +92,10 @@ class SparkLauncher:
         Raises:
             SparkSessionError: the session cannot run so many clients.
         """
-        if self._is_started:
-            raise ClientException("This SparkLauncher has been started before. Make a new one for every run.")
         check_session(self.spark, len(plan.bootstraps))
         ship_package(self.spark)
-        self._is_started = True
-        self._interrupt_handler = leave_interrupts_to_python()
+        self._is_started, self._stopping = True, False
+        self._group, self._jobs = f"{OURS}clients-{uuid.uuid4()}", {}
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
         slots = self.capacity()
@@ -213,11 +209,9 @@ class SparkLauncher:
         Those that were members have said goodbye by now. What is left is one that Spark has just started again, which
         would look for the coordinator in vain, or one that hangs, or waits for a slot.
         """
-        self._stopping = True
         if not self._is_started:
             return
-        if self._interrupt_handler is not None:
-            signal.signal(signal.SIGINT, self._interrupt_handler)
+        self._stopping = True
         self._join(min(timeout_s, _GRACE_S))
         left = [job for job in self._jobs.values() if job.runs]
         if left:
@@ -225,6 +219,7 @@ class SparkLauncher:
             for job in left:
                 self._cancel(job)
             self._join(_CANCEL_TIMEOUT_S)
+        self._is_started = False
 
     def _join(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -238,18 +233,6 @@ class SparkLauncher:
             self.spark.sparkContext.cancelJobGroup(job.group)
         except (Py4JError, OSError, AttributeError) as error:  # the session was stopped meanwhile, or its JVM has ended
             logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
-
-
-def leave_interrupts_to_python() -> Any:
-    """Have Ctrl-C raise KeyboardInterrupt and nothing else, so that the run ends in order; returns the handler before.
-
-    Spark's handler would cancel all jobs first, the clients among them, and from inside whatever call it interrupts.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    is_sparks = str(getattr(before, "__module__", "")).startswith("pyspark.")
-    if not is_sparks or threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:

@@ -8,19 +8,18 @@ that finds itself elsewhere does nothing, says so, and is started again.
 from __future__ import annotations
 
 import secrets
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from task_assignor.runtime import ClientBootstrap, ClientException, ClientExit, Departure, LaunchPlan, pickle_bootstrap
+from task_assignor.runtime import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.machines.protocol import Alive, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
@@ -29,7 +28,6 @@ from task_assignor.sdk import ConfigException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
-from task_assignor.spark.launcher import leave_interrupts_to_python
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
 from task_assignor.spark.session import SparkSessionError, check_session, driver_host, is_local, needs_session
 from task_assignor.spark.shipping import ship_package
@@ -88,7 +86,6 @@ class PinnedLauncher:
         self._stopping = False
         self._next_look = 0.0
         self._executors: list[Executor] = []
-        self._interrupt_handler: Any = None
 
     @property
     def coordinator_host(self) -> str:
@@ -102,8 +99,6 @@ class PinnedLauncher:
             ConfigException: the run is to go on until it is stopped.
             SparkSessionError: the session cannot run so many clients.
         """
-        if self._door is not None:
-            raise ClientException("This PinnedLauncher has been started before. Make a new one for every run.")
         if plan.is_continuous:
             raise ConfigException(
                 "Pinned Spark tasks are for bounded runs: a run that goes on until it is stopped would hold one slot for each of its "
@@ -113,7 +108,7 @@ class PinnedLauncher:
         _require_executors(self.spark)
         ship_package(self.spark)
         self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
-        self._interrupt_handler = leave_interrupts_to_python()
+        self._clients, self._stopping = {}, False
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
 
@@ -226,11 +221,9 @@ class PinnedLauncher:
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; end those that are left, with their Spark tasks."""
-        self._stopping = True
         if self._door is None:
             return
-        if self._interrupt_handler is not None:
-            signal.signal(signal.SIGINT, self._interrupt_handler)
+        self._stopping = True
         self._join(timeout_s)
         left = [client for client in self._clients.values() if client.thread is not None and client.thread.is_alive()]
         if left:
@@ -240,6 +233,7 @@ class PinnedLauncher:
                     client.shell.give_up("the run is over")
             self._join(_CANCEL_TIMEOUT_S)
         self._door.close()
+        self._door = None
 
     def _join(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

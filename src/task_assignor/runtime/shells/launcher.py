@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import threading
 import uuid
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any, ClassVar, Final, Protocol
 
 import attrs
 import cloudpickle
 
-from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.errors import ClientException, TopologyException
 from task_assignor.runtime.log import Topics
 from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
@@ -236,7 +237,10 @@ def _culprit(topology: Topology) -> str:
 
 
 class Launcher(Protocol):
-    """Starts clients and ends them. All calls come from one thread; none of them may block for long, but `stop`."""
+    """Starts clients and ends them, those of one run after the other.
+
+    All calls of a run come from one thread; none of them may block for long, but `stop`.
+    """
 
     @property
     def coordinator_host(self) -> str:
@@ -277,3 +281,27 @@ class Launcher(Protocol):
 
     def stop(self, timeout_s: float) -> None:
         """All clients were told to stop: wait for them, then end those that are still there. Afterwards none lives."""
+
+
+_BUSY: Final[set[int]] = set()
+_lock: Final = threading.Lock()
+
+
+@contextmanager
+def alone_with(launcher: Launcher) -> Iterator[None]:
+    """Have a launcher for one run, while it lasts: the end of a second one would end the clients of both.
+
+    Raises:
+        ClientException: another run has it.
+    """
+    with _lock:
+        if id(launcher) in _BUSY:
+            raise ClientException(
+                f"The {type(launcher).__name__} of this application has the clients of another run, which goes on. Maybe make one for each "
+                "of them."
+            )
+        _BUSY.add(id(launcher))
+    try:
+        yield
+    finally:
+        _BUSY.discard(id(launcher))
